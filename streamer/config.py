@@ -1,0 +1,112 @@
+"""One typed configuration, from (strongest first) flags, environment (STREAMER_…), a TOML file, defaults."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+
+def default_runtime_dir() -> Path:
+    """Where rings and sockets live: private to the user (0700)."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "streamer" if base else Path(tempfile.gettempdir()) / f"streamer-{os.getuid()}"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WindowConfig(_Section):
+    pane_seconds: float = Field(1.0, gt=0, le=60, description="length of a pane")
+    windows_seconds: tuple[float, ...] = Field((10.0, 60.0, 300.0), description="windows, sums of panes")
+    top: int = Field(20, ge=1, le=500, description="methods shown and exported a window; the rest is `other`")
+    lateness_seconds: float = Field(0.5, ge=0, le=30, description="how long a pane waits for late reports")
+
+
+class CaptureConfig(_Section):
+    chunk_kib: int = Field(256, ge=4, le=65536, description="largest chunk drained at once from one stream")
+    poll_ms: float = Field(10.0, gt=0, le=1000, description="how often rings without wake-up are looked at")
+
+
+class EmulatorConfig(_Section):
+    per_thread: bool = Field(False, description="one AUX ring a thread instead of one a CPU")
+    aux_kib: int = Field(8192, ge=4, description="size of each AUX ring; a power of two of pages")
+    data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
+    psb_kib: int = Field(2, ge=1, le=64, description="a PSB+ every so many KiB")
+    tsc: bool = True
+    mtc: int = Field(-1, ge=-1, le=14, description="MTCFreq; −1: no MTC")
+    cyc: int = Field(-1, ge=-1, le=15, description="CycThresh; −1: no CYC")
+    retcomp: bool = Field(True, description="return compression")
+    ovf_mb_s: float = Field(0, ge=0, description="OVF model: bytes a second a CPU can write; 0: no OVF")
+    psb_on_code_change: bool = Field(False, description="proves the encoder; hardware does not do it")
+    truth: Path | None = Field(None, description="directory for the exact block sequence and code versions")
+
+
+class TransportConfig(_Section):
+    mode: Literal["inproc", "ipc", "tcp"] = "ipc"
+    workers: int = Field(1, ge=1, le=256)
+    hwm: int = Field(256, ge=1, description="messages queued towards a worker before capture makes a hole")
+    tcp_host: str = "127.0.0.1"
+    tcp_port: int = Field(0, ge=0, le=65535, description="first port; 0: any free")
+    curve: bool = Field(False, description="CURVE keys; required beyond loopback")
+    keys: Path | None = None
+    split: tuple[str, ...] = Field((), description="stage boundaries that are sockets, e.g. segment,reconstruct")
+
+
+class WebConfig(_Section):
+    host: str = "127.0.0.1"
+    port: int = Field(9464, ge=0, le=65535, description="0: any free port")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="STREAMER_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    runtime_dir: Path = Field(default_factory=default_runtime_dir)
+    fidelity: Literal["ip", "flow"] = "ip"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = False
+    window: WindowConfig = WindowConfig()
+    capture: CaptureConfig = CaptureConfig()
+    emulator: EmulatorConfig = EmulatorConfig()
+    transport: TransportConfig = TransportConfig()
+    web: WebConfig = WebConfig()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = os.environ.get("STREAMER_CONFIG")
+        if file:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file))
+        return init_settings, env_settings
+
+
+def load(file: Path | None = None, **flags: Any) -> Settings:
+    """Settings with `flags` (dotted names, e.g. ``**{"web.port": 0}``; None = not given) on top."""
+    if file is not None:
+        os.environ["STREAMER_CONFIG"] = str(file)
+    nested: dict[str, Any] = {}
+    for name, value in flags.items():
+        if value is None:
+            continue
+        *path, leaf = name.split(".")
+        at = nested
+        for part in path:
+            at = at.setdefault(part, {})
+        at[leaf] = value
+    return Settings(**nested)
