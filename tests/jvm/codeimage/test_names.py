@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jvm.names import MAX_NAME, class_name, display, normalise
+
+
+@pytest.mark.parametrize(
+    ("seen", "label"),
+    [
+        ("java.util.ArrayList.add", "java.util.ArrayList.add"),
+        ("Mix$$Lambda$56.0x00007f5e9c00a400.run", "Mix$$Lambda.run"),
+        ("Mix$$Lambda$14/0x0000000800c03000.run", "Mix$$Lambda.run"),
+        ("Mix$$Lambda.0x00007f1a2b000400.apply", "Mix$$Lambda.apply"),
+        ("Mix$$Lambda/0x00007f1a2b000400.apply", "Mix$$Lambda.apply"),
+        ("Mix$$Lambda$5/1268447657.accept", "Mix$$Lambda.accept"),
+        ("java.lang.invoke.LambdaForm$MH.0x00007f1a2b000400.invoke", "java.lang.invoke.LambdaForm$MH.invoke"),
+        ("java.lang.invoke.LambdaForm$DMH/0x0000000800c04000.f", "java.lang.invoke.LambdaForm$DMH.f"),
+        ("java.lang.invoke.LambdaForm$BMH007/17.f", "java.lang.invoke.LambdaForm$BMH.f"),
+        ("a.Hidden+0x00007f1a2b000400.m", "a.Hidden.m"),
+        ("a.Hidden.0x00007f1a2b000400", "a.Hidden"),
+        ("com.sun.proxy.$Proxy12.equals", "com.sun.proxy.$Proxy.equals"),
+        ("jdk.proxy2.$Proxy3.annotationType", "jdk.proxy.$Proxy.annotationType"),
+        (
+            "jdk.internal.reflect.GeneratedMethodAccessor17.invoke",
+            "jdk.internal.reflect.GeneratedMethodAccessor.invoke",
+        ),
+        ("a.Bean$$EnhancerBySpringCGLIB$$1f2e3d4c.get", "a.Bean$$EnhancerBySpringCGLIB.get"),
+        ("a.Bean$$SpringCGLIB$$0.get", "a.Bean$$SpringCGLIB.get"),
+        ("a.Bean$$FastClassByGuice$$77f.get", "a.Bean$$FastClassByGuice.get"),
+        ("a.Bean$ByteBuddy$x8Yq2k1L.get", "a.Bean$ByteBuddy.get"),
+        ("a.Bean$MockitoMock$1234.get", "a.Bean$MockitoMock.get"),
+        ("org.python.pycode._pyx12.f$1", "org.python.pycode._pyx.f$1"),
+        ("Script7.run", "Script.run"),
+        # numbers that javac gives are stable and stay
+        ("Mix.lambda$main$0", "Mix.lambda$main$0"),
+        ("Mix$1.run", "Mix$1.run"),
+        ("a.Scripted7.run", "a.Scripted7.run"),
+        ("evil\nname.\x1b[31m", "evil?name.?[31m"),
+    ],
+)
+def test_label(seen: str, label: str) -> None:
+    assert normalise(seen) == label
+    assert normalise(label) == label
+
+
+@pytest.mark.parametrize(
+    ("signature", "name"),
+    [
+        ("Ljava/lang/String;", "java.lang.String"),
+        ("java/lang/String", "java.lang.String"),
+        ("LMix$$Lambda.0x00007f;", "Mix$$Lambda.0x00007f"),
+        ("[[I", "int[][]"),
+        ("[La/B;", "a.B[]"),
+        ("I", "I"),  # a class named I in the unnamed package, internal form
+        ("", ""),
+    ],
+)
+def test_class_name(signature: str, name: str) -> None:
+    assert class_name(signature) == name
+
+
+def test_display() -> None:
+    assert display("Ljava/util/ArrayList;", "add") == "java.util.ArrayList.add"
+    assert display("LMix$$Lambda.0x00007fa;", "run") == "Mix$$Lambda.run"
+
+
+def test_long_names_stay_distinct() -> None:
+    a, b = ("p." * 200 + f"x{i}" + ".C" * 200 + ".method" for i in range(2))
+    assert len(normalise(a)) == MAX_NAME
+    assert normalise(a) != normalise(b)
+    assert normalise(a).endswith(".method")
+
+
+@given(st.text(max_size=600))
+def test_any_text_is_bounded_and_printable(name: str) -> None:
+    label = normalise(name)
+    assert len(label) <= MAX_NAME
+    assert "\n" not in label
+    label.encode()
+
+
+@given(st.text(alphabet="$.0x1fALambdPryGenScCBIuity/+", max_size=100))
+def test_idempotent(name: str) -> None:
+    once = normalise(name)
+    assert normalise(once) == once
