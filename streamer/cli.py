@@ -8,6 +8,7 @@ import pkgutil
 import sys
 
 import click
+from pydantic import ValidationError
 
 from streamer import commands
 
@@ -59,6 +60,11 @@ def main() -> None:
     except click.ClickException as failure:
         failure.show()
         sys.exit(failure.exit_code)
+    except ValidationError as invalid:  # a setting, from whichever source
+        for error in invalid.errors():
+            name = ".".join(str(part) for part in error["loc"])
+            click.echo(f"streamer: setting {name}: {error['msg']}", err=True)
+        sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:  # `streamer pt dump … | head`
