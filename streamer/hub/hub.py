@@ -1,0 +1,356 @@
+"""The hub: sums what workers report, keeps windows and the ledger, and answers what is hot.
+
+It has no I/O and no tasks of its own; time comes from the two clocks it is given. It is used from one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
+from streamer.config import WindowConfig
+from streamer.hub.ledger import Balance, Ledger, Totals
+from streamer.hub.process import Process
+from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INVOCATIONS, KINDS, WEIGHTS, Rows
+from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
+from streamer.hub.windows import DECODED, Bytes
+
+ProcessKey = tuple[str, int]
+
+MAX_PROCESSES = 256
+MAX_COMPONENTS = 1024
+
+
+class Hub:
+    """`fidelity` decides what a share is a share of: `ip` counts hits (addresses in packets), `flow` instructions,
+    and time beside them. `now` is monotonic seconds, `wall_ns` nanoseconds since the epoch."""
+
+    def __init__(
+        self,
+        config: WindowConfig | None = None,
+        *,
+        fidelity: str = "ip",
+        now: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+        max_methods: int = 16384,
+        pane_methods: int = 2048,
+        patience: float = 2.0,
+    ) -> None:
+        self.config = config or WindowConfig()
+        self.fidelity = fidelity
+        self.weights = FIDELITY_WEIGHTS[fidelity]
+        seconds = sorted(set(self.config.windows_seconds))
+        self.windows = {window_label(s): s for s in seconds}
+        """Label → seconds, shortest first."""
+        self.processes: dict[ProcessKey, Process] = {}
+        self.components: dict[str, dict[str, Any]] = {}
+        """The last heartbeat of each part of the pipeline."""
+        self.started = now()
+        self.refused_reports = 0
+        """Reports that were malformed, or of a process beyond the limit."""
+        self.ledger = Ledger(patience, on_change=self._on_bytes)
+        self._now = now
+        self._wall_ns = wall_ns
+        self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
+        self._max_methods = max_methods
+        self._pane_methods = pane_methods
+        self._gauges: dict[tuple[str, int, int], dict[str, float]] = {}
+
+    # -- what comes in
+
+    def introduce(self, host: str, pid: int, clock: Clock, ticks_per_pane: int | None = None) -> None:
+        """The clock of a process, for its lag. A replay gives one whose `wall_zero` makes its time look like now."""
+        process = self._process((host, pid))
+        if process is not None:
+            process.clock = clock
+            process.ticks_per_pane = ticks_per_pane or max(1, round(self.config.pane_seconds * clock.hz))
+
+    def feed(self, report: PaneReport) -> None:
+        """Adds a worker's report. One that cannot be is counted, its accounts excepted: those always count."""
+        now = self._now()
+        for account in report.accounts:
+            self.account(account)
+        process = self._process((report.host, report.pid))
+        try:
+            if process is None or report.pane < 0:
+                raise ValueError
+            process.feed(report, now)
+        except ValueError:
+            self.refused_reports += 1
+            return
+        if report.gauges:
+            self._gauges[report.host, report.pid, report.worker] = dict(report.gauges[:64])
+
+    def account(self, account: Account) -> None:
+        self.ledger.account(account, self._now())
+
+    def heartbeat(self, status: Mapping[str, Any]) -> None:
+        """The state of one part of the pipeline. Keys: `component` (its name), and as far as known `up` (bool),
+        `restarts` (int so far), `queues` (name → messages waiting), `cpu_seconds`, `memory_bytes`."""
+        component = str(status["component"])
+        if component in self.components or len(self.components) < MAX_COMPONENTS:
+            self.components[component] = {**self.components.get(component, {}), **status}
+
+    def poll(self) -> None:
+        """Closes panes and settles gaps whose time has come. Queries do it too; without either call it now and then."""
+        now = self._now()
+        self.ledger.settle(now)
+        for process in self.processes.values():
+            process.close(now)
+
+    def flush(self) -> None:
+        """The end: closes every open pane."""
+        for process in self.processes.values():
+            process.close(self._now(), all_open=True)
+
+    def close_streams(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
+        """The end of some streams, with their final aux_head: `Balance.error` must be 0 for each."""
+        return self.ledger.close(heads)
+
+    def finish(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
+        """`close_streams` and `flush`. A stream that is not in `heads` stays open and keeps its sums."""
+        balances = self.close_streams(heads)
+        self.flush()
+        return balances
+
+    # -- what is asked
+
+    def live(self, key: ProcessKey, seconds: float) -> bool:
+        """Whether the process reported within so many seconds: after that its windows of that length are empty."""
+        process = self.processes[key]
+        return bool(process.reports) and self._now() - process.last_report <= seconds + self.config.lateness_seconds
+
+    def down(self) -> list[str]:
+        return sorted(name for name, status in self.components.items() if not status.get("up", True))
+
+    def restarts(self) -> int:
+        return sum(int(status.get("restarts", 0)) for status in self.components.values())
+
+    def ready(self) -> list[str]:
+        """Why it is not ready; empty when the first pane has closed and every component is up."""
+        self.poll()
+        reasons = [f"{name} is down" for name in self.down()]
+        if not any(p.windows.newest is not None for p in self.processes.values()):
+            reasons.append("no pane has closed yet")
+        return reasons
+
+    def window(self, label: str) -> int:
+        """The position of a window given its label or a length (`10s`, `60s`, `1m`); ValueError if there is none."""
+        units = {"s": 1, "m": 60, "h": 3600}
+        try:
+            seconds = float(label[:-1]) * units[label[-1]] if label[-1:] in units else float(label)
+            return list(self.windows.values()).index(seconds)
+        except ValueError:
+            raise ValueError(f"no window {label[:20]!r}; there are {', '.join(self.windows)}") from None
+
+    def column(self, weight: str | None) -> int:
+        """The column of a weight's name, None for the primary; ValueError if this fidelity does not have it."""
+        if weight is None:
+            return WEIGHTS[self.weights[0]]
+        if weight not in self.weights:
+            have = ", ".join(self.weights)
+            raise ValueError(f"fidelity {self.fidelity} has no weight {weight[:20]!r}; it has {have}")
+        return WEIGHTS[weight]
+
+    def rows(self, key: ProcessKey, index: int | None) -> Rows:
+        """Rows by slot of a process in a window, in the shift's reference (one past the last window), or in the
+        whole run (None)."""
+        process = self.processes[key]
+        size = len(process.table.names)
+        if index is None:
+            return process.table.run[:size]
+        seconds = list(self.windows.values())
+        if not self.live(key, seconds[index if index < len(seconds) else 0]):
+            return np.zeros((size, COLUMNS), np.uint64)
+        return process.windows.windows[index].rows[:size]
+
+    def hot(
+        self,
+        window: str | None = None,
+        top: int | None = None,
+        weight: str | None = None,
+        process: ProcessKey | None = None,
+        *,
+        whole_run: bool = False,
+    ) -> HotView:
+        """The hottest methods of a window (default: the shortest), of one process or of all together."""
+        self.poll()
+        index = 0 if window is None else self.window(window)
+        column = self.column(weight)
+        keys = [key for key in self.processes if process in (None, key)]
+        names, rows = self._by_name(keys, None if whole_run else index)
+        total = int(rows[:, column].sum())
+        order = np.argsort(-rows[:, column].astype(np.float64), kind="stable")
+        listed = [i for i in order.tolist() if names[i] != "other" and rows[i, column]]
+        listed = listed[: self.config.top if top is None else max(0, top)]
+        now, before, moved = self._movement(keys, column)
+        methods = tuple(
+            HotMethod(
+                names[i],
+                int(rows[i, column]) / total,
+                int(rows[i, column]),
+                int(rows[i, INVOCATIONS]),
+                _kinds(rows[i]),
+                before.get(names[i], 0.0),
+                now.get(names[i], 0.0),
+                moved.get(names[i]),
+            )
+            for i in listed
+        )
+        shown = sum(m.weight for m in methods)
+        coverage = self.run_coverage(process) if whole_run else self.window_coverage(index, process)
+        totals = self.ledger.totals(*(process or (None, None)))
+        return HotView(
+            window="run" if whole_run else list(self.windows)[index],
+            seconds=self._now() - self.started if whole_run else list(self.windows.values())[index],
+            weight=weight or self.weights[0],
+            fidelity=self.fidelity,
+            total=total,
+            methods=methods,
+            other=(total - shown) / total if total else 0.0,
+            coverage=coverage,
+            run=self.run_coverage(process),
+            holes={CAUSES[c]: n for c, n in sorted(totals.events.items()) if n},
+            unwritten={CAUSES[c]: n for c, n in sorted(totals.unwritten.items()) if n},
+            processes=tuple(self._view(key) for key in keys),
+            restarts=self.restarts(),
+            down=tuple(self.down()),
+            ready=not self.ready(),
+            windows=tuple(self.windows),
+            weights=self.weights,
+            time=self._wall_ns() / 1e9,
+        )
+
+    def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
+        seconds = list(self.windows.values())[index]
+        live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))
+        rows = [self.processes[key].windows.windows[index].bytes for key in live]
+        return _coverage(np.sum(rows, axis=0) if rows else None)
+
+    def run_coverage(self, process: ProcessKey | None = None) -> Coverage:
+        totals = self.ledger.totals(*(process or (None, None)))
+        lost = {CAUSES[c]: n for c, n in sorted(totals.holes.items()) if n}
+        return Coverage(totals.accounted, totals.decoded, lost)
+
+    def totals(self, key: ProcessKey) -> Totals:
+        return self.ledger.totals(*key)
+
+    def lag(self, key: ProcessKey) -> float | None:
+        return self.processes[key].lag(self._wall_ns())
+
+    def seconds(self) -> float:
+        """Since the hub began."""
+        return self._now() - self.started
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters of the hub's own and what the parts of the pipeline last said, for people."""
+        self.poll()
+        return {
+            "components": self.components,
+            "refused_reports": self.refused_reports,
+            "waiting_gaps": self.ledger.gaps(),
+            "refused_accounts": self.ledger.refused,
+            "processes": {
+                f"{host}/{pid}": {
+                    "methods": len(p.table),
+                    "folded_names": p.table.folded,
+                    "trimmed_rows": p.windows.trimmed,
+                    "panes": p.windows.closed,
+                    "open_panes": len(p.windows.open_panes()),
+                    "late_reports": p.windows.late,
+                    "expired_reports": p.windows.expired,
+                    "workers": {str(w): gauges for (h, i, w), gauges in self._gauges.items() if (h, i) == (host, pid)},
+                }
+                for (host, pid), p in self.processes.items()
+            },
+        }
+
+    # -- inside
+
+    def _process(self, key: ProcessKey) -> Process | None:
+        """The process, made if there is room; the one that has been silent longest makes room if it is not live."""
+        if key not in self.processes:
+            if len(self.processes) >= MAX_PROCESSES:
+                silent = min(self.processes, key=lambda k: self.processes[k].last_report)
+                if self.live(silent, max(self.windows.values())):
+                    return None
+                del self.processes[silent]
+            self.processes[key] = Process(
+                self._spans,
+                WEIGHTS[self.weights[0]],
+                lateness=self.config.lateness_seconds,
+                max_methods=self._max_methods,
+                pane_methods=self._pane_methods,
+            )
+        return self.processes[key]
+
+    def _on_bytes(self, stream: StreamKey, cause: Loss | None, size: int) -> None:
+        process = self._process((stream.host, stream.pid))
+        if process is not None:
+            process.pending[DECODED if cause is None else cause] += size
+
+    def _by_name(self, keys: list[ProcessKey], index: int | None) -> tuple[list[str], Rows]:
+        """Names and rows of several processes together."""
+        slot: dict[str, int] = {}
+        parts: list[tuple[list[int], Rows]] = []
+        for key in keys:
+            rows = self.rows(key, index)
+            table = self.processes[key].table.names
+            used = np.flatnonzero(rows.any(axis=1))
+            parts.append(([slot.setdefault(table[i], len(slot)) for i in used.tolist()], rows[used]))
+        sums = np.zeros((len(slot), COLUMNS), np.uint64)
+        for slots, rows in parts:
+            np.add.at(sums, slots, rows)
+        return list(slot), sums
+
+    def _movement(
+        self, keys: list[ProcessKey], column: int
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """Shares now and before by name, and who moved which way."""
+        shares = []
+        for index in (0, len(self._spans)):
+            names, rows = self._by_name(keys, index)
+            total = float(rows[:, column].sum()) or 1.0
+            shares.append(dict(zip(names, (rows[:, column].astype(np.float64) / total).tolist(), strict=True)))
+        moved: dict[str, str] = {}
+        for key in keys:
+            for mover in self._movers(key):
+                moved[mover[0]] = "up" if mover[1] > 0 else "down"
+        return shares[0], shares[1], moved
+
+    def _movers(self, key: ProcessKey) -> Iterator[tuple[str, float]]:
+        shift = self.processes[key].shift.current
+        if shift is not None and self.live(key, next(iter(self.windows.values()))):
+            for mover in shift.movers:
+                yield mover.method, mover.delta
+
+    def _view(self, key: ProcessKey) -> ProcessView:
+        process = self.processes[key]
+        shift = process.shift.current
+        return ProcessView(
+            host=key[0],
+            pid=key[1],
+            live=self.live(key, max(self.windows.values())),
+            panes=process.windows.closed,
+            late=process.windows.late,
+            lag_seconds=self.lag(key),
+            shift_distance=None if shift is None else shift.distance,
+            shift_score=None if shift is None else shift.score,
+        )
+
+
+def _kinds(row: Rows) -> dict[str, float]:
+    weights = row[KINDS:]
+    total = int(weights.sum())
+    return {KIND_NAMES[kind]: int(weights[kind]) / total for kind in KIND_NAMES if weights[kind]} if total else {}
+
+
+def _coverage(sums: Bytes | None) -> Coverage:
+    if sums is None:
+        return Coverage(0, 0, {})
+    lost = {name: int(sums[cause]) for cause, name in CAUSES.items() if sums[cause]}
+    return Coverage(int(sums.sum()), int(sums[DECODED]), lost)

@@ -1,0 +1,239 @@
+"""The byte ledger: what became of every byte of every stream.
+
+A worker's `Account` says of the bytes [start, end) of a stream how many were decoded and how many lie in holes of
+which cause. The ledger joins accounts: `joined` is the offset below which every byte is decoded or in a hole. An
+account that begins further on waits, because the one between may still be on its way (from a worker that has been
+replaced since). After `patience` seconds a gap is settled: its bytes become a hole of the cause the ledger was told
+for them, or else WORKER_DOWN. At the end `close` extends each stream to its `aux_head`. So at any time
+
+    joined = decoded + bytes in holes        and after `close`        joined = aux_head        to the byte.
+
+What comes for bytes that are settled already is an overlap: it is counted, and never counts bytes twice. Where the
+ledger cannot know whether a byte in an overlap was decoded, it does not claim it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from stages.messages import Account, Loss, StreamKey
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over streams; `decoded + sum(holes.values()) == accounted`."""
+
+    accounted: int = 0
+    decoded: int = 0
+    holes: Counter[Loss] = field(default_factory=Counter)
+    """Bytes of the streams that were not decoded, by cause."""
+    events: Counter[Loss] = field(default_factory=Counter)
+    """How many holes, by cause."""
+    unwritten: Counter[Loss] = field(default_factory=Counter)
+    """Bytes that never entered a stream, by cause, as far as the source knows them."""
+    overlaps: int = 0
+    """Bytes accounted for a second time."""
+    malformed: int = 0
+    """Accounts that contradict themselves; their bytes become a gap."""
+
+    def add(self, other: Totals) -> None:
+        self.accounted += other.accounted
+        self.decoded += other.decoded
+        self.overlaps += other.overlaps
+        self.malformed += other.malformed
+        for mine, theirs in (
+            (self.holes, other.holes),
+            (self.events, other.events),
+            (self.unwritten, other.unwritten),
+        ):
+            mine.update(theirs)
+
+    @property
+    def lost(self) -> int:
+        return sum(self.holes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The final check of one stream."""
+
+    stream: StreamKey
+    aux_head: int
+    decoded: int
+    holes: dict[Loss, int]
+
+    @property
+    def error(self) -> int:
+        """Bytes that do not add up; 0 unless more was accounted for than was ever written."""
+        return self.decoded + sum(self.holes.values()) - self.aux_head
+
+
+@dataclass(order=True, slots=True)
+class _Waiting:
+    start: int
+    end: int
+    arrived: float = field(compare=False)
+    account: Account = field(compare=False)
+
+
+@dataclass(slots=True)
+class _Stream:
+    joined: int = 0
+    waiting: list[_Waiting] = field(default_factory=list)
+    told: list[tuple[int, int, Loss]] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+
+
+class Ledger:
+    """`on_change(stream, cause or None, bytes)` hears of every byte once: decoded (None) or in a hole."""
+
+    def __init__(
+        self,
+        patience: float = 2.0,
+        *,
+        max_streams: int = 65536,
+        max_waiting: int = 256,
+        on_change: Callable[[StreamKey, Loss | None, int], None] | None = None,
+    ) -> None:
+        self._patience = patience
+        self._max_streams = max_streams
+        self._max_waiting = max_waiting
+        self._on_change = on_change
+        self._streams: dict[StreamKey, _Stream] = {}
+        self._retired: dict[tuple[str, int], Totals] = {}
+        self.refused = 0
+        """Accounts of streams beyond `max_streams`: `close` finds their bytes to be a gap."""
+
+    def account(self, account: Account, now: float) -> None:
+        """Takes one account; `now` is any monotonic time in seconds."""
+        if account.stream not in self._streams and len(self._streams) >= self._max_streams:
+            self.refused += 1
+            return
+        stream = self._stream(account.stream)
+        if not _sound(account):
+            stream.totals.malformed += 1
+            return
+        for cause, count in account.events:
+            stream.totals.events[cause] += count
+        for cause, size in account.never_written:
+            stream.totals.unwritten[cause] += size
+        if account.start > stream.joined:
+            insort(stream.waiting, _Waiting(account.start, account.end, now, account))
+            if len(stream.waiting) > self._max_waiting:
+                self._fill(account.stream, stream, stream.waiting[0].start)
+        else:
+            self._take(account.stream, stream, account)
+        self._absorb(account.stream, stream)
+
+    def tell(self, key: StreamKey, start: int, end: int, cause: Loss) -> None:
+        """If a gap is found in [start, end), `cause` is why."""
+        stream = self._stream(key)
+        stream.told = [t for t in stream.told if t[1] > stream.joined][-63:]
+        stream.told.append((start, end, cause))
+
+    def settle(self, now: float) -> None:
+        """Makes holes of the gaps that have waited long enough."""
+        for key, stream in self._streams.items():
+            while stream.waiting and min(w.arrived for w in stream.waiting) + self._patience <= now:
+                self._fill(key, stream, stream.waiting[0].start)
+                self._absorb(key, stream)
+
+    def close(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
+        """The end of the streams in `heads` (their final aux_head): settles every gap, extends the stream to its
+        head and forgets all but its sums. Returns one balance a stream, in order of keys."""
+        balances = []
+        for key in sorted(heads):
+            stream = self._stream(key)
+            while stream.waiting:
+                self._fill(key, stream, stream.waiting[0].start)
+                self._absorb(key, stream)
+            if heads[key] > stream.joined:
+                self._fill(key, stream, heads[key])
+            balances.append(Balance(key, heads[key], stream.totals.decoded, dict(stream.totals.holes)))
+            self._retire(key)
+        return balances
+
+    def totals(self, host: str | None = None, pid: int | None = None) -> Totals:
+        """Sums over the streams of a process, or of all."""
+        sums = Totals()
+        for process, retired in self._retired.items():
+            if (host, pid) in (process, (None, None)):
+                sums.add(retired)
+        for key, stream in self._streams.items():
+            if (host, pid) in ((key.host, key.pid), (None, None)):
+                sums.add(stream.totals)
+        return sums
+
+    def streams(self) -> dict[StreamKey, Totals]:
+        """Sums of the streams that are not closed."""
+        return {key: stream.totals for key, stream in self._streams.items()}
+
+    def gaps(self) -> int:
+        """Gaps that are waiting to be filled or settled."""
+        return sum(1 for stream in self._streams.values() if stream.waiting)
+
+    def _stream(self, key: StreamKey) -> _Stream:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream()
+        return stream
+
+    def _retire(self, key: StreamKey) -> None:
+        self._retired.setdefault((key.host, key.pid), Totals()).add(self._streams.pop(key).totals)
+
+    def _take(self, key: StreamKey, stream: _Stream, account: Account) -> None:
+        """Accepts what `account` says beyond `joined`, where it begins or which it overlaps."""
+        overlap = min(account.end, stream.joined) - account.start
+        stream.totals.overlaps += overlap
+        rest = account.end - account.start - overlap
+        if not rest:
+            return
+        decoded = max(0, account.decoded - overlap)
+        self._charge(key, stream, None, decoded)
+        rest -= decoded
+        for cause, size in account.holes:
+            self._charge(key, stream, cause, min(size, rest))
+            rest -= min(size, rest)
+        stream.joined = account.end
+
+    def _absorb(self, key: StreamKey, stream: _Stream) -> None:
+        while stream.waiting and stream.waiting[0].start <= stream.joined:
+            self._take(key, stream, stream.waiting.pop(0).account)
+
+    def _fill(self, key: StreamKey, stream: _Stream, end: int) -> None:
+        """A hole from `joined` to `end`, cut where the causes told for it begin and end."""
+        at = stream.joined
+        cuts = sorted({end, *(c for t in stream.told for c in t[:2] if at < c < end)})
+        causes: list[Loss] = []
+        for cut in cuts:
+            cause = next((t[2] for t in reversed(stream.told) if t[0] <= at and cut <= t[1]), Loss.WORKER_DOWN)
+            self._charge(key, stream, cause, cut - at)
+            if not causes or causes[-1] is not cause:
+                causes.append(cause)
+            at = cut
+        stream.totals.events.update(causes)
+        stream.joined = end
+
+    def _charge(self, key: StreamKey, stream: _Stream, cause: Loss | None, size: int) -> None:
+        if size <= 0:
+            return
+        stream.totals.accounted += size
+        if cause is None:
+            stream.totals.decoded += size
+        else:
+            stream.totals.holes[cause] += size
+        if self._on_change is not None:
+            self._on_change(key, cause, size)
+
+
+def _sound(account: Account) -> bool:
+    holes = [size for _, size in account.holes]
+    return (
+        0 <= account.start <= account.end
+        and account.decoded >= 0
+        and all(size >= 0 for size in holes)
+        and account.decoded + sum(holes) == account.end - account.start
+    )

@@ -1,0 +1,81 @@
+"""One traced process as the hub sees it: its methods, panes, windows and shift; when a pane closes.
+
+A worker says that it is done with a pane (`closed`), which covers the panes before it. A pane closes when all workers
+known to handle the process are done with it, or `lateness` seconds after the first of them was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.messages import Clock, PaneReport
+from streamer.hub.profile import COLUMNS, MethodTable, by_method
+from streamer.hub.shift import Detector
+from streamer.hub.windows import BYTES, Bytes, Windows
+
+MAX_NAMES = 1 << 18
+"""Method ids remembered for one worker; an id beyond is shown as `[unnamed]`."""
+
+
+class Process:
+    def __init__(self, spans: list[int], column: int, *, lateness: float, max_methods: int, pane_methods: int) -> None:
+        # the shortest window's reference: the next window's length, ending where the shortest begins
+        reference = (spans[min(1, len(spans) - 1)], spans[0])
+        self.table = MethodTable(max_methods)
+        self.windows = Windows(
+            self.table, [*((length, 0) for length in spans), reference], column, pane_methods=pane_methods
+        )
+        self.shift = Detector(column)
+        self.clock: Clock | None = None
+        self.ticks_per_pane = 0
+        self.pending: Bytes = np.zeros(BYTES, np.int64)
+        """Bytes the ledger decided on since the last report."""
+        self.reports = 0
+        self.last_report = 0.0
+        self._column = column
+        self._lateness = lateness
+        self._names: dict[int, dict[int, str]] = {}
+        self._done: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+
+    def feed(self, report: PaneReport, now: float) -> None:
+        names = self._names.setdefault(report.worker, {})
+        for method, name in report.names:
+            if len(names) < MAX_NAMES or method in names:
+                names[method] = name
+        ids, rows = by_method(report.profile, self._column)
+        sums, self.pending = self.pending, np.zeros(BYTES, np.int64)
+        self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums)
+        self.reports += 1
+        self.last_report = now
+        if report.closed:
+            self._done[report.worker] = max(report.pane, self._done.get(report.worker, report.pane))
+            if self.windows.newest is None or report.pane > self.windows.newest:
+                self._due.setdefault(report.pane, now + self._lateness)
+        else:
+            self._done.setdefault(report.worker, -1)
+        self.close(now)
+
+    def close(self, now: float, *, all_open: bool = False) -> None:
+        """Closes the panes whose time has come, oldest first."""
+        complete = min(self._done.values(), default=-1)
+        ready = [pane for pane, due in self._due.items() if pane <= complete or due <= now or all_open]
+        if all_open:
+            ready += self.windows.open_panes()
+        if not ready:
+            return
+        last = max(ready)
+        self._due = {pane: due for pane, due in self._due.items() if pane > last}
+        if self.pending.any():
+            sums, self.pending = self.pending, np.zeros(BYTES, np.int64)
+            self.windows.add(last, [], np.empty((0, COLUMNS), np.uint64), sums)
+        for pane in sorted({*(p for p in self.windows.open_panes() if p < last), last}):
+            self.windows.close(pane)
+            self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
+
+    def lag(self, wall_ns: int) -> float | None:
+        """Seconds from the end of the newest closed pane to now; None before the first, or without a clock."""
+        if self.clock is None or self.windows.newest is None:
+            return None
+        end = self.clock.wall_zero + self.clock.ns((self.windows.newest + 1) * self.ticks_per_pane)
+        return max(0, wall_ns - end) / 1e9

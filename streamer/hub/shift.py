@@ -1,0 +1,109 @@
+"""Hot-method shift, first version: what runs now against what ran before.
+
+p = the methods' shares of the shortest window (10 s), q = those of the reference, the next window's length (1 min)
+that ended where the shortest begins. Both are distributions over the process's methods, `other` included.
+
+distance   D = ½ Σ |pᵢ − qᵢ|, the total variation distance: 0 = the same mixture, 1 = nothing in common. It is the
+           share of the time that would have to move for one to become the other.
+score      (D − median D) / (1.4826 · MAD D + 0.02) over the distances at earlier panes (the last 300): how unusual D
+           is for this program. A program that alternates between phases has a large median, and no alarm. Median
+           and MAD (the factor makes it the standard deviation of a normal distribution) ignore the shift itself as
+           long as it fills less than half of the history. 0.02 keeps a program that never varied from alarming at
+           noise.
+mover      a method with |p − q| ≥ 0.02 whose z = (p − median) / (1.4826 · MAD + 0.02) has |z| ≥ 3, median and MAD
+           over its shares in the reference's panes.
+
+Reference panes with nothing in them do not count. Before the process is two shortest windows old there is no verdict
+(None), because a program that starts shifts all the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.hub.windows import Pane, Window, Windows
+
+FLOOR = 0.02
+MOVED = 0.02
+UNUSUAL = 3.0
+MAD_TO_SIGMA = 1.4826
+HISTORY = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    method: str
+    now: float
+    before: float
+    z: float
+
+    @property
+    def delta(self) -> float:
+        return self.now - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    distance: float
+    score: float
+    movers: tuple[Mover, ...]
+    """Largest change first."""
+
+
+def distance(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    """Total variation distance of two distributions of equal shape."""
+    return 0.5 * float(np.abs(p - q).sum())
+
+
+def robust(value: float, sample: NDArray[np.float64]) -> float:
+    """How far `value` lies from the median of `sample`, in robust standard deviations plus `FLOOR`."""
+    middle = float(np.median(sample))
+    spread = float(np.median(np.abs(sample - middle)))
+    return (value - middle) / (MAD_TO_SIGMA * spread + FLOOR)
+
+
+def shares(window: Window, column: int, size: int) -> NDArray[np.float64] | None:
+    """Each slot's share of the window's weight, or None if that is 0."""
+    weight = window.rows[:size, column].astype(np.float64)
+    total = float(weight.sum())
+    return weight / total if total > 0 else None
+
+
+class Detector:
+    """Keeps the history of distances of one process; `update` after each closed pane."""
+
+    def __init__(self, column: int, movers: int = 20) -> None:
+        self.current: Shift | None = None
+        self._column = column
+        self._movers = movers
+        self._history: deque[float] = deque(maxlen=HISTORY)
+
+    def update(self, windows: Windows, now: Window, before: Window) -> None:
+        size = len(windows.table.names)
+        p, q = shares(now, self._column, size), shares(before, self._column, size)
+        busy = [pane for pane in windows.panes(before) if pane.rows[:, self._column].any()]
+        if p is None or q is None or windows.age() < 2 * now.length:
+            self.current = None
+            return
+        d = distance(p, q)
+        history = np.array(self._history) if self._history else np.array([d])
+        moved = np.flatnonzero(np.abs(p - q) >= MOVED)
+        moved = moved[np.argsort(-np.abs(p - q)[moved], kind="stable")][: self._movers]
+        movers = []
+        for slot in moved.tolist():
+            z = robust(float(p[slot]), np.array([self._share(pane, slot) for pane in busy]))
+            if abs(z) >= UNUSUAL:
+                movers.append(Mover(windows.table.names[slot], float(p[slot]), float(q[slot]), z))
+        self.current = Shift(d, robust(d, history), tuple(movers))
+        self._history.append(d)
+
+    def _share(self, pane: Pane, slot: int) -> float:
+        weights = pane.rows[:, self._column]
+        at = int(np.searchsorted(pane.slots, slot))
+        if at == len(pane.slots) or pane.slots[at] != slot:
+            return 0.0
+        return float(weights[at]) / float(weights.sum())

@@ -1,0 +1,95 @@
+"""What the hub shows: the same figures for the page, `streamer top`, the summary and the JSON interface."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stages.messages import CodeKind, Loss
+
+CAUSES = {cause: cause.name.lower() for cause in Loss}
+KIND_NAMES = {kind: kind.name.lower() for kind in CodeKind}
+
+
+def window_label(seconds: float) -> str:
+    """10 → `10s`, 60 → `1m`, 90 → `90s`, 3600 → `1h`."""
+    for unit, name in ((3600, "h"), (60, "m")):
+        if seconds % unit == 0:
+            return f"{int(seconds // unit)}{name}"
+    return f"{seconds:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class HotMethod:
+    method: str
+    share: float
+    """Of the window's weight as observed, 0…1."""
+    weight: int
+    invocations: int
+    kinds: dict[str, float]
+    """Of this method's primary weight, by the kind of code it ran in, 0…1."""
+    before: float
+    """Its share in the reference of the shift."""
+    now: float
+    """Its share in the shortest window."""
+    moved: str | None
+    """`up` or `down` if the shift detector calls it a mover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What became of the trace bytes of a window or of the run."""
+
+    bytes: int
+    decoded: int
+    lost: dict[str, int]
+    """Bytes in holes by cause, causes without any left out."""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.decoded / self.bytes if self.bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    host: str
+    pid: int
+    live: bool
+    panes: int
+    late: int
+    lag_seconds: float | None
+    shift_distance: float | None
+    shift_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HotView:
+    window: str
+    seconds: float
+    weight: str
+    fidelity: str
+    total: int
+    methods: tuple[HotMethod, ...]
+    other: float
+    """Share of all methods that are not listed."""
+    coverage: Coverage
+    run: Coverage
+    holes: dict[str, int]
+    """How many holes of each cause since the start."""
+    unwritten: dict[str, int]
+    """Bytes known to be lost before they entered a stream, since the start."""
+    processes: tuple[ProcessView, ...]
+    restarts: int
+    down: tuple[str, ...]
+    """Components that are not up."""
+    ready: bool
+    windows: tuple[str, ...]
+    weights: tuple[str, ...]
+    time: float
+    """Seconds since the epoch."""
+
+    def json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        for name in ("coverage", "run"):
+            fields[name]["ratio"] = getattr(self, name).ratio
+        return fields

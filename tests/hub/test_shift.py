@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.hub.profile import COLUMNS, HITS, MethodTable
+from streamer.hub.shift import Detector, distance, robust
+from streamer.hub.windows import BYTES, Windows
+
+
+class Program:
+    """Feeds panes of given mixtures to windows of 10 and 60 panes, and the detector after each."""
+
+    def __init__(self) -> None:
+        self.windows = Windows(MethodTable(), [(10, 0), (60, 0), (60, 10)], HITS)
+        self.detector = Detector(HITS)
+        self.pane = 0
+        self.random = random.Random(1)
+
+    def run(self, seconds: int, mixture: dict[str, int]) -> None:
+        for _ in range(seconds):
+            rows = np.zeros((len(mixture), COLUMNS), np.uint64)
+            rows[:, HITS] = [max(0, round(self.random.gauss(n, n / 20))) for n in mixture.values()]
+            self.windows.add(self.pane, list(mixture), rows, np.zeros(BYTES, np.int64))
+            self.windows.close(self.pane)
+            self.detector.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
+            self.pane += 1
+
+
+WEIGHTS = st.lists(st.integers(0, 1000), min_size=5, max_size=5).filter(any)
+
+
+@given(WEIGHTS, WEIGHTS)
+def test_distance_is_the_largest_difference_any_set_of_methods_can_show(a, b):
+    """The definition of total variation: max over sets of |P(set) − Q(set)|."""
+    p, q = [Fraction(x, sum(a)) for x in a], [Fraction(x, sum(b)) for x in b]
+    largest = sum((x - y for x, y in zip(p, q, strict=True) if x > y), Fraction(0))
+    assert distance(np.array(p, float), np.array(q, float)) == pytest.approx(float(largest), abs=1e-12)
+
+
+def test_robust_ignores_a_minority_of_outliers():
+    sample = np.array([0.1] * 60 + [0.9] * 40)
+    assert robust(0.1, sample) == 0
+    assert robust(0.9, sample) == pytest.approx(0.8 / 0.02)
+
+
+def test_no_verdict_while_a_program_starts():
+    program = Program()
+    program.run(19, {"a": 600, "b": 400})
+    assert program.detector.current is None
+    program.run(1, {"a": 600, "b": 400})
+    assert program.detector.current is not None
+    assert program.detector.current.movers == ()
+
+
+def test_a_steady_program_does_not_shift_and_a_change_does():
+    program = Program()
+    program.run(150, {"a": 600, "b": 390, "c": 10})
+    steady = program.detector.current
+    assert steady is not None
+    assert steady.distance < 0.03
+    assert abs(steady.score) < 2
+    program.run(10, {"a": 200, "b": 390, "d": 410})
+    shifted = program.detector.current
+    assert shifted.distance == pytest.approx(0.41, abs=0.03)
+    assert shifted.score > 4
+    assert [(m.method, m.delta > 0) for m in shifted.movers] == [("d", True), ("a", False)]
+    program.run(70, {"a": 200, "b": 390, "d": 410})
+    assert program.detector.current.distance < 0.03
+    assert program.detector.current.movers == ()
+
+
+def test_a_program_of_alternating_phases_has_a_usual_distance():
+    program = Program()
+    for _ in range(15):
+        program.run(12, {"parse": 800, "emit": 200})
+        program.run(12, {"parse": 200, "emit": 800})
+    assert program.detector.current.distance > 0.2
+    assert program.detector.current.score < 3
