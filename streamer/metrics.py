@@ -1,0 +1,206 @@
+"""What Prometheus scrapes (docs/metrics.md lists it).
+
+A custom collector: the client library keeps a labelled child for ever, and here methods come and go. A scrape gets
+exactly the top methods of each window and `other`, so the number of series is bounded by
+processes × windows × weights × (top + 1). Counters are the hub's own sums and never go back.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from streamer.hub import Hub
+from streamer.hub.hub import ProcessKey
+from streamer.hub.profile import OTHER
+from streamer.hub.view import CAUSES
+
+PROCESS = ("host", "pid")
+KEEP_SECONDS = 3600.0
+"""A process that reported nothing for so long is no longer exported. Its windows are empty long before."""
+
+
+class HubCollector(Collector):
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def collect(self) -> Iterable[Metric]:
+        hub = self._hub
+        hub.poll()
+        yield InfoMetricFamily(
+            "streamer_build",
+            "Version of the streamer and of the Python it runs on.",
+            value={"version": version("jvm-trace-streamer"), "python": platform.python_version()},
+        )
+        keys = [key for key in hub.processes if hub.live(key, KEEP_SECONDS)]
+        yield from self._windows(keys)
+        yield from self._bytes(keys)
+        yield from self._state(keys)
+        yield from self._components()
+
+    def _windows(self, keys: list[ProcessKey]) -> Iterable[Metric]:
+        hub = self._hub
+        share = GaugeMetricFamily(
+            "streamer_method_share_ratio",
+            "Share of the window's weight that was observed in the method; what is not among the top is `other`.",
+            labels=(*PROCESS, "window", "weight", "method"),
+        )
+        invocations = GaugeMetricFamily(
+            "streamer_method_invocations",
+            "Invocations of the method observed in the window; fidelity flow only.",
+            labels=(*PROCESS, "window", "method"),
+        )
+        weight = GaugeMetricFamily(
+            "streamer_window_weight",
+            "What the shares of the window are shares of: hits, instructions, or TSC ticks for weight `time`.",
+            labels=(*PROCESS, "window", "weight"),
+        )
+        decoded = GaugeMetricFamily(
+            "streamer_window_decoded_ratio",
+            "Share of the window's trace bytes that was decoded.",
+            labels=(*PROCESS, "window"),
+        )
+        for key in keys:
+            process = (key[0], str(key[1]))
+            for window, seconds in hub.windows.items():
+                if not hub.live(key, seconds):
+                    continue
+                for name in hub.weights:
+                    view = hub.hot(window, weight=name, process=key)
+                    weight.add_metric((*process, window, name), view.total)
+                    for method in view.methods:
+                        share.add_metric((*process, window, name, method.method), method.share)
+                    if view.total:
+                        share.add_metric((*process, window, name, OTHER), view.other)
+                    if name == hub.weights[0]:
+                        if view.coverage.ratio is not None:
+                            decoded.add_metric((*process, window), view.coverage.ratio)
+                        for method in view.methods if hub.fidelity == "flow" else ():
+                            invocations.add_metric((*process, window, method.method), method.invocations)
+        yield from (share, invocations, weight, decoded)
+
+    def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
+        trace = CounterMetricFamily(
+            "streamer_trace_bytes",
+            "Trace bytes accounted for: decoded and lost ones together.",
+            labels=PROCESS,
+        )
+        decoded = CounterMetricFamily("streamer_decoded_bytes", "Trace bytes decoded.", labels=PROCESS)
+        lost = CounterMetricFamily(
+            "streamer_lost_bytes", "Trace bytes that lie in holes, by cause.", labels=(*PROCESS, "cause")
+        )
+        holes = CounterMetricFamily("streamer_holes", "Holes in the trace, by cause.", labels=(*PROCESS, "cause"))
+        unwritten = CounterMetricFamily(
+            "streamer_unwritten_bytes",
+            "Trace bytes lost before they were written to a stream, by cause, as far as the source knows.",
+            labels=(*PROCESS, "cause"),
+        )
+        overlaps = CounterMetricFamily(
+            "streamer_overlap_bytes", "Trace bytes accounted for a second time (and counted once).", labels=PROCESS
+        )
+        malformed = CounterMetricFamily(
+            "streamer_malformed_accounts", "Accounts that contradicted themselves.", labels=PROCESS
+        )
+        for key in keys:
+            process = (key[0], str(key[1]))
+            totals = self._hub.totals(key)
+            trace.add_metric(process, totals.accounted)
+            decoded.add_metric(process, totals.decoded)
+            overlaps.add_metric(process, totals.overlaps)
+            malformed.add_metric(process, totals.malformed)
+            for cause, name in CAUSES.items():
+                lost.add_metric((*process, name), totals.holes[cause])
+                holes.add_metric((*process, name), totals.events[cause])
+                unwritten.add_metric((*process, name), totals.unwritten[cause])
+        yield from (trace, decoded, lost, holes, unwritten, overlaps, malformed)
+
+    def _state(self, keys: list[ProcessKey]) -> Iterable[Metric]:
+        hub = self._hub
+        lag = GaugeMetricFamily(
+            "streamer_lag_seconds", "Time from the end of the newest closed pane to now.", labels=PROCESS
+        )
+        panes = CounterMetricFamily("streamer_panes", "Panes closed.", labels=PROCESS)
+        late = CounterMetricFamily(
+            "streamer_late_reports",
+            "Reports that came after their pane had closed (and were added to it).",
+            labels=PROCESS,
+        )
+        expired = CounterMetricFamily(
+            "streamer_expired_reports",
+            "Reports that came after their pane had left every window.",
+            labels=PROCESS,
+        )
+        methods = GaugeMetricFamily("streamer_methods", "Method names known of the process.", labels=PROCESS)
+        folded = CounterMetricFamily(
+            "streamer_folded_methods", "Method names that were folded into `other` for want of room.", labels=PROCESS
+        )
+        distance = GaugeMetricFamily(
+            "streamer_shift_distance_ratio",
+            "Total variation distance between the methods' shares in the shortest window and before it.",
+            labels=PROCESS,
+        )
+        score = GaugeMetricFamily(
+            "streamer_shift_score",
+            "How unusual the distance is for this process: robust standard deviations from its median.",
+            labels=PROCESS,
+        )
+        for key in keys:
+            process = (key[0], str(key[1]))
+            state = hub.processes[key]
+            seconds = hub.lag(key)
+            if seconds is not None:
+                lag.add_metric(process, seconds)
+            panes.add_metric(process, state.windows.closed)
+            late.add_metric(process, state.windows.late)
+            expired.add_metric(process, state.windows.expired)
+            methods.add_metric(process, len(state.table))
+            folded.add_metric(process, state.table.folded)
+            shift = state.shift.current
+            if shift is not None and hub.live(key, min(hub.windows.values())):
+                distance.add_metric(process, shift.distance)
+                score.add_metric(process, shift.score)
+        yield from (lag, panes, late, expired, methods, folded, distance, score)
+
+    def _components(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily(
+            "streamer_component_up", "Whether the part of the pipeline is running.", labels=("component",)
+        )
+        restarts = CounterMetricFamily(
+            "streamer_restarts", "Times the part of the pipeline was restarted.", labels=("component",)
+        )
+        queue = GaugeMetricFamily(
+            "streamer_queue_messages", "Messages waiting in a queue.", labels=("component", "queue")
+        )
+        cpu = CounterMetricFamily(
+            "streamer_cpu_seconds", "Processor time used by the part of the pipeline.", labels=("component",)
+        )
+        memory = GaugeMetricFamily(
+            "streamer_resident_memory_bytes", "Resident memory of the part of the pipeline.", labels=("component",)
+        )
+        ready = GaugeMetricFamily("streamer_ready", "Whether /readyz says yes.", value=float(not self._hub.ready()))
+        refused = CounterMetricFamily(
+            "streamer_refused_reports",
+            "Reports that were malformed, or of a process beyond the limit.",
+            value=self._hub.refused_reports,
+        )
+        for component, status in sorted(self._hub.components.items()):
+            up.add_metric((component,), float(bool(status.get("up", True))))
+            restarts.add_metric((component,), int(status.get("restarts", 0)))
+            for name, waiting in sorted(dict(status.get("queues", {})).items())[:64]:
+                queue.add_metric((component, str(name)), float(waiting))
+            if "cpu_seconds" in status:
+                cpu.add_metric((component,), float(status["cpu_seconds"]))
+            if "memory_bytes" in status:
+                memory.add_metric((component,), float(status["memory_bytes"]))
+        yield from (up, restarts, queue, cpu, memory, ready, refused)
+
+
+def registry(hub: Hub) -> CollectorRegistry:
+    """A registry of its own with the hub's metrics."""
+    own = CollectorRegistry(auto_describe=False)
+    own.register(HubCollector(hub))
+    return own

@@ -1,0 +1,163 @@
+"use strict";
+// The live table. Everything shown comes from /api/hot; names are set as text, never as markup.
+
+const at = (id) => document.getElementById(id);
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+const percent = (ratio, digits = 1) => `${(100 * ratio).toFixed(digits)} %`;
+const words = (cause) => cause.replaceAll("_", " ");
+
+function bytes(count) {
+  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    if (count >= size) return `${(count / size).toFixed(1)} ${unit}`;
+  }
+  return `${count} B`;
+}
+
+function options(select, values, labels = values) {
+  const chosen = select.value;
+  if ([...select.options].map((o) => o.value).join("\n") === values.join("\n")) return;
+  select.replaceChildren(...values.map((value, i) => {
+    const option = element("option", labels[i]);
+    option.value = value;
+    return option;
+  }));
+  if (values.includes(chosen)) select.value = chosen;
+}
+
+function row(number, name, share, largest, shift, kinds, invocations, className) {
+  const tr = element("tr", undefined, className);
+  tr.append(element("td", number, "number"), element("td", name, "method"));
+  const cell = element("td", undefined, "share");
+  const track = element("span", undefined, "track");
+  const bar = element("span");
+  bar.style.width = `${largest ? Math.min(100, 100 * share / largest) : 0}%`;
+  track.append(bar);
+  track.setAttribute("aria-hidden", "true");
+  cell.append(track, percent(share));
+  tr.append(cell, shift, element("td", kinds), element("td", invocations, "number"));
+  return tr;
+}
+
+function shiftCell(method) {
+  const cell = element("td");
+  const points = 100 * (method.now - method.before);
+  if (Math.abs(points) < 0.5) return cell;
+  const up = points > 0;
+  const text = `${up ? "▲ +" : "▼ −"}${Math.abs(points).toFixed(1)}`;
+  const mark = element("span", text, `${up ? "up" : "down"}${method.moved ? " moved" : ""}`);
+  mark.title = `${percent(method.before)} before, ${percent(method.now)} now`;
+  cell.append(mark);
+  return cell;
+}
+
+const names = {interpreted: "interpreter", c1: "C1", c2: "C2", native_wrapper: "native", stub: "stub", unknown: "?"};
+
+function kinds(method) {
+  return Object.entries(method.kinds)
+    .filter(([, share]) => share >= 0.01)
+    .sort((a, b) => b[1] - a[1])
+    .map(([kind, share]) => (share > 0.99 ? names[kind] : `${names[kind]} ${percent(share, 0)}`))
+    .join(", ");
+}
+
+function showCoverage(view) {
+  const {coverage} = view;
+  const bar = at("seen-bar");
+  if (!coverage.bytes) {
+    at("seen").textContent = "No trace bytes in this window.";
+    bar.replaceChildren();
+    bar.setAttribute("aria-label", "no trace bytes in this window");
+    return;
+  }
+  const lost = Object.entries(coverage.lost).sort((a, b) => b[1] - a[1]);
+  const part = (size, title, className) => {
+    const span = element("span", undefined, className);
+    span.style.width = `${100 * size / coverage.bytes}%`;
+    span.title = title;
+    return span;
+  };
+  bar.replaceChildren(part(coverage.decoded, "decoded", "decoded"), ...lost.map(([c, n]) => part(n, words(c), "")));
+  // rounded down, so that 100 % means all
+  const text = `${percent(Math.floor(1000 * coverage.ratio) / 1000)} of ${bytes(coverage.bytes)} of trace decoded; ` +
+    (lost.length ? `lost: ${lost.map(([c, n]) => `${bytes(n)} ${words(c)}`).join(", ")}` : "nothing lost");
+  at("seen").textContent = `${text}. Since the start: ${bytes(view.run.bytes)}, ` +
+    `${view.run.bytes - view.run.decoded ? bytes(view.run.bytes - view.run.decoded) + " lost" : "nothing lost"}` +
+    `${Object.entries(view.holes).map(([c, n]) => `; ${n} × ${words(c)}`).join("")}.`;
+  bar.setAttribute("aria-label", text);
+}
+
+function showFigures(view) {
+  const live = view.processes.filter((p) => p.live);
+  const largest = (key) => live.map((p) => p[key]).filter((v) => v !== null).reduce((a, b) => Math.max(a, b), -1);
+  const [lag, distance, score] = ["lag_seconds", "shift_distance", "shift_score"].map(largest);
+  const figures = [
+    ["Processes", String(live.length)],
+    ["Weight", `${view.total.toLocaleString("en")} ${view.weight === "time" ? "ticks" : view.weight}`],
+    ["Lag", lag < 0 ? "–" : `${lag.toFixed(1)} s`],
+    ["Shift distance", distance < 0 ? "–" : `${percent(distance, 0)}${score >= 4 ? " (unusual)" : ""}`],
+    ["Restarts", String(view.restarts)],
+    ["Late reports", String(view.processes.reduce((n, p) => n + p.late, 0))],
+  ];
+  at("figures").replaceChildren(...figures.map(([name, value]) => {
+    const div = element("div");
+    div.append(element("dt", name), element("dd", value));
+    return div;
+  }));
+}
+
+function show(view) {
+  options(at("window"), view.windows);
+  options(at("weight"), view.weights);
+  const state = at("state");
+  const trouble = view.down.map((name) => `${name} is down`).join(", ");
+  state.textContent = trouble || (view.ready ? `live, fidelity ${view.fidelity}` : "waiting for the first pane");
+  state.className = trouble ? "bad" : view.ready ? "good" : "";
+  showFigures(view);
+  showCoverage(view);
+  at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}`;
+  const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
+  const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, largest, shiftCell(m), kinds(m),
+    m.invocations ? m.invocations.toLocaleString("en") : "–"));
+  if (view.other > 0) rows.push(row("", "other", view.other, largest, element("td"), "", "", "other"));
+  at("methods").replaceChildren(...rows);
+}
+
+async function refresh() {
+  const query = new URLSearchParams();
+  for (const id of ["window", "weight"]) if (at(id).value) query.set(id, at(id).value);
+  if (at("process").value) {
+    const [host, pid] = JSON.parse(at("process").value);
+    query.set("host", host);
+    query.set("pid", pid);
+  }
+  try {
+    const answer = await fetch(`api/hot?${query}`);
+    const view = await answer.json();
+    if (!answer.ok) throw new Error(view.error);
+    if (!at("process").value) {
+      options(at("process"), ["", ...view.processes.map((p) => JSON.stringify([p.host, p.pid]))],
+        ["all", ...view.processes.map((p) => `${p.pid} on ${p.host}`)]);
+    }
+    show(view);
+  } catch (error) {
+    at("state").textContent = `no answer: ${error.message}`;
+    at("state").className = "bad";
+    at("process").value = "";
+  }
+}
+
+async function loop() {
+  if (at("live").checked && !document.hidden) await refresh();
+  setTimeout(loop, 1000);
+}
+
+at("controls").addEventListener("change", refresh);
+at("controls").addEventListener("submit", (event) => event.preventDefault());
+loop();

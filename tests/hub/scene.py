@@ -1,0 +1,41 @@
+"""A hub that has seen a program for a while: what the page, the metrics and the table are tested on."""
+
+from __future__ import annotations
+
+from stages.messages import Clock, CodeKind
+from streamer.config import WindowConfig
+from streamer.hub import Hub
+from tests.hub.reports import HOST, PID, Time, account, report
+
+BEFORE = {
+    "org.apache.fop.fonts.GlyphTable.lookup": 420,
+    "org.apache.fop.area.LineArea.addInline": 310,
+    "java.util.HashMap.getNode": 160,
+    "org.apache.fop.layoutmgr.Knuth$$Lambda$56.0x00007f123.apply": 60,
+}
+NOW = {
+    "org.apache.fop.pdf.PDFStream.deflate": 500,
+    "org.apache.fop.fonts.GlyphTable.lookup": 120,
+    "java.util.HashMap.getNode": 160,
+    "<script>alert(1)</script>[bold]\n.run": 40,
+}
+REST = {f"org.apache.fop.util.Helper.m{i}": 3 for i in range(30)}
+
+
+def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80) -> tuple[Hub, Time]:
+    """`seconds` panes, the last ten after a shift; two components, three causes of loss."""
+    clock = clock or Time()
+    hub = Hub(WindowConfig(), fidelity=fidelity, now=clock, wall_ns=clock.ns)
+    tsc_zero = clock.ns() - seconds * 10**9 - 10**8
+    hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=tsc_zero))
+    column = "hits" if fidelity == "ip" else "instructions"
+    for pane in range(seconds):
+        mixture = NOW if pane >= seconds - 10 else BEFORE
+        losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
+        accounts = (account(pane * 10**6, (pane + 1) * 10**6, **losses),)
+        hub.feed(report(pane, REST, kind=CodeKind.INTERPRETED, closed=False, column=column))
+        hub.feed(report(pane, mixture, accounts=accounts, column=column))
+    hub.feed(report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),)))
+    hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5})
+    hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000})
+    return hub, clock

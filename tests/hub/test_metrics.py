@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from streamer.metrics import KEEP_SECONDS, registry
+from tests.hub.reports import HOST, PID, account, report
+from tests.hub.scene import scene
+
+LABELS = {"host": HOST, "pid": str(PID)}
+
+
+def value(own, name: str, **labels: str) -> float | None:
+    return own.get_sample_value(name, labels)
+
+
+def test_shares_of_each_window_add_up_to_one():
+    hub, _ = scene()
+    own = registry(hub)
+    for family in own.collect():
+        if family.name == "streamer_method_share_ratio":
+            by_window: dict[str, float] = {}
+            for sample in family.samples:
+                window = sample.labels["window"]
+                by_window[window] = by_window.get(window, 0) + sample.value
+            assert by_window == pytest.approx({"10s": 1, "1m": 1, "5m": 1})
+            assert len(family.samples) == 3 * (20 + 1)
+            break
+    else:
+        pytest.fail("no shares")
+    lookup = "org.apache.fop.fonts.GlyphTable.lookup"
+    seen = {
+        w: value(own, "streamer_method_share_ratio", **LABELS, window=w, weight="hits", method=lookup)
+        for w in ("10s", "1m")
+    }
+    assert seen["10s"] == pytest.approx(120 / (820 + 90))
+    assert seen["1m"] == pytest.approx((10 * 120 + 50 * 420) / (10 * 910 + 50 * 1040))
+
+
+def test_bytes_and_losses_balance():
+    hub, _ = scene()
+    own = registry(hub)
+    trace = value(own, "streamer_trace_bytes_total", **LABELS)
+    decoded = value(own, "streamer_decoded_bytes_total", **LABELS)
+    causes = [s for f in own.collect() if f.name == "streamer_lost_bytes" for s in f.samples]
+    assert len(causes) == 14
+    assert trace == 80_000_900 == decoded + sum(s.value for s in causes)
+    assert value(own, "streamer_lost_bytes_total", **LABELS, cause="desync") == 4 * 12_000
+    assert value(own, "streamer_holes_total", **LABELS, cause="desync") == 4
+    assert value(own, "streamer_lost_bytes_total", **LABELS, cause="aux_full") == 0
+    assert value(own, "streamer_window_decoded_ratio", **LABELS, window="10s") == pytest.approx(1 - 12_900 / 10_000_900)
+
+
+def test_state_and_components():
+    hub, clock = scene()
+    own = registry(hub)
+    assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(0.1)
+    assert value(own, "streamer_panes_total", **LABELS) == 80
+    assert value(own, "streamer_late_reports_total", **LABELS) == 1
+    assert value(own, "streamer_shift_distance_ratio", **LABELS) > 0.4
+    assert value(own, "streamer_component_up", component="capture") == 1
+    assert value(own, "streamer_restarts_total", component="worker-0") == 1
+    assert value(own, "streamer_queue_messages", component="capture", queue="worker-0") == 3
+    assert value(own, "streamer_cpu_seconds_total", component="capture") == 1.5
+    assert value(own, "streamer_resident_memory_bytes", component="worker-0") == 120_000_000
+    assert value(own, "streamer_ready") == 1
+    clock.seconds += 30
+    assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(30.1)
+    assert value(own, "streamer_window_weight", **LABELS, window="10s", weight="hits") is None
+    assert value(own, "streamer_window_weight", **LABELS, window="1m", weight="hits") > 0
+
+
+def test_methods_that_left_the_window_leave_no_series():
+    hub, _ = scene()
+    own = registry(hub)
+    generate_latest(own)
+    for pane in range(80, 90):
+        hub.feed(report(pane, {"New.only": 1}, accounts=(account(pane * 10**6 + 900, (pane + 1) * 10**6 + 900),)))
+    methods = {
+        s.labels["method"]
+        for f in own.collect()
+        if f.name == "streamer_method_share_ratio"
+        for s in f.samples
+        if s.labels["window"] == "10s"
+    }
+    assert methods == {"New.only", "other"}
+
+
+def test_a_process_long_silent_is_not_exported():
+    hub, clock = scene()
+    clock.seconds += KEEP_SECONDS + 10
+    assert value(registry(hub), "streamer_trace_bytes_total", **LABELS) is None
+
+
+def test_flow_exports_both_weights_and_invocations():
+    hub, _ = scene(fidelity="flow")
+    own = registry(hub)
+    weights = {s.labels["weight"] for f in own.collect() if f.name == "streamer_window_weight" for s in f.samples}
+    assert weights == {"instructions", "time"}
+    assert any(f.name == "streamer_method_invocations" and f.samples for f in own.collect())
+
+
+def test_hostile_names_stay_inside_their_label():
+    hub, _ = scene()
+    families = list(text_string_to_metric_families(generate_openmetrics(registry(hub)).decode()))
+    methods = {s.labels["method"] for f in families if f.name == "streamer_method_share_ratio" for s in f.samples}
+    assert "<script>alert(1)</script>[bold]?.run" in methods
+    assert not any("0x" in m for m in methods)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("fidelity", ["ip", "flow"])
+def test_promtool_finds_nothing_to_mend(fidelity):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is missing (Debian package prometheus)")
+    hub, _ = scene(fidelity=fidelity)
+    result = subprocess.run(
+        [promtool, "check", "metrics", "--extended"],
+        input=generate_latest(registry(hub)),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr.decode()) == (0, "")
+    assert b"streamer_method_share_ratio" in result.stdout

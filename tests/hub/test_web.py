@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from functools import partial
+
+import httpx
+import pytest
+import trio
+
+from streamer import web
+from streamer.config import WebConfig
+from streamer.hub import Hub
+from tests.hub.reports import Time, report
+from tests.hub.scene import scene
+
+
+def client(hub: Hub) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(web.app(hub)), base_url="http://streamer")
+
+
+async def test_metrics_in_both_formats():
+    hub, _ = scene()
+    async with client(hub) as http:
+        text = await http.get("/metrics")
+        assert text.headers["content-type"].startswith("text/plain")
+        assert 'streamer_method_share_ratio{host="h",method="java.util.HashMap.getNode"' in text.text
+        openmetrics = await http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+        assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+        assert openmetrics.text.endswith("# EOF\n")
+
+
+async def test_health_and_readiness():
+    hub = Hub(now=Time())
+    async with client(hub) as http:
+        assert (await http.get("/healthz")).status_code == 200
+        answer = await http.get("/readyz")
+        assert (answer.status_code, answer.text) == (503, "no pane has closed yet\n")
+        hub.feed(report(1, {"A.a": 1}))
+        assert (await http.get("/readyz")).status_code == 200
+
+
+async def test_hot():
+    hub, _ = scene()
+    async with client(hub) as http:
+        view = (await http.get("/api/hot", params={"window": "10s", "top": 2})).json()
+        assert [m["method"] for m in view["methods"]] == [
+            "org.apache.fop.pdf.PDFStream.deflate",
+            "java.util.HashMap.getNode",
+        ]
+        assert view["methods"][0]["moved"] == "up"
+        assert view["coverage"]["lost"] == {"code_missing": 900, "desync": 12000}
+        assert (await http.get("/api/hot", params={"pid": 7, "host": "h"})).json()["total"] == view["total"]
+
+
+@pytest.mark.parametrize(
+    "query", ["window=7s", "top=x", "top=-1", "top=9999999999", "weight=time", "pid=8", "pid=7&host=x", "pid=%EF%BC%97"]
+)
+async def test_wrong_questions_get_a_clear_answer(query):
+    hub, _ = scene()
+    async with client(hub) as http:
+        answer = await http.get(f"/api/hot?{query}")
+        assert answer.status_code == 400
+        assert answer.json()["error"]
+
+
+async def test_the_page_needs_nothing_from_elsewhere():
+    hub, _ = scene()
+    async with client(hub) as http:
+        for path in ("/", "/page.js", "/page.css"):
+            answer = await http.get(path)
+            assert answer.status_code == 200
+            assert "http" not in answer.text
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert (await http.get("/api/statistics")).json()["processes"]["h/7"]["panes"] == 80
+        assert (await http.get("/../config.py")).status_code == 404
+
+
+async def test_serve_starts_with_its_url_and_stops_at_once():
+    hub, _ = scene()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(web.serve, hub, WebConfig(port=0))
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+            async with httpx.AsyncClient() as http:
+                assert (await http.get(f"{url}/healthz")).text == "ok\n"
+                nursery.cancel_scope.cancel()
+
+
+def test_a_port_in_use_and_an_unknown_host_are_one_clear_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(web.WebError, match=f"port {port} on 127.0.0.1 is in use: .*0: any free one"):
+            web.listen(WebConfig(port=port))
+    with pytest.raises(web.WebError, match=r"cannot serve on no\.such\.invalid:9464: "):
+        web.listen(WebConfig(host="no.such.invalid"))
+    with pytest.raises(web.WebError, match=r"cannot serve on 192\.0\.2\.1:9464: "):
+        web.listen(WebConfig(host="192.0.2.1"))
+
+
+def test_ipv6_loopback():
+    try:
+        listener = web.listen(WebConfig(host="::1", port=0))
+    except web.WebError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with listener:
+        assert listener.family == socket.AF_INET6
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_a_browser_shows_the_hot_methods(tmp_path):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is missing (Debian package chromium)")
+    hub, _ = scene()
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+        with trio.fail_after(60):
+            run = partial(subprocess.run, capture_output=True, timeout=55, check=True, text=True)
+            result = await trio.to_thread.run_sync(
+                run, [chromium, *flags, "--virtual-time-budget=3000", "--dump-dom", f"{url}/"]
+            )
+        nursery.cancel_scope.cancel()
+    dom = result.stdout
+    rows = re.findall(r'<td class="method">(.*?)</td><td class="share">.*?</span></span>(.*?)</td>', dom, re.DOTALL)
+    assert rows[0] == ("org.apache.fop.pdf.PDFStream.deflate", "54.9 %")
+    assert ("&lt;script&gt;alert(1)&lt;/script&gt;[bold]?.run", "4.4 %") in rows
+    assert rows[-1][0] == "other"
+    assert "99.8 % of 10.0 MB of trace decoded; lost: 12.0 kB desync, 900 B code missing" in dom
+    assert ">▲ +54.9<" in dom
+    assert 'class="good">live, fidelity ip' in dom
