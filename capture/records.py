@@ -21,11 +21,12 @@ Side = NDArray[np.void]
 
 
 class RecordError(Exception):
-    """The bytes are no perf records; what could be read before them is in `records`."""
+    """The bytes are no perf records from word `good` on; the rows of what is before it are in `records`."""
 
-    def __init__(self, message: str, records: Side) -> None:
+    def __init__(self, message: str, records: Side, good: int) -> None:
         super().__init__(message)
         self.records = records
+        self.good = good
 
 
 class RecordType(IntEnum):
@@ -146,7 +147,7 @@ def parse(words: Words, clock: Clock, format: SampleFormat = FORMAT) -> Side:
 
     Raises RecordError, which has the rows up to the first malformed record."""
     bounds, fault = starts(words)
-    at, end = bounds[:-1], bounds[1:]
+    at, end, good = bounds[:-1], bounds[1:], int(bounds[-1])
     kind = np.minimum(words[at] & np.uint64(0xFFFFFFFF), np.uint64(_TYPES)).astype(np.int64)
     known = _KNOWN[kind]
     at, end, kind = at[known], end[known], kind[known]
@@ -154,10 +155,10 @@ def parse(words: Words, clock: Clock, format: SampleFormat = FORMAT) -> Side:
     if len(short):
         cut = int(short[0])
         fault = f"a record of type {RecordType(int(kind[cut])).name} has only {8 * int(end[cut] - at[cut])} bytes"
-        at, end, kind = at[:cut], end[:cut], kind[:cut]
+        good, at, end, kind = int(at[cut]), at[:cut], end[:cut], kind[:cut]
     rows = _rows(words, at, end, kind, clock, format)
     if fault:
-        raise RecordError(fault, rows)
+        raise RecordError(fault, rows, good)
     return rows
 
 

@@ -32,6 +32,10 @@ AUX_HEAD, AUX_TAIL, AUX_OFFSET, AUX_SIZE = 1056, 1064, 1072, 1080
 
 CAP_USER_TIME_ZERO = 1 << 4
 
+# The emulated PT's own counters, where the kernel has nothing (docs/emulator.md); words of 8 bytes.
+COUNTERS, COUNTERS_MAGIC = 2048, 0x31544E5543545054
+NOT_WRITTEN, ENDED = 3, 11
+
 
 class RingError(Exception):
     """The ring is not one, or its producer wrote nonsense."""
@@ -79,6 +83,10 @@ class PerfRing:
             area.close()
 
     @property
+    def aux_size(self) -> int:
+        return len(self._aux)
+
+    @property
     def time_conversion(self) -> tuple[int, int, int]:
         """(mult, shift, zero) of the control page, zero signed; RingError when the producer has not set them."""
         words = int(self._page[TIME_SHIFT // 8])  # pmc_width u16, time_shift u16, time_mult u32
@@ -91,6 +99,11 @@ class PerfRing:
     @property
     def aux_tail(self) -> int:
         return int(self._page[AUX_TAIL // 8])
+
+    def counter(self, word: int) -> int:
+        """A counter of the emulated PT; 0 in a ring of the kernel."""
+        emulated = int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC
+        return int(self._page[COUNTERS // 8 + word]) if emulated else 0
 
     def aux_head(self) -> int:
         """How far the trace has been written. RingError if that is behind the tail or more than a ring ahead."""

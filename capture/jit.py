@@ -1,0 +1,138 @@
+"""JIT export on its way from the agent's ring to the workers, by way of a file.
+
+The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM never waits for us; what is sent is read
+back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and
+whoever starts later, a worker or this process, is fed from the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from jvm.export import ExportError, whole_records
+from jvm.ring import RingReader, file_header
+from stages.messages import JitBatch
+
+BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
+MAX_RECORD = 1 << 30
+
+
+class JitSpool:
+    """One process's JIT export."""
+
+    def __init__(self, path: Path, host: str, pid: int) -> None:
+        """Opens or makes the export file at `path`. A record that a dead writer left cut is taken off; it is still
+        in the ring. Raises OSError, or ExportError when the file is no export of `pid`."""
+        self.path, self.host, self.pid = path, host, pid
+        header = file_header(pid)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._file = os.fdopen(fd, "r+b", buffering=0)
+        there = self._file.read(len(header))
+        if len(there) < len(header):
+            self._file.truncate(0)
+            os.pwrite(fd, header, 0)
+        elif there != header:
+            self._file.close()
+            raise ExportError(f"{path} is no JIT export of process {pid}", 0)
+        self._start = len(header)
+        self._end = self._whole_end()
+        self._file.truncate(self._end)
+        self._sent = self._start
+        self._seq = 0
+        self._ring: RingReader | None = None
+        self._replay_of = 0  # drop counter for which a replay was asked
+        self.dropped = 0
+        self.taken = 0
+        self.replays = 0
+        self.fault = ""
+
+    def _whole_end(self) -> int:
+        at, size = self._start, os.fstat(self._file.fileno()).st_size
+        while at < size:
+            step = self._whole(at, size)
+            if not step:
+                break
+            at += step
+        return at
+
+    def _whole(self, at: int, end: int, most: int = BATCH) -> int:
+        """Bytes of whole records from file position `at` on: at most `most`, or one record; 0: none before `end`."""
+        data = os.pread(self._file.fileno(), min(most, end - at), at)
+        whole = whole_records(data)
+        if not whole and len(data) >= 4:
+            size = int.from_bytes(data[:4], "little")
+            whole = size if size <= min(end - at, MAX_RECORD) else 0
+        return whole
+
+    def attach(self, ring: Path) -> None:
+        """From now on `fill` empties this ring. Raises OSError or ExportError."""
+        self._ring = RingReader(ring)
+
+    def fill(self) -> None:
+        """Moves all that is in the ring to the file. Lost records are asked for again when there is room."""
+        ring = self._ring
+        if ring is None or self.fault:
+            return
+        try:
+            while ring.pending:
+                data, position = ring.peek(BATCH)
+                self._append(data)
+                ring.commit(position)
+                if not data:  # nonsense in the ring: skipped to its head
+                    break
+        except ExportError as error:
+            self.fault = f"{ring.path}: {error}"
+        self.dropped = ring.dropped
+        if self.dropped != self._replay_of:
+            self._replay_of = self.dropped
+            self.replays += 1
+            ring.request_replay()
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._file.fileno(), view, self._end)
+            self._end += written
+            self.taken += written
+            view = view[written:]
+
+    @property
+    def unsent(self) -> int:
+        """Bytes in the file that no batch has had."""
+        return self._end - self._sent
+
+    def batch(self, tsc: int) -> JitBatch | None:
+        """The next records that have not been sent."""
+        size = self._whole(self._sent, self._end) if self._sent < self._end else 0
+        if not size:
+            return None
+        batch = self._read(self._sent, size, self._seq, tsc)
+        self._sent += size
+        self._seq += 1
+        return batch
+
+    def all_sent(self, tsc: int) -> Iterator[JitBatch]:
+        """Everything that has been sent so far, for a receiver that knows nothing. The last batch has the number
+        before that of the next one, so the receiver sees no gap."""
+        at, sizes = self._start, []
+        while at < self._sent and (size := self._whole(at, self._sent)):
+            sizes.append(size)
+            at += size
+        at = self._start
+        for i, size in enumerate(sizes):
+            yield self._read(at, size, self._seq - len(sizes) + i, tsc)
+            at += size
+
+    def _read(self, at: int, size: int, seq: int, tsc: int) -> JitBatch:
+        data = np.empty(size, np.uint8)
+        os.preadv(self._file.fileno(), [data.data], at)
+        return JitBatch(self.host, self.pid, seq, data, self.dropped, tsc)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._ring is not None:
+            self._ring.close()

@@ -1,0 +1,165 @@
+"""Where rings come from: a `Source` names the traced process, how the trace is made, and the rings as they appear.
+
+`EmulatedSource` is the session directory of an emulated PT (docs/emulator.md); `capture.perf_event` has the one for
+the processor's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from capture.records import SAMPLE_TYPE
+from capture.ring import PerfRing, RingError
+from stages.messages import PtConfig, StreamKey
+
+MAX_JSON = 16 << 20
+
+
+class SessionError(Exception):
+    """The session directory, or a file in it, is not what it should be."""
+
+
+class FoundRing(NamedTuple):
+    key: StreamKey
+    ring: PerfRing
+
+
+class Source(Protocol):
+    """All methods return at once."""
+
+    faults: list[str]  # rings that could not be used, one line each
+
+    @property
+    def pid(self) -> int:
+        """The traced process; 0: not known yet."""
+
+    @property
+    def sample_type(self) -> int: ...
+
+    def config(self) -> PtConfig | None:
+        """How the trace is made; None: not known yet."""
+
+    def wall_zero(self) -> int | None:
+        """Wall time (ns since the epoch) at perf time 0, if the source knows it."""
+
+    def new_rings(self) -> Iterator[FoundRing]:
+        """Rings that were not there at the last call. They are closed by whoever takes them."""
+
+    def ended(self) -> bool:
+        """Nobody writes the rings any more."""
+
+
+class EmulatedSource:
+    def __init__(self, directory: Path, host: str) -> None:
+        """`directory` holds emulator.json and the rings (`<session>/pt`); it need not exist yet."""
+        self.directory, self.host = directory, host
+        self.faults: list[str] = []
+        self._seen: set[tuple[str, int]] = set()
+        self._stamp = (0, 0)
+        self._state: dict[str, Any] = {}
+        self._start = 0
+
+    @property
+    def pid(self) -> int:
+        return _integer(self._state, "pid")
+
+    @property
+    def sample_type(self) -> int:
+        return _integer(self._state, "sample_type") or SAMPLE_TYPE
+
+    def config(self) -> PtConfig | None:
+        state = self._read()
+        lo, hi = _filter(state)
+        if lo == hi:
+            return None
+        return PtConfig(
+            family=_integer(state, "family"),
+            model=_integer(state, "model"),
+            filter_lo=lo,
+            filter_hi=hi,
+            mtc_shift=_integer(state, "mtc", -1),
+            ctc_num=_integer(state, "ctc_num"),
+            ctc_den=_integer(state, "ctc_den"),
+            noretcomp=state.get("retcomp") is False,
+            cyc=_integer(state, "cyc", -1) >= 0,
+        )
+
+    def wall_zero(self) -> int | None:
+        clock = self._state.get("clock")
+        return _integer(clock, "wall_zero") or None if isinstance(clock, dict) else None
+
+    def new_rings(self) -> Iterator[FoundRing]:
+        if not self.pid:
+            return
+        try:
+            entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            name = re.fullmatch(r"(cpu|tid)(\d{1,9})(?:\D.*)?\.ring", entry.name)
+            # A name can come again (thread ids do): what tells rings apart is the file.
+            if name is None or (entry.name, entry.inode()) in self._seen:
+                continue
+            self._seen.add((entry.name, entry.inode()))
+            number = int(name[2])
+            cpu, tid = (number, -1) if name[1] == "cpu" else (-1, number)
+            try:
+                yield FoundRing(StreamKey(self.host, self.pid, cpu, tid), PerfRing.open(Path(entry.path)))
+            except RingError as error:
+                self.faults.append(str(error))
+
+    def ended(self) -> bool:
+        state = self._read()
+        return bool(self.pid) and (state.get("state") == "ended" or not self._alive())
+
+    def _alive(self) -> bool:
+        """Is it the same process still? A killed emulator leaves "running"; its pid may be taken again."""
+        start = process_start(self.pid)
+        self._start = self._start or start
+        return start != 0 and start == self._start
+
+    def _read(self) -> dict[str, Any]:
+        """emulator.json, read again when it was replaced. Raises SessionError."""
+        path = self.directory / "emulator.json"
+        try:
+            status = path.stat()
+            stamp = (status.st_ino, status.st_mtime_ns)
+            if stamp == self._stamp:
+                return self._state
+            if status.st_size > MAX_JSON:
+                raise SessionError(f"{path}: {status.st_size} bytes are too many")
+            state = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return self._state
+        except (OSError, ValueError, RecursionError) as error:
+            raise SessionError(f"{path}: {error}") from error
+        if not isinstance(state, dict) or state.get("version") != 1 or _integer(state, "pid") <= 0:
+            raise SessionError(f"{path}: no description of an emulated PT of version 1")
+        self._state, self._stamp = state, stamp
+        return state
+
+
+def process_start(pid: int) -> int:
+    """Start time of a process in clock ticks since boot; 0: there is none, or it is dead and not yet waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _integer(state: dict[str, Any], name: str, default: int = 0) -> int:
+    value = state.get(name, default)
+    return value if isinstance(value, int) and -1 <= value < 1 << 64 else default
+
+
+def _filter(state: dict[str, Any]) -> tuple[int, int]:
+    match state.get("filter"):
+        case [int(lo), int(hi)] if 0 <= lo < hi < 1 << 64:
+            return lo, hi
+    return 0, 0

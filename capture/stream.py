@@ -1,0 +1,168 @@
+"""One stream while it is drained: its ring, its sequence numbers, and the losses that wait for their place.
+
+A loss lies at a position of the stream. It is learnt from the data ring, which can be ahead of the bytes that have
+been sent, or from the transport that refused a chunk. So it waits here until a chunk begins at its position (chunks
+are cut there), or until the end, when an empty chunk carries what is left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.records import FORMAT, RecordError, SampleFormat, Side, Words, loss_marks, parse
+from capture.ring import ENDED, NOT_WRITTEN, PerfRing, RingError
+from stages.messages import (
+    SIDE_DTYPE,
+    U8,
+    Chunk,
+    Clock,
+    Loss,
+    LossMark,
+    PtConfig,
+    Sideband,
+    SideKind,
+    StreamKey,
+    StreamOpen,
+)
+
+MAX_MARKS = 4096  # waiting losses of one stream; more only a corrupt ring can have
+
+
+class Stream:
+    """Drains one ring. Every poll: `look`, then `sideband`, then `chunk` (at most one)."""
+
+    def __init__(
+        self, key: StreamKey, ring: PerfRing, config: PtConfig, clock: Clock, now: int, sample: SampleFormat = FORMAT
+    ) -> None:
+        """A ring whose tail is not at its start was drained by someone before us. What that one had taken and not
+        sent is a gap in the offsets; what it had learnt of losses and not said is covered by CAPTURE_DOWN."""
+        self.opened = StreamOpen(key, config, clock)
+        self.key, self.ring, self._sample = key, ring, sample
+        self._chunks = self._sidebands = 0
+        self._waiting: dict[tuple[int, Loss], LossMark] = {}
+        self.head = self._seen = ring.aux_tail
+        if self.head:
+            self._wait(LossMark(self.head, Loss.CAPTURE_DOWN, 0, now))
+        self._not_written = 0
+        self.fault = ""  # why the ring is no longer read
+        self.raw: Words = np.zeros(0, np.uint64)  # the records behind the last Sideband
+        self.running: Side = np.zeros(0, SIDE_DTYPE)  # the last SWITCH_IN or ITRACE_START: one row, or none
+        self.drained = self.refused_bytes = self.refused_chunks = self.lost_records = self.truncated = 0
+
+    @property
+    def backlog(self) -> int:
+        """Bytes seen by the last `look` and not drained yet."""
+        return 0 if self.fault else self.head - self.ring.aux_tail
+
+    @property
+    def ended(self) -> bool:
+        """The source has closed this ring: what stands in it is all."""
+        return bool(self.fault) or self.ring.counter(ENDED) != 0
+
+    def look(self) -> None:
+        """How far has the trace been written? Before the data ring is read, so that this is never ahead of it."""
+        self._seen = self.head
+        if not self.fault:
+            try:
+                self.head = self.ring.aux_head()
+            except RingError as error:
+                self.fault = str(error)
+
+    def sideband(self, tsc: int) -> Sideband | None:
+        """What the data ring holds, if it holds anything; its bytes are in `raw` until the next call."""
+        if self.fault:
+            return None
+        try:
+            self.raw = self.ring.take_records()
+        except RingError as error:
+            self.fault = str(error)
+            return None
+        if not len(self.raw):
+            return None
+        try:
+            rows = parse(self.raw, self.opened.clock, self._sample)
+        except RecordError as error:
+            # Where the next record would begin is not known: all that was in the ring is lost.
+            rows, self.raw = error.records, self.raw[: error.good]
+            self._wait(LossMark(self._seen, Loss.SIDEBAND_LOST, 0, tsc))
+        for mark in loss_marks(rows, self._seen):
+            self._wait(mark)
+            self.truncated += mark.cause == Loss.AUX_FULL
+        self.lost_records += int(rows["a"][rows["kind"] == SideKind.LOST].sum())
+        running = np.flatnonzero((rows["kind"] == SideKind.SWITCH_IN) | (rows["kind"] == SideKind.ITRACE_START))
+        if len(running):
+            self.running = rows[running[-1] :][:1]
+        self._sidebands += 1
+        return Sideband(self.key, self._sidebands - 1, rows, tsc)
+
+    def told_again(self, tsc: int) -> Sideband:
+        """Which thread the stream's bytes belong to, for a receiver that does not know; not a new message."""
+        return Sideband(self.key, self._sidebands - 1, self.running, tsc)
+
+    def chunk(self, most: int, tsc: int) -> Chunk | None:
+        """The next piece, at most `most` bytes, up to the next waiting loss."""
+        if not self.backlog:
+            return None
+        tail = self.ring.aux_tail
+        end = min((at for at, _ in self._waiting if at > tail), default=self.head)
+        try:
+            offset, data = self.ring.take_aux(min(end, self.head), most)
+        except RingError as error:
+            self.fault = str(error)
+            return None
+        self.drained += len(data)
+        return self._numbered_chunk(offset, data, tsc)
+
+    def last_chunk(self, tsc: int) -> Chunk | None:
+        """What is still to be said when the ring is empty and nobody writes it any more: losses without bytes."""
+        self._waiting = {
+            (min(at, self.head), c): m._replace(offset=min(at, self.head)) for (at, c), m in self._waiting.items()
+        }
+        return self._numbered_chunk(self.head, np.zeros(0, np.uint8), tsc) if self._waiting else None
+
+    def _numbered_chunk(self, offset: int, data: U8, tsc: int) -> Chunk:
+        due = sorted(place for place in self._waiting if place[0] <= offset)
+        losses = tuple(self._counted(self._waiting.pop(place)) for place in due)
+        self._chunks += 1
+        return Chunk(self.key, self._chunks - 1, offset, data, losses, tsc)
+
+    def _counted(self, mark: LossMark) -> LossMark:
+        """With the bytes that were not written, where the source counts them; the sum over all marks is right."""
+        if mark.cause != Loss.AUX_FULL or mark.lost:
+            return mark
+        total = self.ring.counter(NOT_WRITTEN)
+        mark, self._not_written = mark._replace(lost=max(0, total - self._not_written)), total
+        return mark
+
+    def refused(self, chunk: Chunk) -> None:
+        """The transport had no room for `chunk`: its bytes become a hole, its losses come with the next chunk."""
+        self.refused_chunks += 1
+        self.refused_bytes += len(chunk.data)
+        for mark in chunk.losses:
+            if mark.cause != Loss.TRANSPORT:  # the hole before this one: now one with it
+                self._waiting[mark.offset, mark.cause] = mark
+        self._wait(LossMark(chunk.offset + len(chunk.data), Loss.TRANSPORT, 0, chunk.tsc))
+
+    def sideband_lost(self, sideband: Sideband) -> None:
+        """The transport never had room for `sideband`."""
+        self._wait(LossMark(self.ring.aux_tail, Loss.SIDEBAND_LOST, 0, sideband.tsc))
+
+    def _wait(self, mark: LossMark) -> None:
+        """One mark a place and cause: a full ring says TRUNCATED again and again. The first tells when that loss
+        began; of records lost, the last tells when it was over."""
+        # No AUX record speaks of more than a ring's size from here: one that does is corrupt, its loss is real.
+        place = min(mark.offset, self.head + self.ring.aux_size), mark.cause
+        if mark.cause == Loss.SIDEBAND_LOST or (place not in self._waiting and len(self._waiting) < MAX_MARKS):
+            self._waiting[place] = mark._replace(offset=place[0])
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "drained_bytes": self.drained,
+            "refused_bytes": self.refused_bytes,
+            "refused_chunks": self.refused_chunks,
+            "lost_records": self.lost_records,
+            "truncated": self.truncated,
+        }
+
+    def close(self) -> None:
+        self.ring.close()
