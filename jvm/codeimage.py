@@ -1,0 +1,439 @@
+"""The machine code of a JVM as it changes in time.
+
+Every blob (nmethod, stub, adapter, codelet) is a `Version` with the time [since, until) in which its bytes were
+valid at its addresses. The sources say less than that, so:
+
+- A load is told late: the Service Thread posts it after the code may already run. So a version reaches back from its
+  load to the end of what stood there before it, but by `lateness` ticks at most; what was *found* (REPLAYED) reaches
+  back without that limit. The limit makes a lookup for time t depend on nothing told after t + lateness: who waits
+  until `complete_until` has passed that point gets, live, what a replay of the recording gets.
+- An unload may be lost: a new load ends whatever it overlaps (`evicted`). An unloaded version stays known until it
+  is overlapped or `forget_before` drops it, because a stream may still be behind.
+- Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
+  then were patched in place: they replace the old ones (views already made keep theirs).
+- Stubs may nest (a buffer blob, the routines in it; the interpreter, its codelets): the innermost answers.
+
+Kernels look addresses up in a `Table`: all versions sorted by start, with the running maximum of their ends, so a
+search goes back from the last start ≤ ip only as far as something may still reach over it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import codetable, export, names
+from jvm.arena import Arena
+from jvm.codelets import Codelets, label
+from jvm.codetable import Table
+from jvm.codeversion import FOREVER, Kind, Version
+from jvm.codeview import CodeView
+from jvm.debuginfo import DebugInfo
+from jvm.sites import SiteKind, Sites, compiled_kind, stub_label
+
+MAX_BLOB = 1 << 28
+"""Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
+UNKNOWN_METHOD = "[unknown method]"
+INTERPRETER = "[interpreter]"
+
+
+_FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
+
+
+class CodeImage:
+    """The code of one process. Fed with export records in order; what they hold never makes it raise."""
+
+    def __init__(self, lateness: int | None = None, sites: Sites | None = None) -> None:
+        """`lateness`: ticks that a load may be told late; None: any."""
+        self.lateness = lateness
+        self.sites = sites if sites is not None else Sites()
+        self.codelets = Codelets()
+        self.methods: dict[int, str] = {}
+        self.counts: Counter[str] = Counter()
+        self.epoch = 0
+        self.complete_until = 0
+        self.primed = False  # codelets are known, so the JVM's first state has been told
+        self._ids = 0
+        self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
+        self._nmethod_starts: list[int] = []
+        self._others: dict[tuple[int, Kind], Version] = {}
+        self._other_keys: list[tuple[int, Kind]] = []  # sorted
+        self._other_size = 0  # of the longest
+        self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
+        self._code: Arena[np.uint8] = Arena(np.uint8)
+        self._pcs: Arena[np.uint32] = Arena(np.uint32)
+        self._pc_sites: Arena[np.int32] = Arena(np.int32)
+        self._rows = np.zeros(1024, codetable.ROW_DTYPE)
+        self._row_count = 0
+        self._free_rows: list[int] = []
+        self._by_id: dict[int, Version] = {}
+        self._table: Table | None = None
+        self._view: CodeView | None = None
+        self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
+        self._replay_began = 0
+
+    # What is told
+
+    def feed(self, data: export.Buffer, complete_until: int = 0) -> None:
+        """Whole records, and the time before which everything has now been told. Where they cannot be parsed the
+        rest of the buffer is left out and `counts["bad_records"]` says so."""
+        try:
+            for record in export.iter_records(data):
+                self.apply(record)
+        except export.ExportError:
+            self.counts["bad_records"] += 1
+        self.complete_until = max(self.complete_until, complete_until)
+
+    def apply(self, record: export.Record) -> None:
+        match record:
+            case export.Method():
+                self.methods[record.id] = names.display(record.class_signature, record.name)
+            case export.NmethodLoad():
+                self._load(record)
+            case export.NmethodUnload():
+                self._unload(record)
+            case export.NmethodState():
+                self._state(record)
+            case export.Blob():
+                if record.kind != export.BlobKind.NMETHOD:  # those are told by loads, which say more
+                    self._other(Kind.BLOB, record, record.address, record.end, stub_label(record.name), record.code)
+            case export.DynamicCode(name="Interpreter"):
+                self._other(Kind.INTERPRETER, record, record.address, record.end, INTERPRETER, record.code)
+            case export.DynamicCode():
+                self._other(Kind.DYNAMIC, record, record.address, record.end, stub_label(record.name), record.code)
+            case export.Interpreter():
+                self._other(Kind.INTERPRETER, record, record.start, record.end, INTERPRETER, record.code)
+            case export.Codelet():
+                self.codelets.add(record)
+                self._other(Kind.CODELET, record, record.start, record.end, label(record), memoryview(b""))
+                self.primed = True
+            case export.Overflow():
+                self.counts["overflows"] += 1
+                self._replayed = None  # the replay under way, if any, is not whole
+            case export.ReplayBegin():
+                self._replayed, self._replay_began = set(), record.tsc
+            case export.ReplayEnd():
+                self._replay_end(record.tsc)
+            case _:
+                pass
+
+    def _load(self, record: export.NmethodLoad) -> None:
+        start, end = record.address, record.end
+        if not self._believable(start, end):
+            return
+        if self._replayed is not None:
+            self._replayed.add(start)
+        lo, hi = self._overlapping(start, end)
+        old = self._nmethods[lo:hi]
+        if len(old) == 1 and self._told_before(old[0], record):
+            return
+        if any(record.tsc < v.loaded for v in old):
+            self.counts["stale"] += 1  # a spool read again tells what has been replaced since
+            return
+        self.counts["loads"] += 1
+        self._retire(old + self._buried(start, end), record.tsc)
+        since = self._since(record, start, end)
+        version = Version(self._new_id(), Kind.NMETHOD, start, end, UNKNOWN_METHOD, record.tsc, since)
+        version.method, version.level, version.compile_id = record.method, record.level, record.compile_id
+        version.entry, version.verified_entry, version.osr_entry = record.entry, record.verified_entry, record.osr_entry
+        version.debug = DebugInfo.of(record)
+        version.site_kind = compiled_kind(record.level, record.blob != 0)
+        self._nmethods[lo:hi] = [version]
+        self._nmethod_starts[lo:hi] = [start]
+        self._add(version, record.code)
+        self._resolve(version)
+
+    def _buried(self, start: int, end: int) -> list[Version]:
+        """Takes out the stubs that a new nmethod overlaps: they are gone, though stubs are hardly ever freed."""
+        lo = bisect_right(self._other_keys, (start - self._other_size, Kind.CODELET))
+        hi = bisect_left(self._other_keys, (end, Kind(1)))
+        keys = [key for key in self._other_keys[lo:hi] if self._others[key].end > start]
+        for key in keys:
+            self._other_keys.remove(key)
+        return [self._others.pop(key) for key in keys]
+
+    def _told_before(self, v: Version, record: export.NmethodLoad) -> bool:
+        """Is this load the one that made `v`, told again? Then take in what is new in it."""
+        same = (v.start, v.end, v.method) == (record.address, record.end, record.method)
+        if not same or (v.compile_id and record.compile_id and v.compile_id != record.compile_id):
+            return False
+        if v.until != FOREVER:
+            if record.tsc > v.until:
+                return False
+            self.counts["repeated"] += 1
+            return True
+        code = np.frombuffer(record.code, np.uint8)
+        if not np.array_equal(code, self.code(v)):
+            if not record.flags & export.RecordFlag.REPLAYED and record.tsc > v.loaded:
+                return False  # a new load at the old place: its unload was lost
+            if record.tsc > v.loaded:
+                self.counts["patched"] += 1
+                self._code.garbage += v.data_size
+                v.data_at = self._code.append(code)
+                self._changed()
+        self.counts["repeated"] += 1
+        if v.unresolved:
+            self._resolve(v)
+        return True
+
+    def _unload(self, record: export.NmethodUnload) -> None:
+        i = bisect_left(self._nmethod_starts, record.address)
+        v = self._nmethods[i] if i < len(self._nmethods) else None
+        if v is None or v.start != record.address or v.loaded > record.tsc or v.method != record.method:
+            self.counts["unknown_unloads"] += 1
+        elif v.until == FOREVER:
+            self.counts["unloads"] += 1
+            self._end(v, record.tsc)
+
+    def _state(self, record: export.NmethodState) -> None:
+        i = bisect_right(self._nmethod_starts, record.address) - 1
+        v = self._nmethods[i] if i >= 0 else None
+        if v is None or record.address >= v.end or record.compile_id not in (0, v.compile_id):
+            self.counts["unknown_states"] += 1
+        elif record.state == export.NmethodStatus.NOT_ENTRANT:
+            v.not_entrant = min(v.not_entrant, record.tsc)
+
+    def _other(self, kind: Kind, record: export.Record, start: int, end: int, name: str, code: memoryview) -> None:
+        if not self._believable(start, end):
+            return
+        key = start, kind
+        old = self._others.get(key)
+        if old is not None and (old.end, old.name) == (end, name):
+            bytes_ = np.frombuffer(code, np.uint8)
+            if not np.array_equal(bytes_, self.code(old)):
+                self._code.garbage += old.data_size
+                old.data_at, old.data_size = self._code.append(bytes_), len(bytes_)
+                self._changed()
+            return
+        lo, hi = self._overlapping(start, end)
+        gone = self._nmethods[lo:hi] + ([] if old is None else [old])
+        if any(record.tsc < v.loaded for v in gone):
+            self.counts["stale"] += 1
+            return
+        del self._nmethods[lo:hi], self._nmethod_starts[lo:hi]
+        if old is None:
+            insort(self._other_keys, key)
+        self._other_size = max(self._other_size, end - start)
+        self._retire(gone, record.tsc)
+        since = self._since(record, start, end)
+        version = self._others[key] = Version(self._new_id(), kind, start, end, name, record.tsc, since)
+        if kind in (Kind.INTERPRETER, Kind.CODELET):
+            version.site_kind = SiteKind.INTERPRETED
+        self._add(version, code)
+
+    def _replay_end(self, tsc: int) -> None:
+        if self._replayed is not None:
+            for v in self._nmethods:
+                if v.until == FOREVER and v.loaded < self._replay_began and v.start not in self._replayed:
+                    self.counts["healed_unloads"] += 1
+                    self._end(v, tsc)
+        self._replayed = None
+
+    def forget_before(self, tsc: int) -> None:
+        """No one will ask about a time before `tsc` again: drops versions that had ended by then."""
+        kept = [v for v in self._retired if v.until > tsc]
+        gone = len(kept) != len(self._retired)
+        if gone:
+            for v in self._retired:
+                if v.until <= tsc:
+                    self._drop(v)
+            self._retired = kept
+        ended = [v for v in self._nmethods if v.until <= tsc]
+        if ended:
+            for v in ended:
+                self._drop(v)
+            self._nmethods = [v for v in self._nmethods if v.until > tsc]
+            self._nmethod_starts = [v.start for v in self._nmethods]
+        if gone or ended:
+            self._compact()
+            self._changed()
+
+    # What is asked
+
+    def at(self, ip: int, tsc: int) -> Version | None:
+        """The innermost version that holds `ip` at `tsc`."""
+        row = codetable.find(self.table(), np.uint64(ip), np.uint64(tsc))
+        return None if row < 0 else self._by_id[int(self.table().id[row])]
+
+    def version(self, id_: int) -> Version | None:
+        """By the id that tables and views carry; None if it has been forgotten."""
+        return self._by_id.get(id_)
+
+    def code(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes as last told; read-only by convention."""
+        return self._code.part(version.data_at, version.data_size)
+
+    def table(self) -> Table:
+        """For kernels (`jvm.codetable.locate`): all versions known, with their times."""
+        if self._table is None:
+            rows = self._rows[: self._row_count]
+            self._table = codetable.build(rows[rows["id"] != 0], self._pcs.view(), self._pc_sites.view())
+        return self._table
+
+    def sites_of(self, ips: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """(n,) addresses at (n,) times → (n,) sites; 0 (`UNKNOWN_CODE`) where nothing stood."""
+        out = np.empty(len(ips), np.int32)
+        codetable.locate(self.table(), ips, tscs, out)
+        return out
+
+    def view(self, tsc: int | None = None) -> CodeView:
+        """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
+        one. The view of now is made once an epoch."""
+        if tsc is not None:
+            return self._make_view([v for v in self._by_id.values() if v.since <= tsc < v.until])
+        if self._view is None or self._view.epoch != self.epoch:
+            self._view = self._make_view([v for v in self._by_id.values() if v.until == FOREVER])
+        return self._view
+
+    def versions(self) -> Iterable[Version]:
+        return self._by_id.values()
+
+    def statistics(self) -> dict[str, int | float]:
+        pcs = [v.debug.density for v in self._nmethods if v.debug is not None and v.until == FOREVER]
+        return {
+            **{f"code_{name}": n for name, n in sorted(self.counts.items())},
+            "code_versions": len(self._by_id),
+            "code_retired": len(self._retired),
+            "code_bytes": self._code.used - self._code.garbage,
+            "code_epoch": self.epoch,
+            "code_detail": float(np.mean(pcs)) if pcs else 0.0,
+        }
+
+    # Inside
+
+    def _believable(self, start: int, end: int) -> bool:
+        if 0 < end - start <= MAX_BLOB and end <= FOREVER:
+            return True
+        self.counts["bad_blobs"] += 1
+        return False
+
+    def _overlapping(self, start: int, end: int) -> tuple[int, int]:
+        """The range of `_nmethods` that overlaps [start, end)."""
+        lo = bisect_right(self._nmethod_starts, start)
+        if lo and self._nmethods[lo - 1].end > start:
+            lo -= 1
+        return lo, max(lo, bisect_left(self._nmethod_starts, end))
+
+    def _since(self, record: export.Record, start: int, end: int) -> int:
+        """From when on a blob told by `record` is taken to have stood at [start, end)."""
+        rows = self._rows[: self._row_count]
+        before = (rows["start"] < end) & (rows["end"] > start) & (rows["until"] <= record.tsc)
+        floor = int(rows["until"][before].max(initial=0))
+        if self.lateness is None or record.flags & export.RecordFlag.REPLAYED or isinstance(record, _FOUND):
+            return floor
+        return max(floor, record.tsc - self.lateness)
+
+    def _retire(self, versions: list[Version], tsc: int) -> None:
+        """These give way to a load told at `tsc`."""
+        for v in versions:
+            if v.until == FOREVER:
+                self.counts["evicted"] += 1
+                self._end(v, tsc)
+            self._retired.append(v)
+
+    def _end(self, v: Version, tsc: int) -> None:
+        v.until = max(tsc, v.since)
+        self._rows[v.row]["until"] = v.until
+        self._changed()
+
+    def _add(self, v: Version, code: memoryview) -> None:
+        v.data_at, v.data_size = self._code.append(np.frombuffer(code, np.uint8)), len(code)
+        if self._free_rows:
+            v.row = self._free_rows.pop()
+        else:
+            v.row = self._row_count
+            self._row_count += 1
+            if v.row == len(self._rows):
+                self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        site = self.sites.site(v.name, v.site_kind)
+        self._rows[v.row] = (v.start, v.end, v.since, v.until, v.id, 0, 0, site)
+        self._by_id[v.id] = v
+        self._changed()
+
+    def _resolve(self, v: Version) -> None:
+        """Names and sites of an nmethod and of what is inlined in it, all of its own kind."""
+        assert v.debug is not None
+        v.unresolved = False
+        v.name = self._method_name(v, v.method)
+        unique, where = np.unique(v.debug.inner_methods(), return_inverse=True)
+        sites = [self.sites.site(self._method_name(v, int(m)), v.site_kind) for m in unique]
+        row = self._rows[v.row]
+        self._pcs.garbage += int(row["pc_size"])
+        row["site"] = self.sites.site(v.name, v.site_kind)
+        row["pc_at"], row["pc_size"] = self._pcs.append(v.debug.pc), len(where)
+        self._pc_sites.append(np.array(sites, np.int32)[where])
+        self._changed()
+
+    def _method_name(self, v: Version, method: int) -> str:
+        name = self.methods.get(method)
+        if name is None:
+            v.unresolved = True
+            self.counts["unknown_methods"] += 1
+            return UNKNOWN_METHOD
+        return name
+
+    def _drop(self, v: Version) -> None:
+        self._code.garbage += v.data_size
+        self._pcs.garbage += int(self._rows[v.row]["pc_size"])
+        self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
+        self._free_rows.append(v.row)
+        del self._by_id[v.id]
+
+    def _compact(self) -> None:
+        if self._code.wasteful:
+            code: Arena[np.uint8] = Arena(np.uint8)
+            for v in self._by_id.values():
+                v.data_at = code.append(self.code(v))
+            self._code = code
+        if self._pcs.wasteful:
+            pcs, pc_sites = Arena[np.uint32](np.uint32), Arena[np.int32](np.int32)
+            for v in self._by_id.values():
+                at, size = int(self._rows[v.row]["pc_at"]), int(self._rows[v.row]["pc_size"])
+                self._rows[v.row]["pc_at"] = pcs.append(self._pcs.part(at, size))
+                pc_sites.append(self._pc_sites.part(at, size))
+            self._pcs, self._pc_sites = pcs, pc_sites
+
+    def _make_view(self, versions: list[Version]) -> CodeView:
+        blobs = sorted((v for v in versions if v.data_size), key=lambda v: (v.start, -v.data_size, v.id))
+        pieces = _disjoint([(v.start, v.start + v.data_size, v.data_at, v.id) for v in blobs])
+        start, end, data_at, blob = (list(col) for col in zip(*pieces, strict=True)) if pieces else ([], [], [], [])
+        return CodeView(
+            self.epoch,
+            np.array(start, np.uint64),
+            np.array(end, np.uint64),
+            np.array(data_at, np.int64),
+            np.array(blob, np.int32),
+            self._code.view(),
+        )
+
+    def _new_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        self._table = None
+
+
+def _disjoint(blobs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """(start, end, data_at, id), sorted by start, longest first → the same cut so that at each address only the one
+    that began last is left."""
+    pieces: list[tuple[int, int, int, int]] = []
+    open_: list[tuple[int, int, int, int]] = []  # begun, in order
+    at = 0  # everything before this is done
+    for blob in [*blobs, (FOREVER, FOREVER, 0, 0)]:
+        while open_ and at < blob[0]:
+            start, end, data_at, id_ = open_[-1]
+            if end <= at:
+                open_.pop()
+                continue
+            to = min(end, blob[0])
+            pieces.append((at, to, data_at + at - start, id_))
+            at = to
+        at = max(at, blob[0])
+        open_.append(blob)
+    return pieces
