@@ -123,6 +123,7 @@ function show(view) {
   showCoverage(view);
   at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
+  at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, largest, shiftCell(m), kinds(m),
     m.invocations ? m.invocations.toLocaleString("en") : "–"));
   if (view.other > 0) rows.push(row("", "other", view.other, largest, element("td"), "", "", "other"));

@@ -1,0 +1,93 @@
+"""`streamer top`: the hot methods of a running streamer, live in a terminal."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from streamer.cli import Failure
+from streamer.hub.text import headline, holes_line, loss_line, methods_table
+
+MAX_ANSWER = 8 << 20
+# the hub is on this machine or near it: a proxy meant for the web is of no use
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def fetch(url: str, query: dict[str, str | int | None]) -> dict[str, Any]:
+    """The view as JSON. Raises Failure with one line that says what is wrong."""
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise Failure(f"{url} is not a http:// address")
+    given = {key: value for key, value in query.items() if value is not None}
+    try:
+        with _OPENER.open(f"{url.rstrip('/')}/api/hot?{urllib.parse.urlencode(given)}", timeout=5) as answer:
+            view = json.loads(answer.read(MAX_ANSWER))
+    except urllib.error.HTTPError as error:
+        try:
+            raise Failure(str(json.loads(error.read(MAX_ANSWER))["error"])) from None
+        except (ValueError, KeyError, TypeError):
+            raise Failure(f"{url} answers with HTTP status {error.code}: it is not a streamer") from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise Failure(f"no streamer answers at {url} ({why}): start one, or say where it is with --url") from None
+    except ValueError:
+        raise Failure(f"what answers at {url} is not a streamer") from None
+    if not isinstance(view, dict):
+        raise Failure(f"what answers at {url} is not a streamer")
+    return view
+
+
+def render(view: dict[str, Any], url: str) -> Group:
+    try:
+        parts: list[RenderableType] = [
+            Text(headline(view), "bold"),
+            methods_table(view),
+            Text(loss_line(view["coverage"])),
+        ]
+        holes = holes_line(view)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise Failure(f"what answers at {url} is not a streamer of this version") from None
+    return Group(*parts, *([Text(holes, "dim")] if holes else []))
+
+
+@click.command()
+@click.option("--url", default="http://127.0.0.1:9464", show_default=True, help="Where the streamer serves.")
+@click.option("--window", help="10s, 1m, 5m, … as configured; default: the shortest.")
+@click.option("--weight", help="What a share is a share of: hits, instructions, time; default: the fidelity's own.")
+@click.option("--top", "count", type=click.IntRange(1, 500), help="How many methods; default: as configured.")
+@click.option("--pid", type=click.IntRange(0, 999_999_999), help="One process only; default: all together.")
+@click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds.")
+@click.option("--once", is_flag=True, help="Print once and exit (also when the output is no terminal).")
+def command(
+    url: str,
+    window: str | None,
+    weight: str | None,
+    count: int | None,
+    pid: int | None,
+    interval: float,
+    once: bool,
+) -> None:
+    """Live table of the hot methods of a running streamer. Stop with Ctrl-C."""
+    query: dict[str, str | int | None] = {"window": window, "weight": weight, "top": count, "pid": pid}
+    console = Console()
+    first = render(fetch(url, query), url)
+    if once or not console.is_terminal:
+        console.print(first)
+        return
+    try:
+        with Live(first, console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+            while True:
+                time.sleep(interval)
+                live.update(render(fetch(url, query), url), refresh=True)
+    except KeyboardInterrupt:
+        return

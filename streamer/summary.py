@@ -1,0 +1,72 @@
+"""The summary at exit of `run` and `replay`: what was hot in the whole run, and how much of it was seen."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from streamer.hub import Balance, Hub
+from streamer.hub.text import bytes_text, holes_line, loss_line, methods_table
+
+WIDTH = 120
+
+
+def duration(seconds: float) -> str:
+    """1.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None, color: bool = False) -> str:
+    """The text, ending in a newline. `balances` as `Hub.finish` returned them: whether the books balance is said
+    of them; without any it is not said. Never raises for an empty run."""
+    view = hub.hot(top=top, whole_run=True).json()
+    balances = list(balances)
+    head = f"{duration(view['seconds'])}, {len(view['processes'])} process{'' if len(view['processes']) == 1 else 'es'}"
+    head += f", {sum(p['panes'] for p in view['processes']):,} panes"
+    if view["total"]:
+        unit = "ticks" if view["weight"] == "time" else view["weight"]
+        head += f", {view['total']:,} {unit} (fidelity {view['fidelity']})"
+    parts: list[RenderableType] = [Text(f"Run: {head}", "bold")]
+    if view["methods"]:
+        parts.append(methods_table(view, shifts=False))
+    else:
+        parts.append(Text("No method was seen."))
+    parts.append(Text(loss_line(view["run"])))
+    holes = holes_line(view)
+    if holes:
+        parts.append(Text(holes))
+    if balances:
+        parts.append(Text(_balance_line(balances)))
+    restarts = {name: n for name, s in sorted(hub.components.items()) if (n := int(s.get("restarts", 0)))}
+    listed = ", ".join(f"{name} × {n}" for name, n in restarts.items())
+    parts.append(Text(f"restarts: {listed or 'none'}"))
+    late = sum(p["late"] for p in view["processes"])
+    if late:
+        parts.append(Text(f"late reports: {late:,} (counted in the run)"))
+    out = io.StringIO()
+    console = Console(file=out, width=WIDTH, force_terminal=color, color_system="standard" if color else None)
+    console.print(Group(*parts))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _balance_line(balances: list[Balance]) -> str:
+    written = sum(b.aux_head for b in balances)
+    decoded = sum(b.decoded for b in balances)
+    holes = sum(sum(b.holes.values()) for b in balances)
+    wrong = [b for b in balances if b.error]
+    line = f"written {written:,} B = decoded {decoded:,} B + in holes {holes:,} B, on {_streams(len(balances))}"
+    if wrong:
+        off = sum(b.error for b in wrong)
+        line = f"THE BOOKS DO NOT BALANCE on {_streams(len(wrong))}, by {bytes_text(abs(off))} ({off:+,} B): " + line
+    return line
+
+
+def _streams(count: int) -> str:
+    return f"{count} stream{'' if count == 1 else 's'}"

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer import summary
+from streamer.hub import Hub
+from streamer.hub.text import bar, bytes_text, headline, kinds_text, loss_line, percent_down, plain, shift_text
+from tests.hub.reports import stream
+from tests.hub.scene import scene
+
+
+@given(st.integers(1, 10**15).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_all_is_said_of_all_only(part_whole):
+    part, whole = part_whole
+    text = percent_down(part, whole)
+    assert (text == "100.0 %") == (part == whole)
+    assert abs(float(text.removesuffix(" %")) - 100 * part / whole) <= 0.1 + 1e-9
+
+
+def test_loss_line():
+    assert loss_line({"bytes": 0, "decoded": 0, "lost": {}}) == "no trace bytes"
+    assert loss_line({"bytes": 2000, "decoded": 2000, "lost": {}}) == "100.0 % of 2.0 kB of trace decoded; nothing lost"
+    assert (
+        loss_line({"bytes": 10**7, "decoded": 9_820_000, "lost": {"code_missing": 60_000, "desync": 120_000}})
+        == "98.2 % of 10.0 MB of trace decoded; lost: 120.0 kB desync, 60.0 kB code missing"
+    )
+
+
+@given(st.floats(0, 1), st.floats(0.01, 1))
+def test_bars_are_proportional_to_an_eighth_of_a_character(share, largest):
+    drawn = bar(min(share, largest), largest)
+    eighths = sum(" ▏▎▍▌▋▊▉█".index(c) for c in drawn)
+    assert eighths == pytest.approx(8 * 12 * min(share, largest) / largest, abs=0.5)
+    assert len(drawn) <= 12
+
+
+def test_small_words():
+    assert plain("a\x1b[31m\nb\u202e") == "a?[31m?b?"
+    assert [bytes_text(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.5 MB",
+        "2.0 GB",
+    ]
+    assert kinds_text({"c1": 0.25, "c2": 0.745, "stub": 0.005}) == "C2 74%, C1 25%"
+    moved = {"now": 0.3, "before": 0.1, "moved": "up"}
+    assert (shift_text(moved).plain, shift_text(moved).style) == ("▲ +20.0", "red bold")
+    assert shift_text({"now": 0.1, "before": 0.3, "moved": None}).plain == "▼ −20.0"
+    assert shift_text({"now": 0.1, "before": 0.102, "moved": None}).plain == ""
+    assert [summary.duration(s) for s in (1.23, 200, 7500)] == ["1.2 s", "3 min 20 s", "2 h 5 min"]
+
+
+def test_headline_names_trouble():
+    hub, _ = scene()
+    assert headline(hub.hot().json()).endswith("1 process · lag 0.1 s · shift 63% (unusual) · 1 restart")
+    hub.heartbeat({"component": "worker-0", "up": False, "restarts": 2})
+    assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")
+
+
+def test_summary_of_a_run():
+    hub, clock = scene()
+    clock.seconds += 80
+    text = summary.render(hub, hub.finish({stream(): 80_001_000}), top=3)
+    assert text.startswith("Run: 1 min 20 s, 1 process, 80 panes, 81,900 hits (fidelity ip)\n")
+    assert ["37.4%", "█" * 12, "org.apache.fop.fonts.GlyphTable.lookup", "C2"] in [x.split() for x in text.splitlines()]
+    assert "99.9 % of 80.0 MB of trace decoded; lost: 48.0 kB desync, 900 B code missing, 100 B worker down\n" in text
+    assert "holes since the start: 12 × overflow, 1 × worker down, 1 × code missing, 4 × desync\n" in text
+    assert "written 80,001,000 B = decoded 79,952,000 B + in holes 49,000 B, on 1 stream\n" in text
+    assert "restarts: worker-0 × 1\n" in text
+    assert "late reports: 1" in text
+    assert "\x1b" not in text
+    assert "\x1b" in summary.render(hub, color=True)
+
+
+def test_summary_says_so_when_the_books_do_not_balance():
+    hub, _ = scene()
+    text = summary.render(hub, hub.finish({stream(): 80_000_000}))
+    assert "THE BOOKS DO NOT BALANCE on 1 stream, by 900 B (+900 B): written 80,000,000 B" in text
+
+
+def test_summary_of_nothing():
+    text = summary.render(Hub(now=lambda: 0.0))
+    assert text == "Run: 0.0 s, 0 processes, 0 panes\nNo method was seen.\nno trace bytes\nrestarts: none\n"
