@@ -1,0 +1,218 @@
+// Entry points of the agent, and its own thread: it tells what is there at the start, and again on request.
+//
+// That thread is a daemon thread of the JVM, for GenerateEvents can only be called from one. To attach it, the VM
+// itself makes a java.lang.Thread object; apart from this the agent causes no Java code to run.
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "codecache.h"
+#include "interpreter.h"
+#include "ring.h"
+#include "vmstructs.h"
+
+enum {
+    POLL_MS = 50,
+    STATES_EVERY = 4,  // polls
+};
+
+jvmtiEnv *jvmti;
+JavaVM *java_vm;
+
+static struct options options;
+static bool late;               // loaded into a running JVM
+static bool dump_due;           // attached again: tell everything anew
+static bool dying;
+
+static void write_agent_info(void) {
+    char *name = NULL, *version = NULL;
+    (*jvmti)->GetSystemProperty(jvmti, "java.vm.name", &name);
+    (*jvmti)->GetSystemProperty(jvmti, "java.vm.version", &version);
+    struct rec_agent_info record = {
+        .version = AGENT_VERSION,
+        .pid = (uint32_t)getpid(),
+        .monotonic_ns = clock_ns(CLOCK_MONOTONIC),
+        .wall_ns = clock_ns(CLOCK_REALTIME),
+        .name_size = name ? (uint16_t)strlen(name) : 0,
+        .vm_version_size = version ? (uint16_t)strlen(version) : 0,
+        .options_size = (uint16_t)strlen(options.text),
+    };
+    struct iovec parts[] = {
+        part(&record, sizeof record),
+        part(name, record.name_size),
+        part(version, record.vm_version_size),
+        part(options.text, record.options_size),
+    };
+    ring_write(REC_AGENT_INFO, parts, 4);
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)name);
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)version);
+}
+
+static void write_number(uint16_t type, uint32_t number) {
+    struct rec_number record = {number, 0};
+    struct iovec parts[] = {part(&record, sizeof record)};
+    ring_write(type, parts, 1);
+}
+
+static void replay(JNIEnv *jni, uint32_t number) {
+    names_new_epoch();
+    ring_replaying = true;
+    ring_wait_for_room(0);
+    write_number(REC_REPLAY_BEGIN, number);
+    write_agent_info();
+    ring_wait_for_room(256 << 10);  // the interpreter
+    code_write_foundation();
+    code_write_all();
+    code_write_nmethods();
+    threads_write_all(jni);
+    ring_wait_for_room(0);
+    write_number(REC_REPLAY_END, number);
+    ring_replaying = false;
+    ring_set_replay_done(number);
+}
+
+// What was there before the first event, when the agent was loaded with the JVM: blobs made before JVMTI posts any,
+// and the threads that start the VM.
+static void write_start(JNIEnv *jni) {
+    ring_replaying = true;
+    code_write_all();
+    threads_write_all(jni);
+    ring_replaying = false;
+}
+
+static void *run(void *unused) {
+    JavaVMAttachArgs arguments = {JNI_VERSION_1_6, "streamer-agent", NULL};
+    JNIEnv *jni;
+    if ((*java_vm)->AttachCurrentThreadAsDaemon(java_vm, (void **)&jni, &arguments) != JNI_OK) return NULL;
+    ring_set_state(STATE_RUNNING);
+    if (!late) write_start(jni);
+    uint32_t done = 0;
+    for (unsigned turn = 1; !__atomic_load_n(&dying, __ATOMIC_ACQUIRE); turn++) {
+        uint32_t requested = ring_replay_requested();
+        if (__atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL)) {
+            done = requested;
+            replay(jni, requested);
+        } else if (requested != done) {
+            done = requested;
+            replay(jni, requested);
+        }
+        if (turn % STATES_EVERY == 0) code_poll_states();
+        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+    }
+    for (;;) pause();  // detaching would need the VM that is going away
+}
+
+static void start_thread(void) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attributes, run, NULL)) fprintf(stderr, "streamer agent: cannot start a thread\n");
+    pthread_attr_destroy(&attributes);
+}
+
+static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
+    start_thread();
+}
+
+static void JNICALL on_vm_death(jvmtiEnv *env, JNIEnv *jni) {
+    __atomic_store_n(&dying, true, __ATOMIC_RELEASE);
+    ring_write(REC_VM_DEATH, NULL, 0);
+    ring_set_state(STATE_ENDED);
+}
+
+static bool enable(char *error, size_t error_size) {
+    jvmtiCapabilities wanted = {
+        .can_generate_compiled_method_load_events = 1,
+        .can_generate_all_class_hook_events = options.classes,
+    };
+    jvmtiEventCallbacks callbacks = {
+        .VMInit = on_vm_init,
+        .VMDeath = on_vm_death,
+        .CompiledMethodLoad = on_compiled_method_load,
+        .CompiledMethodUnload = on_compiled_method_unload,
+        .DynamicCodeGenerated = on_dynamic_code,
+        .ThreadStart = on_thread_start,
+        .ThreadEnd = on_thread_end,
+        .ClassFileLoadHook = on_class_file,
+        .ClassLoad = on_class_load,
+    };
+    const jvmtiEvent events[] = {
+        JVMTI_EVENT_VM_DEATH,     JVMTI_EVENT_COMPILED_METHOD_LOAD, JVMTI_EVENT_COMPILED_METHOD_UNLOAD,
+        JVMTI_EVENT_THREAD_START, JVMTI_EVENT_THREAD_END,           JVMTI_EVENT_DYNAMIC_CODE_GENERATED,
+        JVMTI_EVENT_VM_INIT,      JVMTI_EVENT_CLASS_FILE_LOAD_HOOK, JVMTI_EVENT_CLASS_LOAD,
+    };
+    jvmtiError failed = (*jvmti)->AddCapabilities(jvmti, &wanted);
+    if (!failed) failed = (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
+    for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++) {
+        bool class_event = events[i] == JVMTI_EVENT_CLASS_FILE_LOAD_HOOK || events[i] == JVMTI_EVENT_CLASS_LOAD;
+        if (!class_event || options.classes)
+            failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
+    }
+    if (failed) snprintf(error, error_size, "JVMTI error %d", failed);
+    return !failed;
+}
+
+// The first time in this JVM.
+static bool start(JavaVM *vm, char *error, size_t error_size) {
+    java_vm = vm;
+    if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) {
+        snprintf(error, error_size, "this JVM has no JVMTI");
+        return false;
+    }
+    bool tells = vm_open((const void *)(*vm)->GetEnv);
+    tells &= codecache_open();
+    tells &= interpreter_open();
+    tells &= threads_open();
+    if (!tells) fprintf(stderr, "streamer agent: this JVM's vmStructs are not as expected; the export lacks details\n");
+    if (!ring_open(options.ring, options.size, error, error_size)) return false;
+    write_agent_info();
+    return enable(error, error_size);
+}
+
+JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *text, void *reserved) {
+    char error[512];
+    if (options_parse(text, &options, error, sizeof error) && start(vm, error, sizeof error)) return JNI_OK;
+    // A profiler that cannot work is no reason not to start.
+    fprintf(stderr, "streamer agent: %s; the JVM runs without it\n", error);
+    return JNI_OK;
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat left, right;
+    return !stat(a, &left) && !stat(b, &right) && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+}
+
+JNIEXPORT jint JNICALL Agent_OnAttach(JavaVM *vm, char *text, void *reserved) {
+    char error[512];
+    struct options wanted;
+    bool started = jvmti != NULL;
+    bool good = options_parse(text, &wanted, error, sizeof error);
+    if (good && !started) {
+        options = wanted;
+        late = true;
+        good = start(vm, error, sizeof error);
+        if (!good) jvmti = NULL;
+    } else if (good && !same_file(wanted.ring, options.ring)) {
+        // Another session: its ring takes over, the old one ends.
+        good = ring_open(wanted.ring, wanted.size, error, sizeof error);
+        if (good) {
+            ring_set_state(STATE_RUNNING);
+            wanted.classes = options.classes;
+            options = wanted;
+            write_agent_info();
+        }
+    }
+    if (!good) {
+        fprintf(stderr, "streamer agent: %s\n", error);
+        return JNI_ERR;
+    }
+    __atomic_store_n(&dump_due, true, __ATOMIC_RELEASE);
+    if (!started) start_thread();
+    return JNI_OK;
+}

@@ -1,0 +1,81 @@
+// ClassFileLoadHook gives a class's bytes before there is a class; ClassLoad, on the same thread, gives the class.
+// Loading one class loads its super types in between, so what is pending on a thread is a stack. A load that fails
+// leaves its definition on it until a load below it succeeds.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "agent.h"
+#include "record.h"
+#include "ring.h"
+
+enum { DEPTH = 32, NAME = 256 };
+
+static __thread struct {
+    uint32_t id;
+    char name[NAME];  // cut to fit; empty if the loader gave none
+} *pending;
+static __thread int depth;
+static uint32_t last_definition;
+
+void class_events_thread_end(void) {
+    free(pending);
+    pending = NULL;
+    depth = 0;
+}
+
+void JNICALL on_class_file(jvmtiEnv *env, JNIEnv *jni, jclass redefined, jobject loader, const char *name,
+                           jobject domain, jint size, const unsigned char *data, jint *new_size,
+                           unsigned char **new_data) {
+    if (size <= 0 || !data) return;
+    struct rec_class_def record = {
+        .id = __atomic_add_fetch(&last_definition, 1, __ATOMIC_RELAXED),
+        .loader = names_loader(loader),
+        .name_size = name ? (uint32_t)strlen(name) : 0,
+        .size = (uint32_t)size,
+    };
+    struct iovec parts[] = {
+        part(&record, sizeof record),
+        part(name, record.name_size),
+        part_padding(record.name_size),
+        part(data, record.size),
+    };
+    bool written = ring_write(REC_CLASS_DEF, parts, 4) == RING_OK;
+    if (redefined) {
+        if (written) names_define_class(jni, redefined, record.id);
+        return;
+    }
+    if (!pending) pending = malloc(DEPTH * sizeof *pending);
+    if (!pending) return;
+    if (depth == DEPTH) {  // stale entries of failed loads: forget the oldest half
+        memmove(pending, pending + DEPTH / 2, DEPTH / 2 * sizeof *pending);
+        depth = DEPTH / 2;
+    }
+    pending[depth].id = written ? record.id : 0;
+    pending[depth].name[0] = 0;
+    if (name) strncat(pending[depth].name, name, NAME - 1);
+    depth++;
+}
+
+// Whether `signature` (Lname; or, if hidden, Lname.0x…; and on JDK 17 Lname/0x…;) is that of the definition `name`.
+static bool same_class(const char *signature, const char *name) {
+    size_t size = strlen(name);
+    if (!size) return true;
+    if (signature[0] != 'L' || strncmp(signature + 1, name, size)) return false;
+    char next = signature[1 + size];
+    return next == ';' || next == '.' || next == '/' || size == NAME - 1;
+}
+
+void JNICALL on_class_load(jvmtiEnv *env, JNIEnv *jni, jthread thread, jclass klass) {
+    if (!depth) return;
+    char *signature = NULL;
+    if ((*jvmti)->GetClassSignature(jvmti, klass, &signature, NULL)) return;
+    for (int i = depth - 1; i >= 0; i--) {
+        if (!same_class(signature, pending[i].name)) continue;
+        uint32_t definition = pending[i].id;
+        depth = i;
+        if (definition) names_define_class(jni, klass, definition);
+        break;
+    }
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)signature);
+}

@@ -1,0 +1,30 @@
+// The code cache as it stands in memory: heaps, blocks, blobs (JDK: src/hotspot/share/code/{codeCache,codeBlob,
+// nmethod}.hpp, memory/heap.hpp).
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "record.h"
+
+struct blob {
+    uint64_t address;  // of the CodeBlob itself
+    uint64_t code, code_end;
+    uint64_t name;  // char* in the VM
+    enum blob_kind kind;
+};
+
+// Reads the offsets; false if this VM's vmStructs do not say enough. Everything below then finds nothing.
+bool codecache_open(void);
+
+bool codecache_bounds(uint64_t *low, uint64_t *high);
+void codecache_write_bounds(void);  // a CODE_CACHE record
+
+// Calls `visit` for each blob in use. Reads without a lock while the JVM goes on, so a blob may be older or younger
+// than its neighbour; each is checked to be sound in itself.
+void codecache_walk(void (*visit)(const struct blob *, void *), void *context);
+
+// Fills the fields of `record` that only the nmethod whose code begins at record->address knows.
+void codecache_describe_nmethod(struct rec_nmethod *record);
+// Compile id and state of the nmethod at `blob`; state NM_UNKNOWN if the VM does not tell.
+void codecache_nmethod_state(uint64_t blob, int32_t *compile_id, int32_t *state);

@@ -1,0 +1,43 @@
+// The JIT-export ring: a file that many threads of the JVM append records to and one other process consumes.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum ring_result {
+    RING_OK,
+    RING_DROPPED,  // no room, or no space left on the device; counted in the header
+    RING_FAULT,    // a part could not be read (its memory is gone); nothing was written
+};
+
+// Makes the file and its directory, under a temporary name until it is whole. A ring that is open is ended first.
+// On failure false, with one line in `error`.
+bool ring_open(const char *path, uint64_t size, char *error, size_t error_size);
+
+// Appends a record made of `parts`, at most RING_PARTS of them. Never waits for the consumer. The parts are read by
+// the kernel, so they may point at code that vanishes meanwhile.
+enum { RING_PARTS = 12 };
+enum ring_result ring_write(uint16_t type, const struct iovec *parts, int count);
+
+// For the agent's own thread alone, and with no lock held: waits until `size` bytes (and some more) would fit, or the
+// consumer has stood still for a second. So a replay that is larger than the ring comes through whole.
+void ring_wait_for_room(size_t size);
+
+void ring_set_state(uint32_t state);
+uint32_t ring_replay_requested(void);
+void ring_set_replay_done(uint32_t number);
+
+// While set, records of this thread carry FLAG_REPLAYED.
+extern __thread bool ring_replaying;
+
+uint64_t clock_tsc(void);
+uint64_t clock_ns(int clock);
+uint32_t os_tid(void);
+
+// A part, and the zeros that align what follows it to 8 bytes.
+static inline struct iovec part(const void *data, size_t size) {
+    return (struct iovec){(void *)data, size};
+}
+struct iovec part_padding(size_t size_so_far);
