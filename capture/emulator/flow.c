@@ -1,0 +1,158 @@
+/* Which branches happened: every block that ran names the branch at the end of the block before it.
+ *
+ * A block is entered in its callback, before its first instruction: at that point all branches up to it are in the
+ * encoder, and none of its own. So `at->start` is the address at which the thread stands as far as the trace says.
+ */
+#include "emulator.h"
+
+#include "encoder.h"
+#include "insn.h"
+
+static bool in_filter(uint64_t ip) { return ip >= filter_lo && ip < filter_hi; }
+
+/* From the end of `from` to `to`, both inside the filter. */
+static inline void branch(struct stream *s, const struct block *from, uint64_t to)
+{
+	switch (from->flow) {
+	case FLOW_COND:
+		if (likely(to == from->end || to == from->target)) {
+			encoder_tnt(s, to == from->target);
+			return;
+		}
+		break;
+	case FLOW_NEXT:
+		if (likely(to == from->end || (from->rep && to == from->last)))
+			return;
+		break;
+	case FLOW_IJUMP:
+		encoder_ip(s, IP_TIP, to);
+		return;
+	case FLOW_ICALL:
+		encoder_call(s, from->end);
+		encoder_ip(s, IP_TIP, to);
+		return;
+	case FLOW_RET:
+		if (!encoder_return(s, to))
+			encoder_ip(s, IP_TIP, to);
+		return;
+	case FLOW_JUMP:
+		if (likely(to == from->target))
+			return;
+		break;
+	case FLOW_CALL:
+		if (likely(to == from->target)) {
+			if (to != from->end) /* CALL +0 reads the instruction pointer; it is not pushed (SDM) */
+				encoder_call(s, from->end);
+			return;
+		}
+		break;
+	case FLOW_FAR:
+		encoder_ip(s, IP_TIP, to);
+		return;
+	}
+	atomic_fetch_add(&unexplained, 1); /* show it as an interrupt, so that a decoder at least stays in step */
+	encoder_interrupt(s, from->start);
+	encoder_enable(s, to);
+}
+
+/* Back on a stream after another thread had it: on from where the interrupt's FUP said. */
+static inline void resume(struct thread *t, struct stream *s)
+{
+	if (unlikely(!s->packet_en))
+		encoder_enable(s, t->at->start);
+}
+
+void flow_inside(unsigned vcpu, void *block)
+{
+	(void)vcpu;
+	struct block *b = block;
+	struct thread *t = self;
+	if (unlikely(!t && !(t = thread_begin())))
+		return;
+	thread_enter(t);
+	struct stream *s = stream_of(t);
+	if (unlikely(!s)) {
+		thread_leave(t);
+		return;
+	}
+	if (unlikely(timed))
+		service_time(t, s);
+
+	bool entering = !t->inside;
+	if (entering) {
+		encoder_enable(s, b->start);
+		t->inside = true;
+	} else {
+		resume(t, s);
+		branch(s, t->at, b->start);
+	}
+	if (unlikely(s->head >= s->limit ||
+		     (options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch)))
+		service(t, s, b->start, entering);
+	t->at = b;
+	s->counters->blocks++;
+	if (t->truth)
+		truth_ran(t->truth, b);
+	thread_leave(t);
+}
+
+static void leave(struct thread *t, struct stream *s, uint64_t to)
+{
+	const struct block *from = t->at;
+	if (from->flow == FLOW_CALL || from->flow == FLOW_ICALL)
+		encoder_call(s, from->end);
+	else if (from->flow == FLOW_RET)
+		encoder_forget_returns(s);
+	else if (from->flow == FLOW_NEXT && to != from->end)
+		atomic_fetch_add(&unexplained, 1);
+	if (from->flow == FLOW_COND || from->flow == FLOW_NEXT)
+		encoder_pgd_without_ip(s);
+	else
+		encoder_ip(s, IP_PGD, to);
+	s->packet_en = false;
+	t->inside = false;
+}
+
+void flow_outside(uint64_t to)
+{
+	struct thread *t = self;
+	thread_enter(t);
+	struct stream *s = stream_of(t);
+	if (s) {
+		if (timed)
+			service_time(t, s);
+		resume(t, s);
+		leave(t, s, to);
+	}
+	thread_leave(t);
+}
+
+/* QEMU delivers signals from outside between two blocks: `at` has run to its end and `ip` is where it led. A fault is
+ * at an instruction of the block; those before it have retired. */
+void flow_signal(uint64_t ip, bool synchronous)
+{
+	struct thread *t = self;
+	thread_enter(t);
+	struct stream *s = stream_of(t);
+	if (s) {
+		resume(t, s);
+		if (synchronous && ip >= t->at->start && ip < t->at->end) {
+			truth_mark(t, s, TRUTH_PARTIAL, rdtsc(), ip);
+			encoder_interrupt(s, ip);
+		} else if (in_filter(ip)) {
+			branch(s, t->at, ip);
+			encoder_interrupt(s, ip);
+		} else {
+			leave(t, s, ip);
+		}
+		t->inside = false;
+	}
+	thread_leave(t);
+}
+
+void flow_taken(struct thread *t, struct stream *s, uint64_t tsc)
+{
+	if (s->packet_en)
+		encoder_interrupt(s, t->at->start);
+	truth_mark(t, s, TRUTH_GO, tsc, 0);
+}

@@ -1,0 +1,54 @@
+"""The command that runs a JVM under the emulated PT."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from capture.emulator import build
+from capture.emulator.options import EmulatorError, EmulatorOptions
+
+
+def program(name: str) -> Path:
+    """The real ELF file of a program: symbolic links resolved, as QEMU runs it without a shell's help, and as the
+    launcher of a JDK finds its libraries. Raises EmulatorError."""
+    found = shutil.which(name)
+    if not found:
+        raise EmulatorError(f"{name}: no such program")
+    path = Path(os.path.realpath(found))
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        raise EmulatorError(f"{path}: {error.strerror}") from error
+    if head[:2] == b"#!":
+        raise EmulatorError(f"{name} is a script, not a program: give the java command line that it runs")
+    if head[:5] != b"\x7fELF\x02" or head[18:20] != b"\x3e\x00":  # EI_CLASS 64 bit, e_machine x86-64
+        raise EmulatorError(f"{path} is no x86-64 program")
+    return path
+
+
+def command(java_argv: Sequence[str], directory: Path, options: EmulatorOptions | None = None) -> list[str]:
+    """`java_argv` (program and arguments) under emulation, with its rings in `directory`, which is made (0700) and
+    must not hold rings. Exit status, input and output of the command are the JVM's own. Raises EmulatorError."""
+    if not java_argv:
+        raise EmulatorError("no command to run")
+    options = options or EmulatorOptions()
+    java = program(java_argv[0])
+    qemu, plugin = build.qemu(), build.plugin()
+    directory = directory.absolute()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if options.truth:
+            options.truth.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise EmulatorError(f"{error.filename}: {error.strerror}") from error
+    if any(directory.glob("*.ring")):
+        raise EmulatorError(f"{directory} holds the rings of another run")
+    return [
+        *(qemu, "-cpu", "max"),
+        *("-plugin", f"{plugin},{options.arguments(directory)}"),
+        *(str(java), *java_argv[1:]),
+    ]

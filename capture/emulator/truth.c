@@ -1,0 +1,159 @@
+/* What really ran, independent of the encoder (format: docs/emulator.md; reader: truth.py).
+ *
+ *   blocks.bin       a row a translated block of the range; its number is the row's
+ *   lengths.bin      the lengths of the blocks' instructions, one byte each
+ *   code.bin         every piece of code as translated, when it was new or other than before
+ *   t<tid>-<n>.ran   the numbers of the blocks a thread ran, u32
+ *   t<tid>-<n>.marks what happened between two of them
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "emulator.h"
+
+#define RAN_BUFFER 16384
+#define MARKS_BUFFER 512
+
+struct block_row {
+	uint64_t start, last, end, tsc, lengths_at;
+	uint32_t id;
+	uint16_t instructions;
+	uint8_t flow, rep;
+};
+
+struct mark {
+	uint64_t index, tsc, ip, offset;
+	uint32_t kind, stream;
+};
+
+struct truth {
+	int ran_fd, marks_fd;
+	uint64_t count; /* blocks that ran */
+	unsigned ran_used, marks_used;
+	uint32_t ran[RAN_BUFFER];
+	struct mark marks[MARKS_BUFFER];
+};
+
+static FILE *blocks, *lengths, *code;
+static uint64_t lengths_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static FILE *create(const char *name)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", options.truth, name);
+	FILE *file = fopen(path, "wbe");
+	if (!file)
+		die("cannot make %s: %s", path, strerror(errno));
+	return file;
+}
+
+static void write_all(int fd, const void *bytes, size_t size)
+{
+	const char *at = bytes;
+	while (size) {
+		ssize_t written = write(fd, at, size);
+		if (written < 0)
+			die("cannot write the truth: %s", strerror(errno));
+		at += written;
+		size -= (size_t)written;
+	}
+}
+
+void truth_init(void)
+{
+	if (!options.truth)
+		return;
+	blocks = create("blocks.bin");
+	lengths = create("lengths.bin");
+	code = create("code.bin");
+}
+
+void truth_block(const struct block *b, uint64_t tsc, const uint8_t *instruction_lengths)
+{
+	struct block_row row = {b->start, b->last, b->end, tsc, lengths_count, b->id, b->instructions, b->flow, b->rep};
+	pthread_mutex_lock(&lock);
+	fwrite(&row, sizeof row, 1, blocks);
+	fwrite(instruction_lengths, 1, b->instructions, lengths);
+	lengths_count += b->instructions;
+	pthread_mutex_unlock(&lock);
+}
+
+void truth_code(uint64_t tsc, uint64_t address, const uint8_t *bytes, uint32_t size, bool changed)
+{
+	struct {
+		uint64_t tsc, address;
+		uint32_t size, changed;
+	} header = {tsc, address, size, changed};
+	static const uint8_t zeros[8];
+	pthread_mutex_lock(&lock);
+	fwrite(&header, sizeof header, 1, code);
+	fwrite(bytes, 1, size, code);
+	fwrite(zeros, 1, -size & 7, code);
+	pthread_mutex_unlock(&lock);
+}
+
+struct truth *truth_thread(uint32_t tid)
+{
+	static unsigned serial;
+	char path[4096];
+	struct truth *truth = calloc(1, sizeof *truth);
+	if (!truth)
+		die("out of memory");
+	serial++;
+	snprintf(path, sizeof path, "%s/t%u-%u.ran", options.truth, tid, serial);
+	truth->ran_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	snprintf(path, sizeof path, "%s/t%u-%u.marks", options.truth, tid, serial);
+	truth->marks_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (truth->ran_fd < 0 || truth->marks_fd < 0)
+		die("cannot make %s: %s", path, strerror(errno));
+	return truth;
+}
+
+static void flush_ran(struct truth *truth)
+{
+	write_all(truth->ran_fd, truth->ran, truth->ran_used * sizeof truth->ran[0]);
+	truth->ran_used = 0;
+}
+
+static void flush_marks(struct truth *truth)
+{
+	write_all(truth->marks_fd, truth->marks, truth->marks_used * sizeof truth->marks[0]);
+	truth->marks_used = 0;
+}
+
+void truth_ran(struct truth *truth, const struct block *b)
+{
+	truth->ran[truth->ran_used++] = b->id;
+	truth->count++;
+	if (truth->ran_used == RAN_BUFFER)
+		flush_ran(truth);
+}
+
+/* A mark stands before block `index`: those before it have been entered, and the trace says so up to the mark. A
+ * thread that loses or gains its stream stands before its last block, as the interrupt's FUP says. */
+void truth_mark(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip)
+{
+	struct truth *truth = t ? t->truth : NULL;
+	if (!truth)
+		return;
+	uint64_t index = truth->count;
+	if ((kind == TRUTH_COME || kind == TRUTH_GO || kind == TRUTH_PARTIAL) && t->inside)
+		index--;
+	truth->marks[truth->marks_used++] =
+		(struct mark){index, tsc, ip, s->stopped ? s->real_head : s->head, kind, s->id};
+	if (truth->marks_used == MARKS_BUFFER)
+		flush_marks(truth);
+}
+
+void truth_close(struct truth *truth)
+{
+	flush_ran(truth);
+	flush_marks(truth);
+	fflush(blocks);
+	fflush(lengths);
+	fflush(code);
+}
