@@ -14,8 +14,10 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
-_FLAGS += ("-Wno-unused-parameter", "-Werror=implicit-function-declaration")
+_FLAGS = (
+    *("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"),
+    *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror=implicit-function-declaration"),
+)
 
 
 class BuildError(RuntimeError):
@@ -33,9 +35,8 @@ def cache_dir() -> Path:
 def include_dir() -> Path:
     """A directory with jvmti.h: of $JAVA_HOME, of the `java` or `javac` on the path, or of any JDK in /usr/lib/jvm."""
     homes = [Path(home)] if (home := os.environ.get("JAVA_HOME")) else []
-    for program in ("javac", "java"):
-        if found := shutil.which(program):
-            homes.append(Path(found).resolve().parent.parent)
+    programs = [found for program in ("javac", "java") if (found := shutil.which(program))]
+    homes += [Path(found).resolve().parent.parent for found in programs]
     homes += sorted(Path("/usr/lib/jvm").glob("*"))
     for home_dir in homes:
         if all((home_dir / "include" / name).is_file() for name in ("jvmti.h", "jvmticmlr.h", "linux/jni_md.h")):

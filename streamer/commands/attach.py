@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import click
+
+from jvm.agent.build import BuildError
+from jvm.attach import AttachError, attach, jcmd
+from jvm.ring import RingReader
+from streamer import config
+from streamer.cli import Failure
+
+
+@click.command()
+@click.argument("pid", type=int)
+@click.option("--classes/--no-classes", default=True, show_default=True, help="Export the bytes of loaded classes.")
+@click.option("--size", default="64m", show_default=True, help="Size of the ring, a power of two.")
+@click.option("--timeout", default=10.0, show_default=True, metavar="S", help="Seconds to wait for the JVM.")
+def command(pid: int, classes: bool, size: str, timeout: float) -> None:
+    """Load the agent into the running JVM PID.
+
+    The agent exports compiled code, stubs, classes and threads into a ring that capture reads. Prints the ring's
+    path. Attached again, it tells everything anew.
+    """
+    if timeout <= 0:
+        raise Failure("--timeout must be more than 0 seconds")
+    ring = config.load().runtime_dir / "default" / f"jit-{pid}.ring"
+    try:
+        attached = attach(pid, ring, classes=classes, size=size, timeout=timeout)
+        version = jcmd(pid, "VM.version", timeout=timeout).strip().splitlines()
+        with RingReader(attached.ring) as reader:
+            agent_version = reader.header.agent_version
+    except (AttachError, BuildError, OSError, ValueError) as error:
+        raise Failure(str(error)) from None
+    click.echo(f"agent {agent_version} is in JVM {pid} ({version[-1] if version else 'unknown version'})")
+    click.echo(f"ring: {attached.ring}")
