@@ -13,7 +13,7 @@ struct options {
     char text[4096];  // as given
 };
 
-// Parses "ring=PATH,size=64m,classes=on|off"; on failure false and one line in `error`. options.c
+// Parses "ring=PATH (or dir=DIR: DIR/jit-PID.ring),size=64m,classes=on|off"; on failure false and one line in `error`. options.c
 bool options_parse(const char *text, struct options *options, char *error, size_t error_size);
 
 extern jvmtiEnv *jvmti;

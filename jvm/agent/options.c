@@ -44,13 +44,15 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
         if (value) *value++ = 0;
         if (value && !strcmp(option, "ring") && *value == '/') {
             strcpy(o->ring, value);
+        } else if (value && !strcmp(option, "dir") && *value == '/') {
+            snprintf(o->ring, sizeof o->ring, "%s/jit-%d.ring", value, getpid());
         } else if (value && !strcmp(option, "size") && parse_size(value)) {
             o->size = parse_size(value);
         } else if (value && !strcmp(option, "classes") && (!strcmp(value, "on") || !strcmp(value, "off"))) {
             o->classes = !strcmp(value, "on");
         } else {
             snprintf(error, error_size,
-                     "bad option '%s%s%s' (known: ring=/PATH, size=N[k|m|g] a power of two, classes=on|off)", option,
+                     "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two, classes=on|off)", option,
                      value ? "=" : "", value ? value : "");
             return false;
         }
