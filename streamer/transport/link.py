@@ -1,0 +1,209 @@
+"""A link: one sender's PUSH to one receiver's PULL, and the acknowledged end.
+
+libzmq drops what a PULL has not read yet when its peer hangs up, even if the peer lingers for ever. So a sender
+closes only after the receiver has said that it *has* the end-of-stream message, which is behind all others in the
+same pipe. PUSH cannot hear, so the question travels over a second pair of sockets (DEALER → ROUTER): the sender
+asks "have you seen my end?", and the answer comes when the receiver's owner calls `acknowledge`.
+
+Back-pressure is explicit: `try_send` says that there is no room; `send` waits. While a receiver's process is being
+replaced its senders are `down`: what was queued towards the dead one is gone, nothing is queued, `send` waits.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import trio
+import zmq
+
+from stages.messages import EndOfStream
+from streamer.transport.codec import CodecError, Envelope, decode, encode
+from streamer.transport.sequence import GapDetector, Numbering, stream_of
+from streamer.transport.socket import Socket
+from streamer.transport.transport import ACK_LINGER_MS, Address, Transport, unlink_endpoint
+
+ASK_EVERY = 0.2  # seconds between two questions for the end; a restarted receiver has not heard the earlier ones
+MAX_ASKING = 4096  # open questions remembered; a sender asks again
+
+
+class Sender:
+    """`name` must differ for each sender and each of its incarnations: numbers are counted per name."""
+
+    def __init__(self, transport: Transport, address: Address, name: str) -> None:
+        self._transport = transport
+        self._address = address
+        self.name = name
+        self._numbers = Numbering()
+        self._socket: Socket | None = transport.connect(zmq.PUSH, address.data)
+        self._gone = False
+        self._changed = trio.Event()  # set, and replaced, at each change of `_socket` or `_gone`
+        self.sent = self.sent_bytes = self.refused = self.dropped = self.reopened = 0
+
+    # ---- messages
+
+    def try_send(self, message: Any) -> bool:
+        """Without waiting; False, and counted, if the receiver has no room or is not there. Raises `CodecError`."""
+        if self._socket is not None and self._attempt(self._socket, message):
+            return True
+        self.refused += 1
+        return False
+
+    async def send(self, message: Any) -> bool:
+        """Waits for room. False, and counted as dropped, only if the receiver is gone for good. A cancelled send has
+        sent nothing. Raises `CodecError`; `trio.ClosedResourceError` after `close`."""
+        while True:
+            if self._gone:
+                self.dropped += 1
+                return False
+            socket = self._socket
+            if socket is None:
+                await self._changed.wait()
+                continue
+            await socket.checkpoint()
+            try:
+                if self._attempt(socket, message):
+                    return True
+                await socket.wait_writable()
+            except trio.ClosedResourceError:
+                if socket is self._socket:
+                    raise
+
+    def _attempt(self, socket: Socket, message: Any) -> bool:
+        # A number is used only when its message has gone: what is refused leaves no gap behind it.
+        stream = stream_of(message)
+        frames = encode(message, self.name, self._numbers.next(stream))
+        if not socket.try_send(frames):
+            return False
+        self._numbers.sent(stream)
+        self.sent += 1
+        self.sent_bytes += sum(map(len, frames))
+        return True
+
+    # ---- the receiver's fate
+
+    def down(self) -> None:
+        """The receiver has died: forget what was queued towards it."""
+        if self._socket is not None:
+            self._replace(None)
+
+    def up(self) -> None:
+        """A new receiver is there."""
+        self.reopened += 1
+        self._gone = False
+        self._replace(self._transport.connect(zmq.PUSH, self._address.data))
+
+    def gone(self) -> None:
+        """The receiver will not come back: everything for it is dropped and counted."""
+        self._gone = True
+        self._replace(None)
+
+    def _replace(self, socket: Socket | None) -> None:
+        old, self._socket = self._socket, socket
+        if old is not None:
+            old.close()
+        self._changed.set()
+        self._changed = trio.Event()
+
+    # ---- the end
+
+    async def finish(self, source: str, seconds: float) -> bool:
+        """Send the end of stream and wait until the receiver has it: True. False if it is gone or does not answer
+        within `seconds`. Sent again if the receiver is replaced meanwhile."""
+        with trio.move_on_after(seconds):
+            while await self.send(EndOfStream(source)):
+                opened = self.reopened
+                with self._transport.connect(zmq.DEALER, self._address.acks) as asker:
+                    while opened == self.reopened and not self._gone:
+                        asker.try_send([self.name.encode()])
+                        with trio.move_on_after(ASK_EVERY):
+                            await asker.receive()
+                            return True
+        return False
+
+    def close(self) -> None:
+        """At once. What has not been acknowledged may be lost."""
+        if self._socket is not None:
+            self._socket.close()
+        self._gone = True
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "sent": self.sent,
+            "sent_bytes": self.sent_bytes,
+            "refused": self.refused,
+            "dropped": self.dropped,
+            "reopened": self.reopened,
+        }
+
+
+class Receiver:
+    """Bound at an address. `serve` must run beside `receive`, to answer questions for the end."""
+
+    def __init__(self, transport: Transport, address: Address) -> None:
+        self._address = address
+        self._data = transport.bind(zmq.PULL, address.data)
+        self._acks = transport.bind(zmq.ROUTER, address.acks)
+        self._ended: set[str] = set()
+        self._asking: dict[str, bytes] = {}  # sender → routing id of its open question
+        self.gaps = GapDetector()
+        self.received = self.received_bytes = self.rejected = 0
+
+    def try_receive(self) -> Envelope | None:
+        """The next message if one is there. What is no message of ours is counted and left out."""
+        while (frames := self._data.try_receive()) is not None:
+            envelope = self._accept(frames)
+            if envelope is not None:
+                return envelope
+        return None
+
+    async def receive(self) -> Envelope:
+        """The next message. A cancelled receive has taken none."""
+        while True:
+            envelope = self._accept(await self._data.receive())
+            if envelope is not None:
+                return envelope
+
+    def _accept(self, frames: list[Any]) -> Envelope | None:
+        self.received_bytes += sum(map(len, frames))
+        try:
+            envelope = decode(frames)
+        except CodecError:
+            self.rejected += 1
+            return None
+        self.received += 1
+        self.gaps.see(envelope.sender, stream_of(envelope.message), envelope.number)
+        return envelope
+
+    def acknowledge(self, sender: str) -> None:
+        """Tell `sender` (an `Envelope.sender`) that its end of stream, hence all before it, is here."""
+        self._ended.add(sender)
+        asking = self._asking.pop(sender, None)
+        if asking is not None:
+            self._acks.try_send([asking, sender.encode()])
+
+    async def serve(self) -> None:
+        """Answers senders until cancelled or closed."""
+        with suppress(trio.ClosedResourceError):
+            while True:
+                asking, name, *_ = [bytes(frame) for frame in await self._acks.receive()] + [b""]
+                sender = name.decode(errors="replace")
+                if sender in self._ended:
+                    self._acks.try_send([asking, name])
+                elif len(self._asking) < MAX_ASKING:
+                    self._asking[sender] = asking
+
+    def close(self) -> None:
+        self._data.close()
+        self._acks.close(ACK_LINGER_MS)
+        unlink_endpoint(self._address.data)
+        unlink_endpoint(self._address.acks)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "received": self.received,
+            "received_bytes": self.received_bytes,
+            "rejected": self.rejected,
+            "missing": self.gaps.missing,
+            "skipped": self.gaps.skipped,
+        }
