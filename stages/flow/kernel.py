@@ -1,0 +1,789 @@
+"""The walker: packets in, paths out.
+
+Two functions share the work over one explicit state (`S_…` below). `_hot` knows the five packets that make up a
+stream (short TNT, TIP, TIP.PGE, TIP.PGD, PAD) in their ordinary order and nothing else; at anything unusual it
+stops in front of the packet. `_packet` then takes exactly one packet, of any kind and in any state, and `_hot` goes
+on. So the fast part stays small enough to keep its state in registers, and the exact part need not be fast.
+
+Rules and their sources: SDM vol. 3, "Intel Processor Trace"; FUP binds to what follows or precedes it ("FUP+TIP"
+and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from stages.flow import context
+from stages.flow.graph import (
+    COND,
+    DISABLED,
+    FAR,
+    FULL,
+    G_CMEMO,
+    G_FILTER_HI,
+    G_FILTER_LO,
+    G_NORETCOMP,
+    IND,
+    LOOP,
+    LOST,
+    ME,
+    ME_FLAGS,
+    ME_KEY,
+    ME_NEXT,
+    ME_PATH,
+    OFF,
+    OUT,
+    OUTSIDE,
+    P_BREAK,
+    P_DISABLED,
+    PA,
+    PA_HIGH,
+    PA_PUSH,
+    PA_PUSHES,
+    RET,
+    S_DISABLED,
+    S_LOST,
+    ST,
+    ST_EFFECT,
+    ST_KIND,
+    ST_RANGE,
+    ST_RANGES,
+    ST_TIP_PATH,
+    STUCK,
+    UNWALKED,
+    alive,
+    cut,
+    find,
+    intern,
+    on_stretch,
+    room,
+    scatter,
+    walk,
+)
+from stages.flow.memo import F_ERROR, F_RET, F_STACK, F_STALE, F_TIP, LEFT, bit_length, lookup, slot_of
+from stages.flow.raw import at, load64
+
+# the state of one thread's walk, int64 each
+(
+    X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_NODE, X_POS, X_OUT, X_BREAKS, X_CONTEXT,
+    X_ROOT, X_SIZE,
+) = range(15)  # fmt: skip
+
+# X_MODE
+M_PSB = 1  # inside PSB+
+M_OVF = 2  # after OVF, before its FUP or PGE
+M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened since (erratum BDM70)
+M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
+M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
+M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
+
+RING = 64  # entries of the return stack
+
+# why the walk was broken off
+(
+    B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
+    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_END,
+) = range(1, 15)  # fmt: skip
+
+BREAK_NAMES = (
+    "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
+    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled",
+)  # fmt: skip
+
+BR = 5  # columns of a break: index in the order, stream position, cause, where the walker was, where it goes on
+
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL = 0, 1, 2, 3
+STRIDE = 4096  # bytes between two looks at the table of contexts
+SPARE = 512  # room in the output that one packet may need
+
+_SIZES = np.array([0, 2, 4, 6, 6, 0, 8, 0], dtype=np.int64)
+_MASKS = np.array([0, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFF, 0, -1, 0], dtype=np.int64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ip(header, payload, last):  # type: ignore[no-untyped-def]
+    """The address in a TIP, PGE, PGD or FUP packet: compressed against the last one."""
+    kind = header >> 5
+    mask = at(_MASKS, kind)
+    ip = (last & ~mask) | (payload & mask)
+    return (ip << 16) >> 16 if kind == 3 else ip
+
+
+@njit(cache=True, nogil=True)
+def _push(ring, x_top, depth, ret):  # type: ignore[no-untyped-def]
+    top = (x_top + 1) & (RING - 1)
+    ring[top] = ret
+    return top, min(depth + 1, RING)
+
+
+@njit(cache=True, nogil=True)
+def _apply(t, x, ring, path):  # type: ignore[no-untyped-def]
+    """What the calls and returns inside `path` do to the return stack."""
+    row = path * PA
+    depth = min(x[X_DEPTH], RING - t.path[row + PA_HIGH] if t.path[row + PA_HIGH] < RING else 0)
+    top = x[X_TOP]
+    for k in range(t.path[row + PA_PUSHES]):
+        top, depth = _push(ring, top, depth, t.pool[t.path[row + PA_PUSH] + k])
+    x[X_TOP] = top
+    x[X_DEPTH] = depth
+
+
+@njit(cache=True, nogil=True)
+def _emit(t, x, ring, order, path):  # type: ignore[no-untyped-def]
+    """Hand on `path`, with its effect on stack and context."""
+    order[x[X_OUT]] = path
+    x[X_OUT] += 1
+    if t.path[path * PA + PA_HIGH]:
+        _apply(t, x, ring, path)
+        if x[X_CONTEXT]:
+            x[X_NODE] = context.step(t, x[X_NODE], path)
+    elif x[X_CONTEXT]:
+        t.node_instrs[x[X_NODE]] += t.path_instrs[path]
+
+
+@njit(cache=True, nogil=True)
+def _pop(t, x, ring, target):  # type: ignore[no-untyped-def]
+    """A near RET: pop. With `target` −1 the popped address is where it went. Returns the stretch; 0: empty stack."""
+    popped = np.int64(0)
+    if x[X_DEPTH] > 0:
+        popped = np.int64(ring[x[X_TOP]])
+        x[X_TOP] = (x[X_TOP] - 1) & (RING - 1)
+        x[X_DEPTH] -= 1
+    if target >= 0:
+        popped = target
+    if popped and x[X_CONTEXT]:
+        x[X_NODE] = context.returned(t, x[X_NODE], popped)
+    return popped
+
+
+@njit(cache=True, nogil=True)
+def _break(t, x, order, breaks, cause, ip):  # type: ignore[no-untyped-def]
+    """The trace contradicts the code, or has a gap: what the walker believed ends here."""
+    n = x[X_BREAKS]
+    breaks[n * BR] = x[X_OUT]
+    breaks[n * BR + 1] = x[X_POS]
+    breaks[n * BR + 2] = cause
+    breaks[n * BR + 3] = t.last[x[X_AT]]
+    breaks[n * BR + 4] = ip
+    x[X_BREAKS] = n + 1
+    order[x[X_OUT]] = P_BREAK
+    x[X_OUT] += 1
+    x[X_AT] = S_LOST
+    x[X_PENDING] = 0
+    x[X_FUP] = 0
+    x[X_DEPTH] = 0
+    x[X_NODE] = x[X_ROOT]
+
+
+@njit(cache=True, nogil=True)
+def _goto(t, x, ip):  # type: ignore[no-untyped-def]
+    """Stand at `ip`. FULL: no room."""
+    if x[X_MODE] & M_NOT64:
+        x[X_AT] = S_LOST
+        return 0
+    s = intern(t, ip)
+    if s == FULL:
+        return FULL
+    x[X_AT] = s
+    x[X_MODE] &= ~M_FRESH
+    if t.stretch[s * ST + ST_KIND] == UNWALKED:
+        return walk(t, s)
+    return s
+
+
+@njit(cache=True, nogil=True)
+def _drain(t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
+    """Walk the pending TNT bits as far as they lead. FULL: no room (nothing lost: the rest is still pending)."""
+    while x[X_PENDING] > 1:
+        s = alive(t, x[X_AT])
+        if s == FULL:
+            return FULL
+        if t.stretch[s * ST + ST_KIND] == UNWALKED and walk(t, s) == FULL:
+            return FULL
+        x[X_AT] = s
+        kind = t.stretch[s * ST + ST_KIND]
+        if kind == DISABLED:
+            _break(t, x, order, breaks, B_WHILE_DISABLED, 0)
+        if kind == LOST or kind == DISABLED or kind == OUTSIDE:
+            x[X_PENDING] = 0
+            return 0
+        pending = x[X_PENDING]
+        bits = bit_length(pending) - 1
+        rest = bits - 6 if bits > 6 else 0
+        tail = pending & ((1 << rest) - 1)
+        i = lookup(t, s, (pending >> rest) & 63 | 1 << (bits - rest))
+        if i == FULL:
+            return FULL
+        flags = np.int64(t.memo[ME * i + ME_FLAGS])
+        path = np.int64(t.memo[ME * i + ME_PATH])
+        if path:
+            _emit(t, x, ring, order, path)
+        x[X_AT] = t.memo[ME * i + ME_NEXT]
+        left = flags >> LEFT
+        x[X_PENDING] = (left if left else 1) << rest | tail
+        if flags & F_ERROR:
+            kind = t.stretch[x[X_AT] * ST + ST_KIND]
+            cause = B_TNT_AT_TIP
+            if kind == RET:
+                cause = B_RETURN_BIT
+            elif kind == OFF or kind == OUTSIDE:
+                cause = B_OFF_CODE
+            elif kind == STUCK or kind == LOOP:
+                cause = B_STUCK
+            elif kind == OUT:
+                cause = B_NOT_DISABLED
+            if kind == OUTSIDE and t.g[G_FILTER_LO] == t.g[G_FILTER_HI]:
+                x[X_PENDING] = 0
+                return 0
+            _break(t, x, order, breaks, cause, 0)
+            return 0
+        if flags & F_RET:
+            s = _pop(t, x, ring, np.int64(-1))
+            if s == 0:
+                _break(t, x, order, breaks, B_NO_RETURN, 0)
+                return 0
+            x[X_AT] = s
+        if flags & F_TIP:
+            return 0
+    x[X_PENDING] = 0
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _cut(t, x, ring, order, breaks, cause):  # type: ignore[no-untyped-def]
+    """The flow left the code at the FUP's address: complete the current stretch as far as that."""
+    x[X_FUP] = 0
+    kind = t.stretch[x[X_AT] * ST + ST_KIND]
+    if kind == LOST or kind == DISABLED or kind == OUTSIDE:
+        return 0
+    c = cut(t, x[X_AT], x[X_FUP_IP]) if x[X_PENDING] <= 1 else 0
+    if c == FULL:
+        x[X_FUP] = 1
+        return FULL
+    if c == 0:
+        _break(t, x, order, breaks, cause, x[X_FUP_IP])
+        return 0
+    _emit(t, x, ring, order, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
+    """A TIP: the end of an indirect branch, of a return, of an asynchronous event, or a way back in."""
+    if not room(t):
+        return FULL
+    if x[X_FUP]:
+        if _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH) == FULL:
+            return FULL
+        x[X_AT] = S_LOST
+        return _goto(t, x, ip) if known else 0
+    s = alive(t, x[X_AT])
+    if t.stretch[s * ST + ST_KIND] == UNWALKED:
+        walk(t, s)
+    x[X_AT] = s
+    kind = t.stretch[s * ST + ST_KIND]
+    x[X_MODE] &= ~M_FRESH
+    if kind == IND or kind == FAR or kind == RET:
+        _emit(t, x, ring, order, np.int64(t.stretch[s * ST + ST_TIP_PATH]))
+        x[X_AT] = S_LOST
+        target = np.int64(0)
+        if known:
+            target = _goto(t, x, ip)
+            target = x[X_AT]
+        if kind == RET:
+            _pop(t, x, ring, target)
+        if not known:
+            return 0
+    elif kind == LOST or kind == OUTSIDE or kind == DISABLED:
+        x[X_PENDING] = 0
+        if kind == DISABLED:
+            _break(t, x, order, breaks, B_WHILE_DISABLED, ip if known else 0)
+        if known:
+            _goto(t, x, ip)
+    else:
+        cause = B_TIP_AT_TNT
+        if kind == OFF:
+            cause = B_OFF_CODE
+        elif kind == OUT:
+            cause = B_NOT_DISABLED
+        elif kind == STUCK or kind == LOOP:
+            cause = B_STUCK
+        _break(t, x, order, breaks, cause, ip if known else 0)
+        if known:
+            _goto(t, x, ip)
+    if x[X_PENDING] > 1:
+        return _drain(t, x, ring, order, breaks)
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
+    """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`."""
+    if not room(t):
+        return FULL
+    if x[X_FUP]:
+        if _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH) == FULL:
+            return FULL
+    else:
+        s = alive(t, x[X_AT])
+        if t.stretch[s * ST + ST_KIND] == UNWALKED:
+            walk(t, s)
+        x[X_AT] = s
+        kind = t.stretch[s * ST + ST_KIND]
+        c = np.int64(0)
+        if known:  # a direct branch on the way leads there: the filter's edge, known or not
+            for k in range(1, t.stretch[s * ST + ST_RANGES]):
+                if t.ranges[3 * (t.stretch[s * ST + ST_RANGE] + k)] == ip:
+                    c = cut(t, s, ip)
+                    break
+        if c > 0:
+            _emit(t, x, ring, order, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+        elif x[X_PENDING] > 1:
+            _break(t, x, order, breaks, B_NOT_DISABLED, ip)
+        elif kind == IND or kind == FAR or kind == RET or kind == COND or kind == OUT or kind == OFF:
+            _emit(t, x, ring, order, np.int64(t.stretch[s * ST + ST_TIP_PATH]))
+            if kind == RET:
+                _pop(t, x, ring, intern(t, ip) if known else np.int64(-1))
+        elif kind == STUCK or kind == LOOP:
+            _break(t, x, order, breaks, B_STUCK, ip)
+    order[x[X_OUT]] = P_DISABLED
+    x[X_OUT] += 1
+    x[X_AT] = S_DISABLED
+    x[X_PENDING] = 0
+    x[X_MODE] &= ~(M_OVF | M_FRESH)
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
+    """A TIP.PGE."""
+    if not room(t):
+        return FULL
+    kind = t.stretch[x[X_AT] * ST + ST_KIND]
+    if kind != LOST and kind != DISABLED and kind != OUTSIDE and not x[X_MODE] & M_FRESH:
+        _break(t, x, order, breaks, B_ENABLED_TWICE, ip)
+    x[X_MODE] &= ~(M_OVF | M_FRESH)
+    if _goto(t, x, ip) == FULL:
+        return FULL
+    if x[X_DEPTH] > 0 and ring[x[X_TOP]] == x[X_AT]:  # back from a call that left
+        _pop(t, x, ring, np.int64(-1))
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _fup(t, x, order, breaks, ip):  # type: ignore[no-untyped-def]
+    mode = x[X_MODE]
+    if mode & M_PSB:
+        s = alive(t, x[X_AT])
+        if t.stretch[s * ST + ST_KIND] == UNWALKED:
+            walk(t, s)
+        x[X_AT] = s
+        kind = t.stretch[s * ST + ST_KIND]
+        if kind == LOST or kind == DISABLED or kind == OUTSIDE:
+            if _goto(t, x, ip) == FULL:
+                return FULL
+            x[X_MODE] |= M_FRESH
+        elif x[X_PENDING] > 1 or not on_stretch(t, x[X_AT], ip):
+            _break(t, x, order, breaks, B_PSB_OFF_PATH, ip)
+            if _goto(t, x, ip) == FULL:
+                return FULL
+        x[X_MODE] &= ~M_OVF
+    elif mode & M_OVF:
+        x[X_MODE] &= ~M_OVF
+        return _goto(t, x, ip)
+    elif mode & M_BOUND:
+        x[X_MODE] &= ~M_BOUND
+    else:
+        x[X_FUP] = 1
+        x[X_FUP_IP] = ip
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def size_of(data, pos, block):  # type: ignore[no-untyped-def]
+    """Length of the packet at `pos` (`data` goes on at least 16 bytes behind its last packet); 0: none such.
+    `block`: between BBP and BEP: 4 or 8 is the length of a BIP's payload."""
+    b = np.int64(data[pos])
+    if block and b & 7 == 4:
+        return 1 + block
+    if b == 0 or (b & 1 == 0 and b != 2):
+        return 1
+    low = b & 0x1F
+    if low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
+        kind = b >> 5
+        return 0 if kind == 5 or kind == 7 else 1 + at(_SIZES, kind)
+    if b & 3 == 3:  # CYC
+        n = 1
+        if b & 4:
+            while n < 15 and data[pos + n] & 1:
+                n += 1
+            n += 1
+        return n if n <= 15 else 0
+    if b == 0x99 or b == 0x59:
+        return 2
+    if b == 0x19:
+        return 8
+    if b == 0xD9:  # TRIG: has an IP payload of its own only by its flags; two bytes of header
+        return 3
+    if b != 0x02:
+        return 0
+    e = np.int64(data[pos + 1])
+    if e == 0x82:
+        for k in range(16):
+            if data[pos + k] != (0x82 if k & 1 else 0x02):
+                return 0
+        return 16
+    if e == 0x23 or e == 0xF3 or e == 0x83 or e == 0x62 or e == 0xE2 or e == 0x33 or e == 0xB3:
+        return 2
+    if e == 0xA3 or e == 0x43:
+        return 8
+    if e == 0x03 or e == 0x22 or e == 0x13:
+        return 4
+    if e == 0x73 or e == 0xC8 or e == 0xA2:
+        return 7
+    if e == 0xC2:
+        return 10
+    if e == 0x63:
+        return 3
+    if e == 0x53 or e == 0xC3:
+        return 11
+    if e & 0x1F == 0x12:
+        wide = (e >> 5) & 3
+        return 6 if wide == 0 else (10 if wide == 1 else 0)
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
+    """Take the one packet at `x[X_POS]`, whatever it is."""
+    if not room(t):
+        return TABLES_FULL
+    pos = x[X_POS]
+    mode = x[X_MODE]
+    block = 0
+    if mode & M_BLOCK:
+        block = 8 if mode & 64 else 4
+    size = size_of(data, pos, block)
+    if size == 0 or pos + size > end:
+        _break(t, x, order, breaks, B_BAD_PACKET, 0)
+        # on to the next PSB
+        pos += 1
+        while pos < end:
+            if data[pos] == 0x02 and pos + 16 <= end and size_of(data, pos, 0) == 16:
+                break
+            pos += 1
+        x[X_POS] = pos
+        x[X_MODE] = 0
+        return RUNNING
+    b = np.int64(data[pos])
+    low = b & 0x1F
+    result = 0
+    if block and b & 7 == 4:
+        result = 0
+    elif b & 1 == 0 and b != 2:
+        if b != 0:
+            result = _bits(t, x, ring, order, breaks, b)
+    elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
+        known = b >> 5 != 0
+        ip = x[X_LAST_IP]
+        if known:
+            ip = _ip(b, load64(data, pos + 1), ip)
+        if low == 0x0D:
+            result = _tip(t, x, ring, order, breaks, ip, known)
+        elif low == 0x01:
+            result = _disabled(t, x, ring, order, breaks, ip, known)
+        elif known and low == 0x11:
+            result = _enabled(t, x, order, breaks, ip, ring)
+        elif known:
+            result = _fup(t, x, order, breaks, ip)
+        if result != FULL:
+            x[X_LAST_IP] = ip
+    elif b == 0x99:
+        leaf = np.int64(data[pos + 1])
+        if leaf >> 5 == 0:
+            if leaf & 3 == 1:
+                x[X_MODE] &= ~M_NOT64
+            else:
+                x[X_MODE] |= M_NOT64
+        elif leaf >> 5 == 1 and not mode & M_PSB and not leaf & 2:
+            x[X_MODE] |= M_BOUND  # begin or commit: the FUP only says where; an abort's FUP has a TIP
+    elif b == 0x02:
+        e = np.int64(data[pos + 1])
+        if e == 0x82:
+            x[X_LAST_IP] = 0
+            x[X_MODE] = (mode | M_PSB) & ~(M_BLOCK | M_BOUND)
+        elif e == 0x23:
+            x[X_MODE] &= ~M_PSB
+        elif e == 0xF3:
+            _break(t, x, order, breaks, B_OVERFLOW, 0)
+            x[X_MODE] = (mode | M_OVF) & M_OVF | (mode & M_NOT64)
+        elif e == 0xA3:
+            payload = load64(data, pos) >> 16 & 0xFFFFFFFFFFFF
+            result = _bits(t, x, ring, order, breaks, payload)
+        elif e == 0x63:
+            x[X_MODE] = mode | M_BLOCK | (64 if not data[pos + 2] & 0x80 else 0)
+        elif e == 0x33 or e == 0xB3:
+            x[X_MODE] = mode & ~(M_BLOCK | 64) | (M_BOUND if e == 0xB3 else 0)
+        elif e == 0xE2 or (e & 0x9F == 0x92):
+            x[X_MODE] |= M_BOUND
+    if result == FULL:
+        return TABLES_FULL
+    x[X_POS] = pos + size
+    return RUNNING
+
+
+@njit(cache=True, nogil=True)
+def _bits(t, x, ring, order, breaks, tnt):  # type: ignore[no-untyped-def]
+    """A TNT packet of any length, `tnt` its bits in TNT form as in the packet (a short one: shifted left once)."""
+    payload = tnt >> 1 if tnt < 256 else tnt
+    if x[X_FUP]:
+        _break(t, x, order, breaks, B_FUP_OFF_PATH, 0)
+        return 0
+    n = bit_length(payload) - 1
+    if n < 1:
+        return 0
+    was = x[X_PENDING]
+    if was > 1:
+        if bit_length(was) - 1 + n > 60:
+            _break(t, x, order, breaks, B_TNT_AT_TIP, 0)
+            return 0
+        # a TIP is still owed to the older bits
+        x[X_PENDING] = was << n | (payload & ((1 << n) - 1))
+        kind = t.stretch[x[X_AT] * ST + ST_KIND]
+        if kind == IND or kind == FAR or kind == RET:
+            return 0
+        return _drain(t, x, ring, order, breaks)
+    kind = t.stretch[x[X_AT] * ST + ST_KIND]
+    x[X_PENDING] = payload
+    x[X_MODE] &= ~M_FRESH
+    if _drain(t, x, ring, order, breaks) == FULL:
+        return FULL
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
+    """Take ordinary packets from `x[X_POS]` up to `limit`; stop in front of the first that is not.
+
+    Called with nothing pending (X_PENDING, X_FUP) and in no special mode. TABLES_FULL leaves the packet untouched,
+    or its unwalked bits in X_PENDING.
+    """
+    memo, stretch, by_address = t.memo, t.stretch, t.by_address
+    memo_mask = len(memo) // ME - 1
+    address_mask = len(by_address) // 2 - 1
+    pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
+    top, depth, node, use_context = x[X_TOP], x[X_DEPTH], x[X_NODE], x[X_CONTEXT]
+    capacity = len(order) - SPARE
+    result = RUNNING
+    pending = 0
+    while pos < limit and out < capacity:
+        b = at(data, pos)
+        if b & 1 == 0 and b > 2:
+            bits = b >> 1
+            stop = False
+            while True:
+                key = s << 8 | bits
+                i = slot_of(key) & memo_mask
+                k = at(memo, ME * i)
+                while k != key and k != 0:
+                    i = (i + 1) & memo_mask
+                    k = at(memo, ME * i)
+                flags = at(memo, ME * i + ME_FLAGS)
+                if k == 0 or flags & F_STALE:
+                    i = lookup(t, s, bits)
+                    if i == FULL:
+                        result = TABLES_FULL
+                        stop = True
+                        break
+                    flags = at(memo, ME * i + ME_FLAGS)
+                path = at(memo, ME * i + ME_PATH)
+                if flags == 0:  # the usual case: conditional branches only
+                    order[out] = path
+                    out += 1
+                    nxt = at(memo, ME * i + ME_NEXT)
+                    if nxt == s and at(data, pos + 1) == b:  # a loop: as far as the same byte repeats
+                        run = 1
+                        while pos + run < limit and at(data, pos + run) == b:
+                            run += 1
+                        pos += run - 1
+                        order[out] = 1 - run
+                        out += 1
+                        if use_context:
+                            t.node_instrs[node] += (run - 1) * t.path_instrs[path]
+                    if use_context:
+                        t.node_instrs[node] += t.path_instrs[path]
+                    s = nxt
+                    break
+                room_left = depth
+                if flags & F_STACK:
+                    room_left = min(depth, max(RING - at(t.path, path * PA + PA_HIGH), 0))
+                if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
+                    stop = True
+                    break
+                order[out] = path
+                out += 1
+                s = at(memo, ME * i + ME_NEXT)
+                if flags & F_STACK:
+                    row = path * PA
+                    depth = room_left
+                    first = at(t.path, row + PA_PUSH)
+                    for n in range(at(t.path, row + PA_PUSHES)):
+                        top = (top + 1) & (RING - 1)
+                        ring[top] = at(t.pool, first + n)
+                        depth = min(depth + 1, RING)
+                    if use_context:
+                        node = context.step(t, node, path)
+                elif use_context:
+                    t.node_instrs[node] += t.path_instrs[path]
+                if not flags & F_RET:
+                    break
+                s = at(ring, top)
+                top = (top - 1) & (RING - 1)
+                depth -= 1
+                if use_context:
+                    node = context.returned(t, node, s)
+                bits = flags >> LEFT
+                if bits < 2:
+                    break
+            if stop:
+                if bits != b >> 1:
+                    pending = bits
+                    pos += 1
+                break
+            pos += 1
+            continue
+        low = b & 0x1F
+        if low == 0x0D or low == 0x11 or low == 0x01:
+            form = b >> 5
+            if form == 5 or form == 7:
+                break
+            mask = at(_MASKS, form)
+            ip = (last_ip & ~mask) | (load64(data, pos + 1) & mask)
+            if form == 3:
+                ip = (ip << 16) >> 16
+            kind = at(stretch, s * ST + ST_KIND)
+            if low == 0x01:  # tracing ends at the edge of the filter
+                inside = form != 0 and t.g[G_FILTER_LO] <= ip < t.g[G_FILTER_HI]
+                if inside or t.g[G_FILTER_LO] == t.g[G_FILTER_HI] or kind == RET or kind == UNWALKED or kind > OUT:
+                    break
+                target = S_DISABLED
+            else:
+                i = scatter(ip) & address_mask
+                target = at(by_address, 2 * i + 1)
+                while target != 0 and at(by_address, 2 * i) != ip:
+                    i = (i + 1) & address_mask
+                    target = at(by_address, 2 * i + 1)
+                if target == 0 or form == 0:
+                    break
+            if low == 0x11:
+                if s > S_DISABLED:
+                    break
+                if depth > 0 and at(ring, top) == target:  # back from a call that left
+                    top = (top - 1) & (RING - 1)
+                    depth -= 1
+                    if use_context:
+                        node = context.returned(t, node, target)
+            else:
+                if kind == UNWALKED:
+                    if walk(t, s) == FULL:
+                        result = TABLES_FULL
+                        break
+                    continue
+                if kind > FAR and low == 0x0D:
+                    break
+                path = at(stretch, s * ST + ST_TIP_PATH)
+                order[out] = path
+                out += 1
+                if at(stretch, s * ST + ST_EFFECT):
+                    row = path * PA
+                    depth = min(depth, max(RING - at(t.path, row + PA_HIGH), 0))
+                    first = at(t.path, row + PA_PUSH)
+                    for n in range(at(t.path, row + PA_PUSHES)):
+                        top = (top + 1) & (RING - 1)
+                        ring[top] = at(t.pool, first + n)
+                        depth = min(depth + 1, RING)
+                    if use_context:
+                        node = context.step(t, node, path)
+                elif use_context:
+                    t.node_instrs[node] += t.path_instrs[path]
+                if kind == RET:
+                    if depth > 0:
+                        top = (top - 1) & (RING - 1)
+                        depth -= 1
+                    if use_context:
+                        node = context.returned(t, node, target)
+                if low == 0x01:
+                    order[out] = P_DISABLED
+                    out += 1
+            s = target
+            last_ip = ip
+            pos += 1 + at(_SIZES, form)
+            continue
+        if b != 0:
+            break
+        pos += 1
+    x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
+    x[X_TOP], x[X_DEPTH], x[X_NODE] = top, depth, node
+    x[X_PENDING] = pending
+    return result
+
+
+@njit(cache=True, nogil=True)
+def contexts_full(t):  # type: ignore[no-untyped-def]
+    """Whether the next STRIDE bytes could overfill the table of contexts."""
+    return 3 * (t.g[G_CMEMO] + 2 * STRIDE) > len(t.cmemo)
+
+
+@njit(cache=True, nogil=True)
+def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow):  # type: ignore[no-untyped-def]
+    """Walk `data[x[X_POS]:end]`; at least 16 bytes lie behind `end`.
+
+    `stops` (ascending positions): `stop_at[k]` gets the index in `order` where the walker was at `stops[k]`, and no
+    run-length spans it. `may_grow`: the table of contexts can be enlarged. Returns
+    DONE, or TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output.
+    """
+    k = 0
+    while k < len(stops) and stop_at[k] >= 0:
+        k += 1
+    while True:
+        while k < len(stops) and stops[k] <= x[X_POS]:
+            stop_at[k] = x[X_OUT]
+            k += 1
+        if x[X_POS] >= end:
+            if x[X_PENDING] > 1 and _drain(t, x, ring, order, breaks) == FULL:
+                return TABLES_FULL
+            while k < len(stops):
+                stop_at[k] = x[X_OUT]
+                k += 1
+            return DONE
+        if x[X_OUT] >= len(order) - SPARE or x[X_BREAKS] + 8 >= len(breaks) // BR:
+            return OUTPUT_FULL
+        if x[X_CONTEXT] and contexts_full(t) and may_grow:
+            return TABLES_FULL
+        if x[X_PENDING] > 1:
+            kind = t.stretch[x[X_AT] * ST + ST_KIND]
+            owed = kind == IND or kind == FAR or (kind == RET and t.g[G_NORETCOMP] != 0)
+            if not owed:
+                if _drain(t, x, ring, order, breaks) == FULL:
+                    return TABLES_FULL
+                continue
+        elif x[X_FUP] == 0 and not x[X_MODE] & (M_PSB | M_OVF | M_NOT64 | M_BLOCK):
+            if x[X_MODE] & M_FRESH and data[x[X_POS]] & 0x1F != 0x11 and data[x[X_POS]] > 2:
+                x[X_MODE] &= ~M_FRESH
+            limit = end - 16
+            if x[X_CONTEXT]:
+                limit = min(limit, x[X_POS] + STRIDE)
+            if k < len(stops):
+                limit = min(limit, stops[k])
+            if limit > x[X_POS]:
+                result = _hot(data, limit, t, x, ring, order)
+                if result == TABLES_FULL:
+                    return result
+                if x[X_POS] >= limit or x[X_PENDING] > 1:
+                    continue
+                if x[X_OUT] >= len(order) - SPARE:
+                    continue
+        result = _packet(data, end, t, x, ring, order, breaks)
+        if result == TABLES_FULL:
+            return result

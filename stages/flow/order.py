@@ -1,0 +1,149 @@
+"""What the walker hands on: path ids in the order in which they were taken.
+
+`order` is int32. A number ≥ 0 is a path id; −n says that the id before it came n times more. Two ids are marks:
+P_DISABLED (tracing stopped here, the next path begins where it resumed) and P_BREAK (what comes next does not follow
+from what came before: see the breaks).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from stages.flow import x86
+from stages.flow.graph import (
+    PA,
+    PA_LEN,
+    PA_POOL,
+    ST,
+    ST_RANGE,
+    ST_RANGES,
+    Tables,
+    blob_of,
+)
+
+
+@njit(cache=True, nogil=True)
+def _unroll(order, out):  # type: ignore[no-untyped-def]
+    n = 0
+    last = 0
+    for x in order:
+        if x >= 0:
+            last = x
+        for _ in range(1 if x >= 0 else -x):
+            if len(out):
+                out[n] = last
+            n += 1
+    return n
+
+
+def paths(order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """`order` with repetitions written out."""
+    out = np.empty(_unroll(order, np.empty(0, np.int32)), dtype=np.int32)
+    if len(out):
+        _unroll(order, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
+    n = 0
+    for p in order:
+        for k in range(path[p * PA + PA_LEN]):
+            if len(out):
+                out[n] = pool[path[p * PA + PA_POOL] + k]
+            n += 1
+    return n
+
+
+def stretches(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The stretches completed, one after the other; marks leave nothing."""
+    plain = paths(order)
+    out = np.empty(_stretches(plain, tables.path, tables.pool, np.empty(0, np.int32)), dtype=np.int32)
+    if len(out):
+        _stretches(plain, tables.path, tables.pool, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _addresses(ids, t, out):  # type: ignore[no-untyped-def]
+    n = 0
+    for s in ids:
+        for k in range(t.stretch[s * ST + ST_RANGES]):
+            r = np.int64(t.stretch[s * ST + ST_RANGE]) + k
+            if len(out) == 0:
+                n += t.ranges[3 * r + 2]
+                continue
+            here = t.ranges[3 * r]
+            b = blob_of(t, here)
+            for _ in range(t.ranges[3 * r + 2]):
+                out[n] = here
+                n += 1
+                here += x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], len(t.code)) & 0xFF
+    return n
+
+
+def addresses(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """The address of every instruction executed, in order, as the code is *now*: for tests, before code changes."""
+    ids = stretches(tables, order)
+    out = np.empty(_addresses(ids, tables, np.empty(0, np.int64)), dtype=np.int64)
+    if len(out):
+        _addresses(ids, tables, out)
+    return out.view(np.uint64)
+
+
+@njit(cache=True, nogil=True)
+def tally(order, stops, ticks, instrs, times, spent, seen):  # type: ignore[no-untyped-def]
+    """Add up how often each path was taken, and its share of time. Returns how many different paths there were.
+
+    `stops` are ascending indexes in `order`; `ticks[k]` passed between `stops[k]` and `stops[k + 1]` and are shared
+    by the paths there in proportion to their instructions. `times` (int64, zeros) and `spent` (float64, zeros) are
+    by path id; `seen` gets the ids, in the order of their first appearance.
+    """
+    n = 0
+    for k in range(len(stops) - 1):
+        total = np.int64(0)
+        last = np.int64(0)
+        for j in range(stops[k], stops[k + 1]):
+            x = np.int64(order[j])
+            if x >= 0:
+                last = x
+                if times[x] == 0:
+                    seen[n] = x
+                    n += 1
+                times[x] += 1
+                total += instrs[x]
+            else:
+                times[last] -= x
+                total -= x * instrs[last]
+        if total == 0 or ticks[k] == 0:
+            continue
+        rate = ticks[k] / total
+        for j in range(stops[k], stops[k + 1]):
+            x = np.int64(order[j])
+            if x >= 0:
+                last = x
+                spent[x] += rate * instrs[x]
+            else:
+                spent[last] -= rate * x * instrs[last]
+    return n
+
+
+@njit(cache=True, nogil=True)
+def spread(seen, times, spent, t, lo, hi, instrs, ticks):  # type: ignore[no-untyped-def]
+    n = 0
+    for j in range(len(seen)):
+        p = seen[j]
+        total = t.path_instrs[p]
+        for k in range(t.path[p * PA + PA_LEN]):
+            s = np.int64(t.pool[t.path[p * PA + PA_POOL] + k])
+            for r in range(t.stretch[s * ST + ST_RANGES]):
+                if len(lo):
+                    x = np.int64(t.stretch[s * ST + ST_RANGE]) + r
+                    lo[n] = t.ranges[3 * x]
+                    hi[n] = t.ranges[3 * x + 1]
+                    instrs[n] = t.ranges[3 * x + 2] * times[j]
+                    ticks[n] = spent[j] * t.ranges[3 * x + 2] / total if total else 0.0
+                n += 1
+    return n

@@ -1,0 +1,49 @@
+"""Larger copies of the hash tables: what is in them keeps its ids."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from stages.flow.graph import ME, ME_KEY, scatter
+from stages.flow.memo import slot_of
+
+
+@njit(cache=True, nogil=True)
+def _memo(old, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // ME - 1
+    for j in range(len(old) // ME):
+        key = np.int64(old[ME * j + ME_KEY])
+        if key == 0:
+            continue
+        i = slot_of(key) & mask
+        while new[ME * i + ME_KEY] != 0:
+            i = (i + 1) & mask
+        new[ME * i : ME * i + ME] = old[ME * j : ME * j + ME]
+
+
+@njit(cache=True, nogil=True)
+def _pairs(old, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // 2 - 1
+    for j in range(len(old) // 2):
+        if old[2 * j + 1] == 0:
+            continue
+        i = scatter(old[2 * j]) & mask
+        while new[2 * i + 1] != 0:
+            i = (i + 1) & mask
+        new[2 * i] = old[2 * j]
+        new[2 * i + 1] = old[2 * j + 1]
+
+
+def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
+    new = np.zeros(slots * ME, np.int32)
+    _memo(old, new)
+    return new
+
+
+def pairs(old: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
+    """Of a table of (key, value), value never 0, hashed by `scatter`."""
+    new = np.zeros(slots * 2, np.int64)
+    _pairs(old, new)
+    return new
