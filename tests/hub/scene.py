@@ -30,12 +30,16 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80)
     hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=tsc_zero))
     column = "hits" if fidelity == "ip" else "instructions"
     for pane in range(seconds):
-        mixture = NOW if pane >= seconds - 10 else BEFORE
         losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
-        accounts = (account(pane * 10**6, (pane + 1) * 10**6, **losses),)
-        hub.feed(report(pane, REST, kind=CodeKind.INTERPRETED, closed=False, column=column))
-        hub.feed(report(pane, mixture, accounts=accounts, column=column))
+        second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column)
     hub.feed(report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),)))
     hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5})
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000})
     return hub, clock
+
+
+def second(hub: Hub, pane: int, mixture: dict[str, int], losses: dict[str, int], column: str = "hits") -> None:
+    """One pane with 1 MB of trace."""
+    hub.feed(report(pane, REST, kind=CodeKind.INTERPRETED, closed=False, column=column))
+    accounts = (account(pane * 10**6, (pane + 1) * 10**6, **losses),)
+    hub.feed(report(pane, mixture, accounts=accounts, column=column))

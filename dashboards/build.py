@@ -1,0 +1,310 @@
+"""The Grafana dashboard, written in Python: `python -m dashboards.build` makes `dashboards/grafana/streamer.json`.
+
+The JSON is committed, so that nobody needs the SDK to use it; a test holds the two together, parses every expression
+and looks each metric up in the live registry. The SDK build is the one for Grafana 11.6.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as kinds
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+FILE = Path(__file__).parent / "grafana" / "streamer.json"
+
+SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+PROCESS = 'host=~"$host", pid=~"$pid"'
+WINDOW = f'{PROCESS}, window="$window", weight="$weight"'
+
+# shares of several processes together: each weighted with what was seen of it
+SHARE = (
+    f"sum by (method) (streamer_method_share_ratio{{{WINDOW}}}"
+    f" * on (host, pid) group_left () streamer_window_weight{{{WINDOW}}})"
+    f" / on () group_left () (sum(streamer_window_weight{{{WINDOW}}}) > 0)"
+)
+DECODED = (
+    f"sum(rate(streamer_decoded_bytes_total{{{PROCESS}}}[$__rate_interval]))"
+    f" / (sum(rate(streamer_trace_bytes_total{{{PROCESS}}}[$__rate_interval])) > 0)"
+)
+
+
+def query(expr: str, legend: str = "", *, instant: bool = False) -> prometheus.Dataquery:
+    made = prometheus.Dataquery().expr(expr).legend_format(legend).format(PromQueryFormat.TIME_SERIES)
+    return made.instant() if instant else made.range()
+
+
+def thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
+    """Colours from each value on; the first value is None, for everything below."""
+    return (
+        build.ThresholdsConfig()
+        .mode(model.ThresholdsMode.ABSOLUTE)
+        .steps([model.Threshold(value=value, color=color) for value, color in steps])
+    )
+
+
+def number(title: str, why: str, expr: str, unit: str, *steps: tuple[float | None, str]) -> stat.Panel:
+    return (
+        stat.Panel()
+        .title(title)
+        .description(why)
+        .datasource(SOURCE)
+        .with_target(query(expr, instant=True))
+        .unit(unit)
+        .thresholds(thresholds(*steps))
+        .color_mode(kinds.BigValueColorMode.VALUE)
+        .graph_mode(kinds.BigValueGraphMode.NONE)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value("–")
+        .height(4)
+        .span(4)
+    )
+
+
+def graph(title: str, why: str, unit: str, *queries: tuple[str, str], span: int = 12) -> timeseries.Panel:
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(why)
+        .datasource(SOURCE)
+        .unit(unit)
+        .min(0)
+        .line_width(1)
+        .show_points(kinds.VisibilityMode.NEVER)
+        .tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING))
+        .legend(common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True))
+        .height(8)
+        .span(span)
+    )
+    for expr, legend in queries:
+        panel = panel.with_target(query(expr, legend))
+    return panel
+
+
+def stacked(panel: timeseries.Panel) -> timeseries.Panel:
+    return panel.fill_opacity(60).stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
+
+
+def variable(name: str, label: str, values: str) -> build.QueryVariable:
+    return (
+        build.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query(f"label_values({values})")
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.NATURAL_ASC)
+    )
+
+
+def dashboard() -> model.Dashboard:
+    everything = model.VariableOption(text="All", value="$__all", selected=True)
+    shares = stacked(
+        graph(
+            "Hot methods",
+            "Share of the window's weight that was observed in each method; `other` is what is not among the top.",
+            "percentunit",
+            (SHARE, "{{method}}"),
+            span=24,
+        )
+    ).max(1)
+    now = (
+        bargauge.Panel()
+        .title("Hottest now")
+        .description("The same shares at the end of the time range.")
+        .datasource(SOURCE)
+        .with_target(query(f"sort_desc(topk(15, {SHARE}))", "{{method}}", instant=True))
+        .unit("percentunit")
+        .min(0)
+        .orientation(kinds.VizOrientation.HORIZONTAL)
+        .display_mode(kinds.BarGaugeDisplayMode.BASIC)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .height(12)
+        .span(12)
+    )
+    made = (
+        build.Dashboard("JVM trace streamer")
+        .uid("jvm-trace-streamer")
+        .description("What is hot in the traced JVMs, what shifted, and how much of it was really seen.")
+        .tags(["jvm", "profiling", "intel-pt"])
+        .time("now-30m", "now")
+        .refresh("10s")
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .editable()
+        .with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        .with_variable(
+            variable("host", "Host", "streamer_trace_bytes_total, host")
+            .multi(True)
+            .include_all(True)
+            .current(everything)
+        )
+        .with_variable(
+            variable("pid", "Process", 'streamer_trace_bytes_total{host=~"$host"}, pid')
+            .multi(True)
+            .include_all(True)
+            .current(everything)
+        )
+        .with_variable(variable("window", "Window", "streamer_window_weight, window"))
+        .with_variable(variable("weight", "Share of", "streamer_window_weight, weight"))
+        .with_row(build.Row("At a glance"))
+        .with_panel(
+            number(
+                "Trace decoded",
+                "Of the trace bytes accounted for. The rest lies in holes with a cause.",
+                DECODED,
+                "percentunit",
+                (None, "red"),
+                (0.9, "orange"),
+                (0.99, "green"),
+            )
+        )
+        .with_panel(
+            number(
+                "Lag",
+                "From the end of the newest closed pane to now, the worst process.",
+                f"max(streamer_lag_seconds{{{PROCESS}}})",
+                "s",
+                (None, "green"),
+                (5, "orange"),
+                (10, "red"),
+            )
+        )
+        .with_panel(
+            number(
+                "Shift distance",
+                "Share of the time that moved to other methods: the shortest window against the one before it.",
+                f"max(streamer_shift_distance_ratio{{{PROCESS}}})",
+                "percentunit",
+                (None, "green"),
+                (0.15, "orange"),
+                (0.3, "red"),
+            )
+        )
+        .with_panel(
+            number(
+                "Components down",
+                "Parts of the pipeline that are not running.",
+                "count(streamer_component_up == 0) or vector(0)",
+                "none",
+                (None, "green"),
+                (1, "red"),
+            )
+        )
+        .with_panel(
+            number(
+                "Restarts",
+                "In the last hour.",
+                "sum(increase(streamer_restarts_total[1h])) or vector(0)",
+                "none",
+                (None, "green"),
+                (1, "orange"),
+                (4, "red"),
+            )
+        )
+        .with_panel(
+            number(
+                "Processes",
+                "With at least one closed pane.",
+                f"count(streamer_panes_total{{{PROCESS}}}) or vector(0)",
+                "none",
+                (None, "green"),
+            )
+        )
+        .with_row(build.Row("Hot methods"))
+        .with_panel(shares)
+        .with_panel(now)
+        .with_panel(
+            graph(
+                "Shift",
+                "Distance: 0 the same mixture, 1 nothing in common. Score: how unusual that is for the process.",
+                "percentunit",
+                (f"streamer_shift_distance_ratio{{{PROCESS}}}", "distance {{host}} {{pid}}"),
+                (f"streamer_shift_score{{{PROCESS}}}", "score {{host}} {{pid}}"),
+            )
+            .height(12)
+            .override_by_regexp(
+                "score.*",
+                [
+                    model.DynamicConfigValue(id_val="unit", value="none"),
+                    model.DynamicConfigValue(id_val="custom.axisPlacement", value="right"),
+                ],
+            )
+        )
+        .with_row(build.Row("What was seen"))
+        .with_panel(
+            graph(
+                "Trace",
+                "Bytes of trace accounted for, and decoded.",
+                "Bps",
+                (f"sum(rate(streamer_trace_bytes_total{{{PROCESS}}}[$__rate_interval]))", "trace"),
+                (f"sum(rate(streamer_decoded_bytes_total{{{PROCESS}}}[$__rate_interval]))", "decoded"),
+                span=8,
+            )
+        )
+        .with_panel(
+            stacked(
+                graph(
+                    "Lost, by cause",
+                    "Bytes in holes.",
+                    "Bps",
+                    (
+                        f"sum by (cause) (rate(streamer_lost_bytes_total{{{PROCESS}}}[$__rate_interval])) > 0",
+                        "{{cause}}",
+                    ),
+                    span=8,
+                )
+            )
+        )
+        .with_panel(
+            stacked(
+                graph(
+                    "Holes, by cause",
+                    "Some holes have no known size: an overflow in the processor is counted here and has no bytes.",
+                    "ops",
+                    (f"sum by (cause) (rate(streamer_holes_total{{{PROCESS}}}[$__rate_interval])) > 0", "{{cause}}"),
+                    span=8,
+                )
+            )
+        )
+        .with_row(build.Row("The streamer itself"))
+        .with_panel(
+            graph(
+                "Lag",
+                "From the end of the newest closed pane to now.",
+                "s",
+                (f"streamer_lag_seconds{{{PROCESS}}}", "{{host}} {{pid}}"),
+                span=6,
+            )
+        )
+        .with_panel(
+            graph(
+                "Queues",
+                "Messages waiting.",
+                "none",
+                ("streamer_queue_messages", "{{component}} → {{queue}}"),
+                span=6,
+            )
+        )
+        .with_panel(
+            graph(
+                "Processor time",
+                "Cores used by each part.",
+                "none",
+                ("rate(streamer_cpu_seconds_total[$__rate_interval])", "{{component}}"),
+                span=6,
+            )
+        )
+        .with_panel(graph("Memory", "Resident.", "bytes", ("streamer_resident_memory_bytes", "{{component}}"), span=6))
+    )
+    return made.build()
+
+
+def text() -> str:
+    return JSONEncoder(sort_keys=True, indent=2).encode(dashboard()) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

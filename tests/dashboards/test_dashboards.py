@@ -1,0 +1,118 @@
+"""The dashboard and the rules against the generator, PromQL's grammar, promtool, and the metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import promql_parser
+import pytest
+import yaml
+
+from dashboards.build import FILE, text
+from streamer.metrics import registry
+from tests.hub.scene import scene
+
+RULES = Path("dashboards/rules")
+
+
+def expressions_of_dashboard() -> Iterator[tuple[str, str]]:
+    for panel in json.loads(FILE.read_text())["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+
+
+def rules() -> list[dict[str, object]]:
+    groups = yaml.safe_load((RULES / "streamer.rules.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics an expression selects; raises on what is not PromQL."""
+    concrete = re.sub(r"\$__rate_interval", "5m", expression)
+    names: set[str] = set()
+
+    def visit(node: object) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            names.add(node.name)
+        for part in ("expr", "lhs", "rhs", "vector_selector", "args"):
+            below = getattr(node, part, None)
+            for child in below if isinstance(below, list) else [below]:
+                if child is not None:
+                    visit(child)
+
+    visit(promql_parser.parse(concrete))
+    return names
+
+
+def exported() -> set[str]:
+    """Names of the samples of a live hub, in both fidelities."""
+    return {
+        sample.name
+        for fidelity in ("ip", "flow")
+        for family in registry(scene(fidelity=fidelity)[0]).collect()
+        for sample in family.samples
+    }
+
+
+def test_names_in_sees_through_every_kind_of_expression():
+    expression = "sort_desc(topk(3, sum by (x) (rate(a[5m])) / on () (b offset 1m > 0))) or -(max_over_time(c[1h:1m]))"
+    assert names_in(expression) == {"a", "b", "c"}
+    with pytest.raises(ValueError):
+        names_in("sum(")
+
+
+def test_the_committed_dashboard_is_the_generated_one():
+    assert FILE.read_text() == text(), "run python -m dashboards.build"
+
+
+def test_every_metric_of_the_dashboard_exists():
+    known = exported()
+    used = {name for _, expression in expressions_of_dashboard() for name in names_in(expression)}
+    assert len(used) >= 15
+    assert used <= known
+    variables = json.loads(FILE.read_text())["templating"]["list"]
+    asked = {m for v in variables for m in re.findall(r"label_values\((\w+)", str(v.get("query")))}
+    assert asked
+    assert asked <= known
+
+
+def test_every_metric_of_the_rules_exists():
+    known = exported() | {"up"} | {str(rule["record"]) for rule in rules() if "record" in rule}
+    for rule in rules():
+        assert names_in(str(rule["expr"])) <= known, rule
+
+
+def test_panels_lie_side_by_side_in_the_grid():
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(FILE.read_text())["panels"]:
+        place = panel["gridPos"]
+        x, y = place.get("x", 0), place["y"]
+        cells = {(i, j) for i in range(x, x + place["w"]) for j in range(y, y + place["h"])}
+        assert x + place["w"] <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    "arguments", [("check", "rules", "streamer.rules.yml"), ("test", "rules", "streamer.test.yml")]
+)
+def test_promtool(arguments):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is missing (Debian package prometheus)")
+    result = subprocess.run([promtool, *arguments], cwd=RULES, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_alert_and_record_has_a_unit_test():
+    tested = (RULES / "streamer.test.yml").read_text()
+    for rule in rules():
+        name = str(rule.get("alert") or rule["record"])
+        wanted = f"alertname: {name}\n" if "alert" in rule else f"{name}"
+        assert wanted in tested, name

@@ -1,0 +1,113 @@
+"""A real Prometheus scrapes the hub, and its rules fire."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+
+from streamer import web
+from streamer.config import WebConfig
+from streamer.hub import Hub
+from tests.dashboards.test_dashboards import expressions_of_dashboard
+from tests.hub.reports import Time
+from tests.hub.scene import NOW, scene, second
+
+CONFIG = """\
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: ["{rules}"]
+scrape_configs:
+  - job_name: streamer
+    static_configs: [{{targets: ["{target}"]}}]
+"""
+
+
+@contextmanager
+def prometheus(directory: Path, target: str):
+    """Prometheus with our rules, storing in `directory`; gives its URL."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        pytest.skip("prometheus is missing (Debian package prometheus)")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = directory / "prometheus.yml"
+    config.write_text(CONFIG.format(rules=Path("dashboards/rules/streamer.rules.yml").resolve(), target=target))
+    with (directory / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield f"http://{address}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def answer(http: httpx.AsyncClient, query: str) -> list[dict]:
+    response = await http.get("/api/v1/query", params={"query": query})
+    if response.status_code == 503:  # still starting
+        return []
+    reply = response.json()
+    assert reply["status"] == "success", reply
+    return reply["data"]["result"]
+
+
+async def until(http: httpx.AsyncClient, query: str) -> list[dict]:
+    """Asks until there is an answer; the caller sets the deadline."""
+    while True:
+        try:
+            found = await answer(http, query)
+        except httpx.TransportError:
+            found = []
+        if found:
+            return found
+        await trio.sleep(0.2)
+
+
+async def go_on(hub: Hub, clock: Time) -> None:
+    """The program runs on, with a loss in each pane."""
+    pane = 80
+    while True:
+        clock.seconds += 1
+        second(hub, pane, NOW, {"desync": 1000})
+        pane += 1
+        await trio.sleep(0.5)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_prometheus_scrapes_records_and_alerts(tmp_path):
+    hub, clock = scene()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(go_on, hub, clock)
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        with prometheus(tmp_path, url.removeprefix("http://")) as peer, trio.fail_after(60):
+            async with httpx.AsyncClient(base_url=peer) as http:
+                hottest = await until(http, 'topk(1, streamer_method_share_ratio{window="10s"})')
+                assert hottest[0]["metric"]["method"] == "org.apache.fop.pdf.PDFStream.deflate"
+                recorded = await until(http, 'topk(1, method:streamer_method_share:ratio{window="10s"})')
+                assert float(recorded[0]["value"][1]) == pytest.approx(500 / 910)
+                alerts = await until(http, 'ALERTS{alertstate="firing"}')
+                assert {a["metric"]["alertname"] for a in alerts} == {"StreamerHotMethodShift"}
+                assert (await answer(http, "up"))[0]["value"][1] == "1"
+                settings = {
+                    "$__rate_interval": "5m", "$host": ".*", "$pid": ".*", "$window": "10s", "$weight": "hits"
+                }  # fmt: skip
+                for _, expression in expressions_of_dashboard():
+                    for name, value in settings.items():
+                        expression = expression.replace(name, value)
+                    await until(http, expression)
+        nursery.cancel_scope.cancel()
