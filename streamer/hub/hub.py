@@ -102,19 +102,23 @@ class Hub:
         for process in self.processes.values():
             process.close(now)
 
-    def flush(self) -> None:
-        """The end: closes every open pane."""
-        for process in self.processes.values():
+    def end(self, host: str, pid: int) -> None:
+        """A process ended and its last reports are in: closes its open panes; it no longer lags."""
+        process = self.processes.get((host, pid))
+        if process is not None:
             process.close(self._now(), all_open=True)
+            process.ended = True
 
     def close_streams(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
         """The end of some streams, with their final aux_head: `Balance.error` must be 0 for each."""
         return self.ledger.close(heads)
 
     def finish(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
-        """`close_streams` and `flush`. A stream that is not in `heads` stays open and keeps its sums."""
+        """The end of everything: `close_streams`, and `end` for each process. A stream that is not in `heads` stays
+        open and keeps its sums."""
         balances = self.close_streams(heads)
-        self.flush()
+        for host, pid in self.processes:
+            self.end(host, pid)
         return balances
 
     # -- what is asked

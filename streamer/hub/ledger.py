@@ -120,6 +120,8 @@ class Ledger:
             stream.totals.events[cause] += count
         for cause, size in account.never_written:
             stream.totals.unwritten[cause] += size
+        if account.start == account.end:
+            return  # events alone: bytes before them may still come from a slower stage
         if account.start > stream.joined:
             insort(stream.waiting, _Waiting(account.start, account.end, now, account))
             if len(stream.waiting) > self._max_waiting:

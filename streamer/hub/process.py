@@ -30,6 +30,7 @@ class Process:
         self.ticks_per_pane = 0
         self.pending: Bytes = np.zeros(BYTES, np.int64)
         """Bytes the ledger decided on since the last report."""
+        self.ended = False
         self.reports = 0
         self.last_report = 0.0
         self._column = column
@@ -74,8 +75,9 @@ class Process:
             self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
 
     def lag(self, wall_ns: int) -> float | None:
-        """Seconds from the end of the newest closed pane to now; None before the first, or without a clock."""
-        if self.clock is None or self.windows.newest is None:
+        """Seconds from the end of the newest closed pane to now; None before the first pane, after the process has
+        ended, or without a clock."""
+        if self.clock is None or self.windows.newest is None or self.ended:
             return None
         end = self.clock.wall_zero + self.clock.ns((self.windows.newest + 1) * self.ticks_per_pane)
         return max(0, wall_ns - end) / 1e9

@@ -139,6 +139,10 @@ def test_lag_is_from_the_end_of_the_newest_pane():
     assert hub.lag((HOST, PID)) == 0
     clock.seconds += 3
     assert hub.lag((HOST, PID)) == 3
+    hub.feed(report(10, {"A.b": 1}, closed=False))
+    hub.end(HOST, PID)
+    assert hub.lag((HOST, PID)) is None
+    assert shares(hub.hot("10s")) == {"A.a": 0.5, "A.b": 0.5}
 
 
 def test_components_decide_readiness():

@@ -73,6 +73,15 @@ def test_bytes_that_never_entered_the_stream_stay_apart():
     assert (totals.unwritten, totals.events, totals.lost) == ({Loss.AUX_FULL: 4096}, {Loss.AUX_FULL: 1}, 0)
 
 
+def test_events_without_bytes_do_not_wait_and_make_no_gap():
+    ledger = Ledger(patience=2)
+    ledger.account(Account(stream(), 500, 500, 0, (), (), ((Loss.SIDEBAND_LOST, 1),)), 0)
+    ledger.settle(10)
+    ledger.account(account(0, 500), 10)
+    totals = ledger.totals()
+    assert (totals.decoded, totals.lost, totals.overlaps, totals.events) == (500, 0, 0, {Loss.SIDEBAND_LOST: 1})
+
+
 def test_streams_and_waiting_accounts_are_bounded():
     ledger = Ledger(max_streams=2, max_waiting=4)
     for cpu in range(3):

@@ -1,0 +1,25 @@
+"""docs/metrics.md names what is exported, no more and no less."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stages.messages import Loss
+from streamer.hub.view import CAUSES
+from streamer.metrics import registry
+from tests.hub.scene import scene
+
+DOCS = Path("docs/metrics.md").read_text()
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists():
+    documented = set(re.findall(r"(?<!:)\bstreamer_[a-z_]+", DOCS.partition("## Metrics")[2]))
+    exported = {s.name for f in registry(scene(fidelity="flow")[0]).collect() for s in f.samples}
+    assert documented == exported
+
+
+def test_every_cause_of_loss_is_explained():
+    assert set(CAUSES) == set(Loss)
+    for name in CAUSES.values():
+        assert f"`{name}`" in DOCS
