@@ -16,9 +16,12 @@ from numba import njit
 
 from stages.flow.graph import (
     DEAD,
+    G_CALL_MASK,
     G_CMEMO,
+    G_CMEMO_MASK,
     G_CMISSES,
     G_CONTEXT_FULL,
+    G_NODE_ROOM,
     G_NODES,
     PA,
     PA_PUSH,
@@ -27,7 +30,6 @@ from stages.flow.graph import (
     ST_KIND,
     scatter,
 )
-from stages.flow.raw import at
 
 NO = 4
 NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
@@ -39,14 +41,14 @@ SEARCH_LIMIT = 256  # frames unwound at once
 def child(t, node, ret):  # type: ignore[no-untyped-def]
     """The node of a call from `node` that returns to stretch `ret`. With no room, or too deep: `node` itself."""
     key = node << 32 | ret
-    mask = len(t.by_call) // 2 - 1
+    mask = t.g[G_CALL_MASK]
     i = scatter(key) & mask
     while t.by_call[2 * i + 1] != 0:
         if t.by_call[2 * i] == key:
             return t.by_call[2 * i + 1]
         i = (i + 1) & mask
     new = t.g[G_NODES]
-    if new >= len(t.node_instrs) or t.node[node * NO + NO_DEPTH] >= DEPTH_LIMIT:
+    if new >= t.g[G_NODE_ROOM] or t.node[node * NO + NO_DEPTH] >= DEPTH_LIMIT:
         t.g[G_CONTEXT_FULL] += 1
         return node
     t.g[G_NODES] = new + 1
@@ -62,12 +64,12 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
 def step(t, node, path):  # type: ignore[no-untyped-def]
     """Count `path` in `node` and return the node behind its calls."""
     key = node << 32 | path
-    mask = len(t.cmemo) // 2 - 1
+    mask = t.g[G_CMEMO_MASK]
     i = scatter(key) & mask
     while True:
-        k = at(t.cmemo, 2 * i)
+        k = np.int64(t.cmemo[2 * i])
         if k == key:
-            value = at(t.cmemo, 2 * i + 1)
+            value = np.int64(t.cmemo[2 * i + 1])
             t.cmemo[2 * i + 1] = value + 1
             return value >> 32
         if k == 0:
@@ -77,7 +79,7 @@ def step(t, node, path):  # type: ignore[no-untyped-def]
     after = node
     for k in range(t.path[path * PA + PA_PUSHES]):
         after = child(t, after, np.int64(t.pool[t.path[path * PA + PA_PUSH] + k]))
-    if 3 * t.g[G_CMEMO] < len(t.cmemo):
+    if 3 * t.g[G_CMEMO] < 2 * t.g[G_CMEMO_MASK]:
         t.g[G_CMEMO] += 1
         t.cmemo[2 * i] = key
         t.cmemo[2 * i + 1] = after << 32 | 1
@@ -90,15 +92,15 @@ def step(t, node, path):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def returned(t, node, s):  # type: ignore[no-untyped-def]
     """The node after a return from `node` to stretch `s`."""
-    if at(t.node, node * NO + NO_RETURN) == s:
-        return at(t.node, node * NO + NO_PARENT)
+    if np.int64(t.node[node * NO + NO_RETURN]) == s:
+        return np.int64(t.node[node * NO + NO_PARENT])
     up = node
     for _ in range(SEARCH_LIMIT):
-        if at(t.node, up * NO + NO_PARENT) == 0:
+        if np.int64(t.node[up * NO + NO_PARENT]) == 0:
             break
-        ret = at(t.node, up * NO + NO_RETURN)
+        ret = np.int64(t.node[up * NO + NO_RETURN])
         if ret == s or (t.stretch[ret * ST + ST_KIND] == DEAD and t.address[ret] == t.address[s]):
-            return at(t.node, up * NO + NO_PARENT)
-        up = at(t.node, up * NO + NO_PARENT)
-    parent = at(t.node, node * NO + NO_PARENT)
+            return np.int64(t.node[up * NO + NO_PARENT])
+        up = np.int64(t.node[up * NO + NO_PARENT])
+    parent = np.int64(t.node[node * NO + NO_PARENT])
     return parent if parent else node

@@ -39,6 +39,7 @@ from stages.flow.graph import (
     TRANSFER_LIMIT,
     Tables,
 )
+from stages.flow.raw import Pointer
 from stages.messages import PtConfig, Segment, ThreadKey
 
 BREAK_DTYPE = np.dtype(
@@ -88,7 +89,7 @@ class FlowOutput:
     def spent(self) -> Spent:
         """The paths broken up into address ranges."""
         none, nothing = np.empty(0, np.int64), np.empty(0, np.float64)
-        args = (self.paths, self.times, self.ticks, self.tables)
+        args = (self.paths, self.times, self.ticks, self.tables.raw())
         n = int(orders.spread(*args, none, none, none, nothing))
         lo, hi, instrs, ticks = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
         if n:
@@ -130,7 +131,7 @@ class Flow:
         self._epoch = -1
         self._buffer = np.zeros(1 << 16, np.uint8)
         self._order = np.empty(1 << 16, np.int32)
-        self._breaks = np.empty(1024 * kernel.BR, np.int64)
+        self._breaks = np.empty(kernel.BREAKS * kernel.BR, np.int64)
         self._sums = dict.fromkeys(
             ("bytes", "symbols", "instructions", "misses", "context_misses", "context_full", "generations",
              "code_changes", "died"),
@@ -154,7 +155,7 @@ class Flow:
         self._epoch = view.epoch
         if len(lo) or grown:
             self._sums["code_changes"] += 1
-            self._sums["died"] += int(memo.invalidate(self._tables, int(self._tables.g[G_STRETCHES]), lo, hi))
+            self._sums["died"] += int(memo.invalidate(self._tables.raw(), int(self._tables.g[G_STRETCHES]), lo, hi))
 
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
@@ -204,11 +205,11 @@ class Flow:
         """Double the hash table that is full, if one is and may grow: ids stay what they are."""
         t, c = self._tables, self._capacity
         slots, addresses, contexts = len(t.memo) // ME, len(t.by_address) // 2, len(t.cmemo) // 2
-        if graph.memo_full(t) and slots < c.memo:
+        if graph.memo_full(t.raw()) and slots < c.memo:
             self._tables = t._replace(memo=rehash.memo(t.memo, 2 * slots))
-        elif graph.addresses_full(t) and addresses < 2 * c.stretches:
+        elif graph.addresses_full(t.raw()) and addresses < 2 * c.stretches:
             self._tables = t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses))
-        elif kernel.contexts_full(t) and contexts < c.contexts:
+        elif kernel.contexts_full(t.raw()) and contexts < c.contexts:
             self._tables = t._replace(cmemo=rehash.pairs(t.cmemo, 2 * contexts))
         else:
             return False
@@ -223,9 +224,9 @@ class Flow:
         for thread in self._threads.values():
             x = thread.x
             if x[kernel.X_AT] >= S_FIRST:
-                x[kernel.X_AT] = graph.intern(self._tables, old.address[x[kernel.X_AT]])
+                x[kernel.X_AT] = graph.intern(self._tables.raw(), old.address[x[kernel.X_AT]])
             for k in range(kernel.RING):
-                thread.ring[k] = graph.intern(self._tables, old.address[thread.ring[k]]) if thread.ring[k] else 0
+                thread.ring[k] = graph.intern(self._tables.raw(), old.address[thread.ring[k]]) if thread.ring[k] else 0
             x[kernel.X_ROOT] = x[kernel.X_NODE] = self._root()
 
     def _collect(self) -> None:
@@ -250,7 +251,7 @@ class Flow:
         x[kernel.X_LAST_IP] = np.uint64(segment.last_ip).view(np.int64)
         marks = segment.marks
         timed = marks[marks["tsc"] > 0]
-        stops = timed["offset"].astype(np.int64) - segment.offset
+        stops = np.clip(timed["offset"].astype(np.int64) - segment.offset, 0, len(segment.data))
         tsc = np.concatenate(([segment.tsc], timed["tsc"].astype(np.int64), [segment.tsc_end])).astype(np.int64)
         return self.walk(thread, segment.thread, segment.data, segment.offset, stops, tsc)
 
@@ -276,12 +277,16 @@ class Flow:
         x[kernel.X_POS] = x[kernel.X_OUT] = x[kernel.X_BREAKS] = 0
         stop_at = np.full(len(stops), -1, np.int64)
         ticks = np.maximum(np.diff(tsc), 0)
+        buffers = (Pointer(self._buffer), size, Pointer(stops), Pointer(stop_at))
+        x[kernel.X_ROOM] = len(self._order)
         done = 0  # stops accounted for
         out: list[FlowOutput] = []
         while True:
             result = kernel.run(
-                self._buffer, size, stops, stop_at, self._tables, x, thread.ring, self._order, self._breaks,
+                *buffers, self._tables.raw(), Pointer(x), Pointer(thread.ring), Pointer(self._order),
+                Pointer(self._breaks),
                 self._context and len(self._tables.cmemo) // 2 < self._capacity.contexts,
+                len(stops),
             )
             if result == kernel.TABLES_FULL and self._enlarge():
                 continue

@@ -14,6 +14,7 @@ again. An id therefore names a place in one version of the code.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from stages.flow import x86
-from stages.flow.raw import at
+from stages.flow.raw import Pointer
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -55,11 +56,12 @@ ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS = range(4)
 S_LOST, S_DISABLED, S_FIRST = 0, 1, 2
 P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = 0, 1, 2, 3
 
-# counters and settings in `g`
+# counters, settings and sizes in `g`
 (
     G_STRETCHES, G_PATHS, G_POOL, G_RANGES, G_MEMO, G_NODES, G_CMEMO, G_FILTER_LO, G_FILTER_HI, G_NORETCOMP,
-    G_MISSES, G_STEPS, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_BRANCHES, G_SIZE,
-) = range(17)  # fmt: skip
+    G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_STRETCH_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
+    G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_SIZE,
+) = range(27)  # fmt: skip
 
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
@@ -90,6 +92,21 @@ class Tables(NamedTuple):
     node_instrs: I64
 
 
+    def raw(self) -> Raw:
+        """The tables as kernels take them, their sizes in `g`. The tables must outlive it."""
+        g = self.g
+        g[G_STRETCH_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
+        g[G_RANGE_ROOM], g[G_NODE_ROOM] = len(self.ranges) // 3, len(self.node_instrs)
+        g[G_ADDRESS_MASK], g[G_CUT_MASK] = len(self.by_address) // 2 - 1, len(self.by_cut) - 1
+        g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
+        g[G_CMEMO_MASK] = len(self.cmemo) // 2 - 1
+        g[G_BLOBS], g[G_CODE_SIZE] = len(self.blob_start), len(self.code)
+        return Raw(*map(Pointer, self))
+
+
+Raw = namedtuple("Raw", Tables._fields)
+
+
 @njit(cache=True, nogil=True)
 def scatter(x):  # type: ignore[no-untyped-def]
     """A hash of a 64-bit number; the caller masks its low bits."""
@@ -100,11 +117,11 @@ def scatter(x):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def find(t, address):  # type: ignore[no-untyped-def]
     """The stretch that begins at `address`, or FULL if there is none yet."""
-    mask = len(t.by_address) // 2 - 1
+    mask = t.g[G_ADDRESS_MASK]
     i = scatter(address) & mask
     while True:
-        s = at(t.by_address, 2 * i + 1)
-        if s == 0 or at(t.by_address, 2 * i) == address:
+        s = np.int64(t.by_address[2 * i + 1])
+        if s == 0 or np.int64(t.by_address[2 * i]) == address:
             return s if s > 0 else FULL
         i = (i + 1) & mask
 
@@ -112,7 +129,7 @@ def find(t, address):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def intern(t, address):  # type: ignore[no-untyped-def]
     """The stretch that begins at `address`, made (unwalked) where there is none. FULL: no room."""
-    mask = len(t.by_address) // 2 - 1
+    mask = t.g[G_ADDRESS_MASK]
     i = scatter(address) & mask
     while t.by_address[2 * i + 1] != 0:
         if t.by_address[2 * i] == address:
@@ -122,11 +139,12 @@ def intern(t, address):  # type: ignore[no-untyped-def]
             break
         i = (i + 1) & mask
     s = t.g[G_STRETCHES]
-    if s >= len(t.address):
+    if s >= t.g[G_STRETCH_ROOM]:
         return FULL
     t.g[G_STRETCHES] = s + 1
     t.address[s] = address
-    t.stretch[s * ST : s * ST + ST] = 0
+    for k in range(ST):
+        t.stretch[s * ST + k] = 0
     t.by_address[2 * i] = address
     t.by_address[2 * i + 1] = s
     return s
@@ -141,7 +159,7 @@ def alive(t, s):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def blob_of(t, address):  # type: ignore[no-untyped-def]
     """Index of the blob that holds `address`, or -1."""
-    lo, hi = 0, len(t.blob_start)
+    lo, hi = 0, t.g[G_BLOBS]
     while lo < hi:
         mid = (lo + hi) >> 1
         if t.blob_start[mid] <= address:
@@ -165,7 +183,8 @@ def new_path(t, n):  # type: ignore[no-untyped-def]
     """A path of the last `n` ids of the pool. The caller made sure of the room."""
     p = t.g[G_PATHS]
     t.g[G_PATHS] = p + 1
-    t.path[p * PA : p * PA + PA] = 0
+    for k in range(PA):
+        t.path[p * PA + k] = 0
     t.path[p * PA + PA_POOL] = t.g[G_POOL] - n
     t.path[p * PA + PA_LEN] = n
     t.path_instrs[p] = 0
@@ -174,12 +193,12 @@ def new_path(t, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def memo_full(t):  # type: ignore[no-untyped-def]
-    return 2 * (t.g[G_MEMO] + 64) >= len(t.memo) // ME
+    return 2 * (t.g[G_MEMO] + 64) > t.g[G_MEMO_MASK]
 
 
 @njit(cache=True, nogil=True)
 def addresses_full(t):  # type: ignore[no-untyped-def]
-    return 4 * (t.g[G_STRETCHES] + 64 * (TRANSFER_LIMIT + 8)) >= 3 * (len(t.by_address) // 2)
+    return 4 * (t.g[G_STRETCHES] + 64 * (TRANSFER_LIMIT + 8)) >= 3 * t.g[G_ADDRESS_MASK]
 
 
 @njit(cache=True, nogil=True)
@@ -188,11 +207,11 @@ def room(t):  # type: ignore[no-untyped-def]
     g = t.g
     most = TRANSFER_LIMIT + 8
     return (
-        g[G_STRETCHES] + 64 * most < len(t.address)
-        and g[G_PATHS] + 256 < len(t.path_instrs)
-        and g[G_POOL] + 128 * most < len(t.pool)
-        and g[G_RANGES] + 64 * most < len(t.ranges) // 3
-        and 2 * g[G_CUTS] < len(t.by_cut)
+        g[G_STRETCHES] + 64 * most < g[G_STRETCH_ROOM]
+        and g[G_PATHS] + 256 < g[G_PATH_ROOM]
+        and g[G_POOL] + 128 * most < g[G_POOL_ROOM]
+        and g[G_RANGES] + 64 * most < g[G_RANGE_ROOM]
+        and 2 * g[G_CUTS] < g[G_CUT_MASK]
         and not memo_full(t)
         and not addresses_full(t)
     )
@@ -338,7 +357,7 @@ def cut(t, s, ip):  # type: ignore[no-untyped-def]
     """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
     if not room(t):
         return FULL
-    mask = len(t.by_cut) - 1
+    mask = t.g[G_CUT_MASK]
     i = scatter(ip ^ s << 40) & mask
     while t.by_cut[i] != 0:
         c = np.int64(t.by_cut[i])
@@ -374,7 +393,7 @@ def on_stretch(t, s, ip):  # type: ignore[no-untyped-def]
         if here <= ip < hi:
             b = blob_of(t, here)
             while b >= 0 and here < ip:
-                size = x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], len(t.code)) & 0xFF
+                size = x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], t.g[G_CODE_SIZE]) & 0xFF
                 if size == 0:
                     return False
                 here += size

@@ -20,9 +20,12 @@ from stages.flow.graph import (
     DISABLED,
     FAR,
     FULL,
+    G_ADDRESS_MASK,
     G_CMEMO,
+    G_CMEMO_MASK,
     G_FILTER_HI,
     G_FILTER_LO,
+    G_MEMO_MASK,
     G_NORETCOMP,
     IND,
     LOOP,
@@ -62,13 +65,13 @@ from stages.flow.graph import (
     walk,
 )
 from stages.flow.memo import F_ERROR, F_RET, F_STACK, F_STALE, F_TIP, LEFT, bit_length, lookup, slot_of
-from stages.flow.raw import at, load64
+from stages.flow.raw import load64
 
 # the state of one thread's walk, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_NODE, X_POS, X_OUT, X_BREAKS, X_CONTEXT,
-    X_ROOT, X_SIZE,
-) = range(15)  # fmt: skip
+    X_ROOT, X_ROOM, X_SIZE,
+) = range(16)  # fmt: skip
 
 # X_MODE
 M_PSB = 1  # inside PSB+
@@ -91,6 +94,7 @@ BREAK_NAMES = (
     "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled",
 )  # fmt: skip
 
+BREAKS = 1024  # room for so many in one call
 BR = 5  # columns of a break: index in the order, stream position, cause, where the walker was, where it goes on
 
 RUNNING, DONE, TABLES_FULL, OUTPUT_FULL = 0, 1, 2, 3
@@ -105,7 +109,7 @@ _MASKS = np.array([0, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFF, 0, -1,
 def _ip(header, payload, last):  # type: ignore[no-untyped-def]
     """The address in a TIP, PGE, PGD or FUP packet: compressed against the last one."""
     kind = header >> 5
-    mask = at(_MASKS, kind)
+    mask = np.int64(_MASKS[kind])
     ip = (last & ~mask) | (payload & mask)
     return (ip << 16) >> 16 if kind == 3 else ip
 
@@ -412,7 +416,7 @@ def size_of(data, pos, block):  # type: ignore[no-untyped-def]
     low = b & 0x1F
     if low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
         kind = b >> 5
-        return 0 if kind == 5 or kind == 7 else 1 + at(_SIZES, kind)
+        return 0 if kind == 5 or kind == 7 else 1 + np.int64(_SIZES[kind])
     if b & 3 == 3:  # CYC
         n = 1
         if b & 4:
@@ -570,41 +574,41 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
     or its unwalked bits in X_PENDING.
     """
     memo, stretch, by_address = t.memo, t.stretch, t.by_address
-    memo_mask = len(memo) // ME - 1
-    address_mask = len(by_address) // 2 - 1
+    memo_mask = t.g[G_MEMO_MASK]
+    address_mask = t.g[G_ADDRESS_MASK]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
     top, depth, node, use_context = x[X_TOP], x[X_DEPTH], x[X_NODE], x[X_CONTEXT]
-    capacity = len(order) - SPARE
+    capacity = x[X_ROOM] - SPARE
     result = RUNNING
     pending = 0
     while pos < limit and out < capacity:
-        b = at(data, pos)
+        b = np.int64(data[pos])
         if b & 1 == 0 and b > 2:
             bits = b >> 1
             stop = False
             while True:
                 key = s << 8 | bits
                 i = slot_of(key) & memo_mask
-                k = at(memo, ME * i)
+                k = np.int64(memo[ME * i])
                 while k != key and k != 0:
                     i = (i + 1) & memo_mask
-                    k = at(memo, ME * i)
-                flags = at(memo, ME * i + ME_FLAGS)
+                    k = np.int64(memo[ME * i])
+                flags = np.int64(memo[ME * i + ME_FLAGS])
                 if k == 0 or flags & F_STALE:
                     i = lookup(t, s, bits)
                     if i == FULL:
                         result = TABLES_FULL
                         stop = True
                         break
-                    flags = at(memo, ME * i + ME_FLAGS)
-                path = at(memo, ME * i + ME_PATH)
+                    flags = np.int64(memo[ME * i + ME_FLAGS])
+                path = np.int64(memo[ME * i + ME_PATH])
                 if flags == 0:  # the usual case: conditional branches only
                     order[out] = path
                     out += 1
-                    nxt = at(memo, ME * i + ME_NEXT)
-                    if nxt == s and at(data, pos + 1) == b:  # a loop: as far as the same byte repeats
+                    nxt = np.int64(memo[ME * i + ME_NEXT])
+                    if nxt == s and np.int64(data[pos + 1]) == b:  # a loop: as far as the same byte repeats
                         run = 1
-                        while pos + run < limit and at(data, pos + run) == b:
+                        while pos + run < limit and np.int64(data[pos + run]) == b:
                             run += 1
                         pos += run - 1
                         order[out] = 1 - run
@@ -617,20 +621,20 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     break
                 room_left = depth
                 if flags & F_STACK:
-                    room_left = min(depth, max(RING - at(t.path, path * PA + PA_HIGH), 0))
+                    room_left = min(depth, max(RING - np.int64(t.path[path * PA + PA_HIGH]), 0))
                 if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
                     stop = True
                     break
                 order[out] = path
                 out += 1
-                s = at(memo, ME * i + ME_NEXT)
+                s = np.int64(memo[ME * i + ME_NEXT])
                 if flags & F_STACK:
                     row = path * PA
                     depth = room_left
-                    first = at(t.path, row + PA_PUSH)
-                    for n in range(at(t.path, row + PA_PUSHES)):
+                    first = np.int64(t.path[row + PA_PUSH])
+                    for n in range(np.int64(t.path[row + PA_PUSHES])):
                         top = (top + 1) & (RING - 1)
-                        ring[top] = at(t.pool, first + n)
+                        ring[top] = np.int64(t.pool[first + n])
                         depth = min(depth + 1, RING)
                     if use_context:
                         node = context.step(t, node, path)
@@ -638,7 +642,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     t.node_instrs[node] += t.path_instrs[path]
                 if not flags & F_RET:
                     break
-                s = at(ring, top)
+                s = np.int64(ring[top])
                 top = (top - 1) & (RING - 1)
                 depth -= 1
                 if use_context:
@@ -658,11 +662,11 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
             form = b >> 5
             if form == 5 or form == 7:
                 break
-            mask = at(_MASKS, form)
+            mask = np.int64(_MASKS[form])
             ip = (last_ip & ~mask) | (load64(data, pos + 1) & mask)
             if form == 3:
                 ip = (ip << 16) >> 16
-            kind = at(stretch, s * ST + ST_KIND)
+            kind = np.int64(stretch[s * ST + ST_KIND])
             if low == 0x01:  # tracing ends at the edge of the filter
                 inside = form != 0 and t.g[G_FILTER_LO] <= ip < t.g[G_FILTER_HI]
                 if inside or t.g[G_FILTER_LO] == t.g[G_FILTER_HI] or kind == RET or kind == UNWALKED or kind > OUT:
@@ -670,16 +674,16 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                 target = S_DISABLED
             else:
                 i = scatter(ip) & address_mask
-                target = at(by_address, 2 * i + 1)
-                while target != 0 and at(by_address, 2 * i) != ip:
+                target = np.int64(by_address[2 * i + 1])
+                while target != 0 and np.int64(by_address[2 * i]) != ip:
                     i = (i + 1) & address_mask
-                    target = at(by_address, 2 * i + 1)
+                    target = np.int64(by_address[2 * i + 1])
                 if target == 0 or form == 0:
                     break
             if low == 0x11:
                 if s > S_DISABLED:
                     break
-                if depth > 0 and at(ring, top) == target:  # back from a call that left
+                if depth > 0 and np.int64(ring[top]) == target:  # back from a call that left
                     top = (top - 1) & (RING - 1)
                     depth -= 1
                     if use_context:
@@ -692,16 +696,16 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     continue
                 if kind > FAR and low == 0x0D:
                     break
-                path = at(stretch, s * ST + ST_TIP_PATH)
+                path = np.int64(stretch[s * ST + ST_TIP_PATH])
                 order[out] = path
                 out += 1
-                if at(stretch, s * ST + ST_EFFECT):
+                if np.int64(stretch[s * ST + ST_EFFECT]):
                     row = path * PA
-                    depth = min(depth, max(RING - at(t.path, row + PA_HIGH), 0))
-                    first = at(t.path, row + PA_PUSH)
-                    for n in range(at(t.path, row + PA_PUSHES)):
+                    depth = min(depth, max(RING - np.int64(t.path[row + PA_HIGH]), 0))
+                    first = np.int64(t.path[row + PA_PUSH])
+                    for n in range(np.int64(t.path[row + PA_PUSHES])):
                         top = (top + 1) & (RING - 1)
-                        ring[top] = at(t.pool, first + n)
+                        ring[top] = np.int64(t.pool[first + n])
                         depth = min(depth + 1, RING)
                     if use_context:
                         node = context.step(t, node, path)
@@ -718,7 +722,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     out += 1
             s = target
             last_ip = ip
-            pos += 1 + at(_SIZES, form)
+            pos += 1 + np.int64(_SIZES[form])
             continue
         if b != 0:
             break
@@ -732,11 +736,11 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def contexts_full(t):  # type: ignore[no-untyped-def]
     """Whether the next STRIDE bytes could overfill the table of contexts."""
-    return 3 * (t.g[G_CMEMO] + 2 * STRIDE) > len(t.cmemo)
+    return 3 * (t.g[G_CMEMO] + 2 * STRIDE) > 2 * t.g[G_CMEMO_MASK]
 
 
 @njit(cache=True, nogil=True)
-def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow):  # type: ignore[no-untyped-def]
+def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow, n_stops):  # type: ignore[no-untyped-def]
     """Walk `data[x[X_POS]:end]`; at least 16 bytes lie behind `end`.
 
     `stops` (ascending positions): `stop_at[k]` gets the index in `order` where the walker was at `stops[k]`, and no
@@ -744,20 +748,20 @@ def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow):  # type
     DONE, or TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output.
     """
     k = 0
-    while k < len(stops) and stop_at[k] >= 0:
+    while k < n_stops and stop_at[k] >= 0:
         k += 1
     while True:
-        while k < len(stops) and stops[k] <= x[X_POS]:
+        while k < n_stops and stops[k] <= x[X_POS]:
             stop_at[k] = x[X_OUT]
             k += 1
         if x[X_POS] >= end:
             if x[X_PENDING] > 1 and _drain(t, x, ring, order, breaks) == FULL:
                 return TABLES_FULL
-            while k < len(stops):
+            while k < n_stops:
                 stop_at[k] = x[X_OUT]
                 k += 1
             return DONE
-        if x[X_OUT] >= len(order) - SPARE or x[X_BREAKS] + 8 >= len(breaks) // BR:
+        if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS:
             return OUTPUT_FULL
         if x[X_CONTEXT] and contexts_full(t) and may_grow:
             return TABLES_FULL
@@ -774,7 +778,7 @@ def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow):  # type
             limit = end - 16
             if x[X_CONTEXT]:
                 limit = min(limit, x[X_POS] + STRIDE)
-            if k < len(stops):
+            if k < n_stops:
                 limit = min(limit, stops[k])
             if limit > x[X_POS]:
                 result = _hot(data, limit, t, x, ring, order)
@@ -782,7 +786,7 @@ def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow):  # type
                     return result
                 if x[X_POS] >= limit or x[X_PENDING] > 1:
                     continue
-                if x[X_OUT] >= len(order) - SPARE:
+                if x[X_OUT] >= x[X_ROOM] - SPARE:
                     continue
         result = _packet(data, end, t, x, ring, order, breaks)
         if result == TABLES_FULL:

@@ -17,6 +17,7 @@ from stages.flow.graph import (
     FAR,
     FULL,
     G_MEMO,
+    G_MEMO_MASK,
     G_MISSES,
     G_NORETCOMP,
     G_POOL,
@@ -46,7 +47,6 @@ from stages.flow.graph import (
     room,
     walk,
 )
-from stages.flow.raw import at
 
 # flags of a memo slot; the unused bits, in TNT form, stand above them
 F_STACK = 1  # the path pushes, or its own calls and returns may push old entries out of the return stack
@@ -137,7 +137,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     if bits or flags & F_ERROR:
         flags |= (1 << bits | (byte & ((1 << bits) - 1))) << LEFT
     key = first << 8 | byte
-    mask = len(t.memo) // ME - 1
+    mask = t.g[G_MEMO_MASK]
     i = slot_of(key) & mask
     while t.memo[ME * i + ME_KEY] != 0 and t.memo[ME * i + ME_KEY] != key:
         i = (i + 1) & mask
@@ -154,11 +154,11 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
 def lookup(t, s, byte):  # type: ignore[no-untyped-def]
     """The memo slot of (`s`, `byte`), built where it is missing. FULL: no room."""
     key = s << 8 | byte
-    mask = len(t.memo) // ME - 1
+    mask = t.g[G_MEMO_MASK]
     i = slot_of(key) & mask
     while True:
-        k = at(t.memo, ME * i + ME_KEY)
-        if k == key and not at(t.memo, ME * i + ME_FLAGS) & F_STALE:
+        k = np.int64(t.memo[ME * i + ME_KEY])
+        if k == key and not np.int64(t.memo[ME * i + ME_FLAGS]) & F_STALE:
             return i
         if k == 0 or k == key:
             if build(t, s, byte) == FULL:
@@ -189,7 +189,7 @@ def invalidate(t, stretches, lo, hi):  # type: ignore[no-untyped-def]
             t.stretch[r + ST_KIND] = DEAD
             dead += 1
     if dead:
-        for i in range(len(t.memo) // ME):
+        for i in range(t.g[G_MEMO_MASK] + 1):
             if t.memo[ME * i + ME_KEY] == 0:
                 continue
             path = np.int64(t.memo[ME * i + ME_PATH])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stages.flow import x86
 from stages.flow.graph import (
+    G_CODE_SIZE,
     PA,
     PA_LEN,
     PA_POOL,
@@ -80,16 +81,16 @@ def _addresses(ids, t, out):  # type: ignore[no-untyped-def]
             for _ in range(t.ranges[3 * r + 2]):
                 out[n] = here
                 n += 1
-                here += x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], len(t.code)) & 0xFF
+                here += x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], t.g[G_CODE_SIZE]) & 0xFF
     return n
 
 
 def addresses(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The address of every instruction executed, in order, as the code is *now*: for tests, before code changes."""
     ids = stretches(tables, order)
-    out = np.empty(_addresses(ids, tables, np.empty(0, np.int64)), dtype=np.int64)
+    out = np.empty(_addresses(ids, tables.raw(), np.empty(0, np.int64)), dtype=np.int64)
     if len(out):
-        _addresses(ids, tables, out)
+        _addresses(ids, tables.raw(), out)
     return out.view(np.uint64)
 
 

@@ -1,8 +1,9 @@
-"""Loads that compile to one instruction.
+"""Arrays as the kernels see them: bare pointers.
 
-Numba's own indexing takes a negative index to mean "from the end", which puts two instructions on the critical path
-of every load, and it cannot load an unaligned word from a byte array. Both matter in the hot loop and nowhere else.
-The caller guarantees the bounds. With NUMBA_DISABLE_JIT=1 plain Python stands in.
+Numba counts references to the arrays in a tuple whenever a kernel touches one, with atomic operations: that alone
+cost more than the walk. It also takes a negative index to mean "from the end", two instructions on the critical
+path of every load, and cannot load an unaligned word. So kernels get pointers, and keep to bounds that they are
+given as numbers. With NUMBA_DISABLE_JIT=1 a `Pointer` is indexed by plain Python, which checks the bounds.
 """
 
 from __future__ import annotations
@@ -12,41 +13,57 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import config, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
+from numba.np.numpy_support import from_dtype
+
+
+class Pointer:
+    """A contiguous array, handed to a kernel as the address of its first item. Keeps the array alive."""
+
+    __slots__ = ("address", "array", "type")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        if array.ndim != 1 or not array.flags.c_contiguous:
+            raise ValueError("a pointer needs a contiguous array")
+        self.array = array
+        self.address = array.ctypes.data
+        self.type = types.CPointer(from_dtype(array.dtype))
+
+    def __getitem__(self, index: int) -> Any:
+        return self.array[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.array[index] = value
+
+
+@typeof_impl.register(Pointer)  # type: ignore[untyped-decorator]
+def _typeof(value: Pointer, c: Any) -> Any:
+    return value.type
+
+
+@unbox(types.CPointer)  # type: ignore[untyped-decorator]
+def _unbox(typ: Any, obj: Any, c: Any) -> NativeValue:
+    address = c.pyapi.object_getattr_string(obj, "address")
+    number = c.pyapi.long_as_ulonglong(address)
+    c.pyapi.decref(address)
+    return NativeValue(
+        c.builder.inttoptr(number, c.context.get_value_type(typ)), is_error=c.pyapi.c_api_error()
+    )
+
 
 if config.DISABLE_JIT:
 
-    def at(array: Any, index: int) -> int:
-        return int(array[index])
-
     def load64(data: Any, index: int) -> int:
-        return int(np.frombuffer(data[index : index + 8].tobytes(), dtype=np.int64)[0])
+        return int.from_bytes(data.array[index : index + 8].tobytes(), "little", signed=True)
 
 else:
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def at(typingctx, array, index):  # type: ignore[no-untyped-def]
-        """``int64(array[index])`` of a flat integer array, without the wrap-around check."""
-
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            kind = signature.args[0]
-            ary = context.make_array(kind)(context, builder, args[0])
-            value = builder.load(builder.gep(ary.data, [args[1]]))
-            if kind.dtype.bitwidth == 64:
-                return value
-            widen = builder.sext if kind.dtype.signed else builder.zext
-            return widen(value, ir.IntType(64))
-
-        return types.int64(array, types.int64), codegen
 
     @intrinsic  # type: ignore[untyped-decorator]
     def load64(typingctx, data, index):  # type: ignore[no-untyped-def]
         """The eight bytes at `data[index]`, little-endian, as int64."""
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            ary = context.make_array(signature.args[0])(context, builder, args[0])
-            place = builder.bitcast(builder.gep(ary.data, [args[1]]), cgutils.intp_t.as_pointer())
+            place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(64).as_pointer())
             load = builder.load(place)
             load.align = 1
             return load
