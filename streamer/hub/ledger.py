@@ -21,6 +21,10 @@ from dataclasses import dataclass, field
 
 from stages.messages import Account, Loss, StreamKey
 
+MAX_OFFSET = 1 << 56
+"""No stream is longer (at 1 GB/s it would take two years): keeps sums far from the end of 64 bits."""
+_CAUSES = frozenset(Loss)
+
 
 @dataclass(slots=True)
 class Totals:
@@ -232,10 +236,10 @@ class Ledger:
 
 
 def _sound(account: Account) -> bool:
-    holes = [size for _, size in account.holes]
+    named = (*account.holes, *account.never_written, *account.events)
     return (
-        0 <= account.start <= account.end
+        0 <= account.start <= account.end < MAX_OFFSET
         and account.decoded >= 0
-        and all(size >= 0 for size in holes)
-        and account.decoded + sum(holes) == account.end - account.start
+        and all(cause in _CAUSES and 0 <= size < MAX_OFFSET for cause, size in named)
+        and account.decoded + sum(size for _, size in account.holes) == account.end - account.start
     )

@@ -16,21 +16,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.messages import Account, Loss
+from stages.messages import Loss
 from streamer.hub.profile import COLUMNS, MethodTable, Rows, Slots, merged
 
 DECODED = 0
 Bytes = NDArray[np.int64]
 """(1 + highest Loss,) decoded bytes first, then the bytes in holes of each cause, by its number."""
 BYTES = 1 + max(Loss)
-
-
-def bytes_of(account: Account) -> Bytes:
-    row = np.zeros(BYTES, np.int64)
-    row[DECODED] = account.decoded
-    for cause, size in account.holes:
-        row[cause] += size
-    return row
 
 
 class Pane:

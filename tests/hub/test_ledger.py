@@ -61,7 +61,10 @@ def test_accounts_that_contradict_themselves_become_a_gap():
     ledger.account(Account(stream(), 0, 100, 90, ((Loss.DESYNC, 20),)), 0)
     ledger.account(Account(stream(), 0, 100, 110, ((Loss.DESYNC, -10),)), 0)
     ledger.account(Account(stream(), 100, 0, -100, ()), 0)
-    assert ledger.totals().malformed == 3
+    ledger.account(Account(stream(), 0, 100, 90, ((99, 10),)), 0)
+    ledger.account(Account(stream(), 0, 100, 100, (), (), ((Loss.SHED, -1),)), 0)
+    ledger.account(Account(stream(), 0, 1 << 60, 1 << 60, ()), 0)
+    assert ledger.totals().malformed == 6
     (balance,) = ledger.close({stream(): 100})
     assert balance.holes == {Loss.WORKER_DOWN: 100}
 
