@@ -15,7 +15,7 @@ from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process
-from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INVOCATIONS, KINDS, WEIGHTS, Rows
+from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
 from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
 from streamer.hub.windows import DECODED, Bytes
 
@@ -188,9 +188,7 @@ class Hub:
         keys = [key for key in self.processes if process in (None, key)]
         names, rows = self._by_name(keys, None if whole_run else index)
         total = int(rows[:, column].sum())
-        order = np.argsort(-rows[:, column].astype(np.float64), kind="stable")
-        listed = [i for i in order.tolist() if names[i] != "other" and rows[i, column]]
-        listed = listed[: self.config.top if top is None else max(0, top)]
+        listed = _heaviest(names, rows[:, column], self.config.top if top is None else top)
         now, before, moved = self._movement(keys, column)
         methods = tuple(
             HotMethod(
@@ -345,6 +343,16 @@ class Hub:
             shift_distance=None if shift is None else shift.distance,
             shift_score=None if shift is None else shift.score,
         )
+
+
+def _heaviest(names: list[str], weights: Rows, count: int) -> list[int]:
+    """Positions of the `count` largest weights that are not 0 or `other`'s, equal ones in order of names: so that two
+    runs that saw the same show the same."""
+    cut = np.uint64(1)
+    if len(weights) > count + 1:  # one more, for `other`
+        cut = max(cut, np.partition(weights, -(count + 1))[-(count + 1)])
+    found = [i for i in np.flatnonzero(weights >= cut).tolist() if names[i] != OTHER]
+    return sorted(found, key=lambda i: (-int(weights[i]), names[i]))[: max(0, count)]
 
 
 def _kinds(row: Rows) -> dict[str, float]:

@@ -69,6 +69,18 @@ def test_top_and_other():
     assert len(hub.hot().methods) == 20
 
 
+@given(
+    st.dictionaries(st.sampled_from(["other", *(f"A.m{i}" for i in range(12))]), st.integers(0, 4)), st.integers(0, 14)
+)
+def test_the_heaviest_come_first_and_equal_ones_by_name(hits, top):
+    hub, _ = make()
+    hub.feed(report(1, hits))
+    expected = sorted((-n, name) for name, n in hits.items() if n and name != "other")[:top]
+    view = hub.hot(top=top)
+    assert [(-m.weight, m.method) for m in view.methods] == expected
+    assert view.total == sum(hits.values())
+
+
 def test_processes_are_kept_apart_and_can_be_seen_together():
     hub, _ = make()
     hub.feed(report(1, {"A.a": 30}, pid=7))
