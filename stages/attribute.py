@@ -1,0 +1,321 @@
+"""Fidelity `ip`: segments and the code image → which code the addresses in the trace belong to, pane by pane.
+
+A segment waits until everything about the code of its time has been told: loads come late (by `lateness`), so until
+the records up to its end plus that have come. How far they have come is known from the messages: all of one drain have
+the same time, so when a later time appears, those of the one before are complete. Then the answer depends only on the
+trace and the records, not on when they came: a replay counts what the live run counted. What would wait beyond
+`max_held` bytes becomes a hole CODE_PENDING.
+
+What is counted: `hits`, the packets with an address in this code, and `ticks`, the time from there to the next address
+(`stages.addresses`). Which Java method the interpreter runs cannot be seen from addresses: its codelets are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codeimage import CodeImage
+from jvm.sites import Sites
+from stages import accounts
+from stages.accounts import Ledger
+from stages.addresses import OUTSIDE, addresses, tally, times
+from stages.messages import (
+    PROFILE_DTYPE,
+    Account,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    MarkKind,
+    PaneReport,
+    Segment,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
+
+MAX_PANES = 4096
+"""Panes that one piece of a segment may reach over; one that reaches further has a broken clock."""
+KEEP_PANES = 10
+"""So many panes behind, code that is gone is forgotten."""
+_SUM_ROWS = 1 << 16
+_ROW_DTYPE = np.dtype([("site", "<i4"), ("tid", "<i4"), ("hits", "<u8"), ("ticks", "<u8")])
+Rows = NDArray[np.void]
+Process = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Pane:
+    rows: list[Rows] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, rows: Rows) -> None:
+        self.rows.append(rows)
+        self.count += len(rows)
+        if self.count > _SUM_ROWS and len(self.rows) > 1:
+            self.rows = [self.sum()]
+            self.count = len(self.rows[0])
+
+    def sum(self) -> Rows:
+        """One row a (site, thread)."""
+        every = np.concatenate(self.rows) if self.rows else np.empty(0, _ROW_DTYPE)
+        keys, where = np.unique(
+            every["site"].astype(np.int64) << 32 | every["tid"].astype(np.int64), return_inverse=True
+        )
+        out = np.zeros(len(keys), _ROW_DTYPE)
+        out["site"], out["tid"] = keys >> 32, keys & 0xFFFFFFFF
+        for column in ("hits", "ticks"):
+            np.add.at(out[column], where, every[column])
+        return out
+
+
+@dataclass(slots=True)
+class _Process:
+    key: Process
+    image: CodeImage
+    pane_ticks: int
+    lateness: int
+    held: deque[Segment] = field(default_factory=deque)
+    held_bytes: int = 0
+    panes: dict[int, _Pane] = field(default_factory=dict)
+    named: set[int] = field(default_factory=set)
+    ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
+    site: dict[StreamKey, tuple[int, int, int]] = field(default_factory=dict)  # offset, thread, site in effect there
+    now: int = 0  # time of the drain whose messages are coming
+    complete: int = 0  # time of the one before
+    closed: int = -1  # last pane that was closed
+    dropped: int = 0
+
+
+class Attribute:
+    """Segment, JitBatch, Account, Tick → PaneReport. All else passes (StreamOpen and Tick pass too)."""
+
+    def __init__(
+        self,
+        worker: int = 0,
+        *,
+        pane_seconds: float = 1.0,
+        lateness_seconds: float = 0.1,
+        pane_ticks: int = 0,
+        lateness_ticks: int = -1,
+        max_held: int = 128 << 20,
+    ) -> None:
+        """Seconds become ticks by the first stream's clock, unless ticks are given."""
+        self.worker = worker
+        self.sites = Sites()
+        self.counts: Counter[str] = Counter()
+        self._pane_seconds, self._lateness_seconds, self._max_held = pane_seconds, lateness_seconds, max_held
+        self._pane_ticks, self._lateness_ticks = pane_ticks, lateness_ticks
+        self._processes: dict[Process, _Process] = {}
+        self._hits = np.zeros(1024, np.uint64)
+        self._ticks = np.zeros(1024, np.uint64)
+
+    def feed(self, message: object) -> list[object]:
+        match message:
+            case Segment():
+                p = self._process(message.stream.host, message.stream.pid)
+                p.held.append(message)
+                p.held_bytes += len(message.data)
+                return self._release(p)
+            case JitBatch():
+                self._jit(message)
+                return []
+            case Account():
+                p = self._process(message.stream.host, message.stream.pid)
+                p.ledgers.setdefault(message.stream, Ledger()).add(message)
+                return []
+            case Tick():
+                return [*self._tick(self._process(message.host, message.pid), message.tsc), message]
+            case StreamOpen():
+                self._clock(message)
+                return [message]
+            case EndOfStream():
+                return [*self.flush(), message]
+            case _:
+                return [message]
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: everything that is held is counted and told, and every pane closed."""
+        out: list[object] = []
+        for p in self._processes.values():
+            while p.held:
+                self._count(p, p.held.popleft())
+            p.held_bytes = 0
+            out += self._report(p, max(p.panes, default=p.closed))
+        return out
+
+    def statistics(self) -> dict[str, int | float]:
+        total: Counter[str] = Counter()
+        for p in self._processes.values():
+            total.update(p.image.statistics())
+        return {
+            **{f"attribute_{name}": n for name, n in sorted(self.counts.items())},
+            "attribute_held_bytes": sum(p.held_bytes for p in self._processes.values()),
+            "attribute_held_segments": sum(len(p.held) for p in self._processes.values()),
+            "attribute_sites": len(self.sites),
+            **dict(sorted(total.items())),
+        }
+
+    # What a process is known by
+
+    def _process(self, host: str, pid: int) -> _Process:
+        known = self._processes.get((host, pid))
+        if known is None:
+            lateness = max(self._lateness_ticks, 0)
+            image = CodeImage(lateness, self.sites)
+            known = _Process((host, pid), image, self._pane_ticks or 1 << 31, lateness)
+            self._processes[host, pid] = known
+        return known
+
+    def _clock(self, opened: StreamOpen) -> None:
+        key = opened.stream.host, opened.stream.pid
+        if key in self._processes and self._processes[key].ledgers:
+            return
+        p = self._process(*key)
+        if not self._pane_ticks:
+            p.pane_ticks = max(1, round(self._pane_seconds * opened.clock.hz))
+        if self._lateness_ticks < 0:
+            p.lateness = p.image.lateness = max(0, round(self._lateness_seconds * opened.clock.hz))
+
+    def _jit(self, batch: JitBatch) -> None:
+        p = self._process(batch.host, batch.pid)
+        p.image.feed(batch.data)
+        if batch.dropped > p.dropped:
+            self.counts["jit_dropped"] += batch.dropped - p.dropped
+            p.dropped = batch.dropped
+
+    def _tick(self, p: _Process, tsc: int) -> list[object]:
+        if tsc <= p.now:
+            return []
+        p.complete, p.now = p.now, tsc
+        p.image.complete_until = p.complete
+        out = self._release(p)
+        first_held = min((s.tsc for s in p.held), default=p.complete)
+        done = min(first_held, p.complete - p.lateness) // p.pane_ticks - 1
+        if done > p.closed and done >= 0:
+            out += self._report(p, done)
+            p.image.forget_before(min(first_held, p.complete - KEEP_PANES * p.pane_ticks))
+        return out
+
+    # Segments
+
+    def _release(self, p: _Process) -> list[object]:
+        if p.image.primed:
+            while p.held and p.held[0].tsc_end + p.lateness <= p.complete:
+                segment = p.held.popleft()
+                p.held_bytes -= len(segment.data)
+                self._count(p, segment)
+        while p.held_bytes > self._max_held:
+            segment = p.held.popleft()
+            size = len(segment.data)
+            p.held_bytes -= size
+            self.counts["pending_bytes"] += size
+            self._ledger(p, segment).add(
+                accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
+            )
+        return []
+
+    @staticmethod
+    def _ledger(p: _Process, segment: Segment) -> Ledger:
+        return p.ledgers.setdefault(segment.stream, Ledger())
+
+    def _count(self, p: _Process, s: Segment) -> None:
+        size, end = len(s.data), s.offset + len(s.data)
+        self.counts["bytes"] += size
+        self._ledger(p, s).add(accounts.decoded(s.stream, s.offset, end))
+        ips, at = np.empty(size + 1, np.uint64), np.empty(size + 1, np.int64)
+        ips[0], at[0] = OUTSIDE, 0
+        n = 1 + addresses(s.data, np.uint64(s.last_ip), ips[1:], at[1:])
+        tscs = _times(s, at[:n])
+        before, tid, site = p.site.get(s.stream, (-1, 0, -1))
+        going_on = before == s.offset and tid == s.thread.tid and site >= 0
+        inside = ips[:n] != OUTSIDE
+        sites = p.image.sites_of(ips[:n], tscs)
+        if going_on:
+            inside[0], sites[0] = True, site
+        p.site[s.stream] = end, s.thread.tid, int(sites[-1]) if inside[-1] else -1
+        self.counts["addresses"] += int(inside[1:].sum())
+        self.counts["unknown_addresses"] += int((inside[1:] & (sites[1:] == 0)).sum())
+        self._tally(p, s.thread.tid, sites, inside, tscs, int(max(s.tsc_end, int(tscs[-1]))))
+
+    def _tally(
+        self, p: _Process, tid: int, sites: NDArray[np.int32], inside: NDArray[np.bool_], tscs: NDArray[np.uint64],
+        end: int,
+    ) -> None:  # fmt: skip
+        if len(self.sites) > len(self._hits):
+            self._hits = np.zeros(2 * len(self.sites), np.uint64)
+            self._ticks = np.zeros(2 * len(self.sites), np.uint64)
+        first, last = int(tscs[0]) // p.pane_ticks, end // p.pane_ticks
+        if last - first >= MAX_PANES:
+            self.counts["time_jumps"] += 1
+            tscs, end, last = np.full_like(tscs, tscs[0]), int(tscs[0]), first
+        for number in range(first, last + 1):
+            lo, hi = number * p.pane_ticks, (number + 1) * p.pane_ticks
+            tally(sites, inside, tscs, np.uint64(end), np.uint64(lo), np.uint64(hi), self._hits, self._ticks)
+            touched = np.flatnonzero(self._hits + self._ticks)
+            if len(touched):
+                rows = np.empty(len(touched), _ROW_DTYPE)
+                rows["site"], rows["tid"] = touched, tid
+                rows["hits"], rows["ticks"] = self._hits[touched], self._ticks[touched]
+                self._hits[touched] = self._ticks[touched] = 0
+                p.panes.setdefault(number, _Pane()).add(rows)
+
+    # Reports
+
+    def _report(self, p: _Process, upto: int) -> list[object]:
+        """One report of each pane up to `upto` that has something to say, and of `upto` itself: it closes them."""
+        told = tuple(a for ledger in p.ledgers.values() if (a := ledger.take()) is not None)
+        numbers = sorted(n for n in p.panes if n <= upto)
+        if upto not in numbers and (upto > p.closed or told):
+            numbers.append(upto)
+        out: list[object] = []
+        for number in numbers:
+            last = number == numbers[-1]
+            rows = p.panes.pop(number, _Pane()).sum()
+            out.append(
+                PaneReport(
+                    p.key[0], p.key[1], self.worker, number, self._profile(rows), self._names(p, rows),
+                    told if last else (), number > p.closed and last, self._gauges(p) if last else (),
+                )
+            )  # fmt: skip
+        p.closed = max(p.closed, upto)
+        return out
+
+    def _profile(self, rows: Rows) -> NDArray[np.void]:
+        profile = np.zeros(len(rows), PROFILE_DTYPE)
+        sites = rows["site"].tolist()
+        profile["method"] = [self.sites.label_of[s] for s in sites]
+        profile["kind"] = [self.sites.kind_of[s] for s in sites]
+        for column in ("tid", "hits", "ticks"):
+            profile[column] = rows[column]
+        return profile
+
+    def _names(self, p: _Process, rows: Rows) -> tuple[tuple[int, str], ...]:
+        new = {self.sites.label_of[s] for s in rows["site"].tolist()} - p.named
+        p.named |= new
+        return tuple((label, self.sites.labels[label]) for label in sorted(new))
+
+    @staticmethod
+    def _gauges(p: _Process) -> tuple[tuple[str, float], ...]:
+        statistics = p.image.statistics()
+        names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
+        return tuple((name, float(statistics[name])) for name in names if name in statistics)
+
+
+def _times(s: Segment, at: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Times of (n,) positions in a segment's bytes."""
+    timed = s.marks[(s.marks["kind"] == MarkKind.PSB) | (s.marks["kind"] == MarkKind.TIME)]
+    point = np.concatenate(
+        (np.zeros(1, np.int64), timed["offset"].astype(np.int64) - s.offset, np.array([len(s.data)], np.int64))
+    )
+    tsc = np.concatenate((np.array([s.tsc], np.uint64), timed["tsc"], np.array([s.tsc_end], np.uint64)))
+    out = np.empty(len(at), np.uint64)
+    times(at, point, np.maximum.accumulate(tsc), out)
+    return out
+
+
+def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.1) -> Attribute:
+    return Attribute(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)

@@ -1,0 +1,383 @@
+"""Decoded streams → segments of threads.
+
+The bytes of a stream are cut where its thread changes (`stages.owners` says where that was) and at every loss. All is
+decided from time mark to time mark: what lies behind the last one waits for the next, so that it is known which
+switches fall before it, and pieces end at time marks wherever nothing else ends them. Python looks at the marks of
+those stretches only in which a switch or a loss lies; all else is one slice.
+
+A per-thread stream is the same with one thread; its switch records tell when that did not run.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages import accounts
+from stages.decode import RESYNC
+from stages.messages import (
+    MARK_DTYPE,
+    U8,
+    Decoded,
+    EndOfStream,
+    Loss,
+    LossMark,
+    MarkKind,
+    Segment,
+    Sideband,
+    SideKind,
+    StreamKey,
+    ThreadKey,
+)
+from stages.owners import NEAR, Owner, Special, assign, thread
+from stages.walk import last_ip_at
+
+MAX_WAITING = 4 << 20
+"""Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
+MAX_HOLES = 32
+"""Marks kept of what lies before a segment."""
+_CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
+_END_OF_TIME = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class _Thread:
+    number: int = 0
+    ended: bool = True  # the next piece begins a thread
+    holes: list[LossMark] = field(default_factory=list)  # since its last piece
+
+
+class _Run(NamedTuple):
+    """Bytes without a hole between them."""
+
+    offset: int
+    data: U8
+    last_ip: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+@dataclass(slots=True)
+class _Piece:
+    tid: int
+    start: int
+    end: int
+    tsc: int
+    tsc_end: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    key: StreamKey
+    owner: Owner
+    tsc: int = 0  # everything up to this time and `at` is decided
+    at: int = -1
+    tracing: bool = False  # code was being traced at `at`
+    lone: bool = False  # `at` is a TSC packet on its own
+    runs: list[_Run] = field(default_factory=list)
+    marks: NDArray[np.void] = field(default_factory=lambda: np.empty(0, MARK_DTYPE))
+    passed: int = 0  # so many of them have been
+    losses: list[LossMark] = field(default_factory=list)
+    coming: list[Owner] = field(default_factory=list)  # switches told, by time
+    last_record: int = 0
+    pieces: list[_Piece] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.runs[-1].end if self.runs else self.at
+
+
+class Segmentation:
+    """Decoded and Sideband → Segment, and Accounts of bytes whose thread is not known. All else passes."""
+
+    def __init__(self) -> None:
+        self._streams: dict[StreamKey, _Stream] = {}
+        self._threads: dict[ThreadKey, _Thread] = {}
+        self.counts: Counter[str] = Counter()
+
+    def feed(self, message: object) -> list[object]:
+        match message:
+            case Decoded():
+                return self._decoded(message)
+            case Sideband():
+                self._sideband(message)
+                return [message]
+            case EndOfStream():
+                return [*self.flush(), message]
+            case _:
+                return [message]
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: what waits is decided with what is known."""
+        out: list[object] = []
+        for stream in self._streams.values():
+            self._decide(stream, out, to_the_end=True)
+        self._streams.clear()
+        return out
+
+    def statistics(self) -> dict[str, int | float]:
+        return {
+            **{f"segment_{name}": n for name, n in sorted(self.counts.items())},
+            "segment_streams": len(self._streams),
+            "segment_threads": len(self._threads),
+            "segment_waiting_bytes": sum(len(r.data) for s in self._streams.values() for r in s.runs),
+        }
+
+    def _stream(self, key: StreamKey) -> _Stream:
+        known = self._streams.get(key)
+        if known is None:
+            known = self._streams[key] = _Stream(key, Owner(0, key.tid if key.tid >= 0 else Special.NOBODY))
+        return known
+
+    # Sideband
+
+    def _sideband(self, side: Sideband) -> None:
+        stream = self._stream(side.stream)
+        for tsc, kind, _, pid, tid, *_ in side.records.tolist():
+            tsc = max(tsc, stream.last_record)
+            if kind in (SideKind.SWITCH_IN, SideKind.ITRACE_START):
+                self._switch(stream, tsc, tid if pid == side.stream.pid and tid > 0 else Special.NOBODY)
+            elif kind == SideKind.SWITCH_OUT:
+                self._switch(stream, tsc, Special.NOBODY)
+            elif kind == SideKind.LOST:
+                self._switch(stream, stream.last_record, Special.LOST)
+            elif kind == SideKind.EXIT:
+                self._exit(ThreadKey(side.stream.host, pid, tid))
+            stream.last_record = tsc
+
+    def _switch(self, stream: _Stream, tsc: int, tid: int) -> None:
+        if stream.key.tid >= 0 and tid != Special.NOBODY:
+            tid = stream.key.tid
+        insort(stream.coming, Owner(tsc, tid), key=lambda owner: owner.since)
+        self.counts["switches"] += 1
+
+    def _exit(self, key: ThreadKey) -> None:
+        known = self._threads.get(key)
+        if known is not None:
+            known.ended = True
+
+    # Trace
+
+    def _decoded(self, d: Decoded) -> list[object]:
+        out: list[object] = []
+        stream = self._stream(d.stream)
+        if stream.at >= 0 and d.offset < stream.end:  # the key came again: another stream
+            self._decide(stream, out, to_the_end=True)
+            stream = _Stream(stream.key, stream.owner, coming=stream.coming, last_record=stream.last_record)
+            self._streams[d.stream] = stream
+        if stream.at < 0:
+            stream.at = d.offset
+        for mark in d.losses:
+            if mark.cause == Loss.SIDEBAND_LOST:
+                self._switch(stream, mark.tsc, Special.LOST)
+        losses = [m for m in d.losses if m.cause in _CUTS]
+        marks = d.marks
+        broken = any(m.cause != Loss.OVERFLOW for m in losses) or d.offset != stream.end
+        if broken:
+            cut = np.zeros(1, MARK_DTYPE)
+            cut["offset"], cut["kind"], cut["tsc"] = stream.end, MarkKind.BAD, stream.tsc
+            marks = np.concatenate((cut, marks))
+        stream.losses += losses
+        stream.marks = np.concatenate((stream.marks, marks)) if len(stream.marks) else marks
+        if stream.runs and not broken:
+            run = stream.runs[-1]
+            stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
+        else:
+            stream.runs.append(_Run(d.offset, d.data, d.last_ip))
+        waiting = sum(len(run.data) for run in stream.runs)
+        self._decide(stream, out, to_the_end=waiting > MAX_WAITING)
+        return out
+
+    def _decide(self, s: _Stream, out: list[object], *, to_the_end: bool) -> None:
+        """Goes from time mark to time mark as far as there are any, and on request to the end without one."""
+        kind = s.marks["kind"][s.passed :]
+        timed = np.flatnonzero((kind == MarkKind.PSB) | (kind == MarkKind.TIME)) + s.passed
+        times = s.marks["tsc"][timed]
+        at = 0  # into `timed`
+        while at < len(timed):
+            switch = s.coming[0].since if s.coming else _END_OF_TIME
+            before = int(np.searchsorted(times, np.uint64(switch), side="left"))
+            switching = before <= at
+            at = at if switching else before - 1
+            mark = s.marks[timed[at]]
+            self._slot(s, int(timed[at]), int(mark["offset"]), int(mark["tsc"]), switching, out)
+            s.lone = int(mark["kind"]) == MarkKind.TIME
+            at += 1
+        if to_the_end and s.at < s.end:
+            self.counts["undated"] += 1
+            self._slot(s, len(s.marks), s.end, _END_OF_TIME, bool(s.coming), out)
+        self._emit(s, out)
+        self._trim(s)
+
+    def _slot(self, s: _Stream, index: int, to: int, tsc: int, switching: bool, out: list[object]) -> None:
+        """Decides the bytes up to `to`, where mark `index` stands, of time `tsc` (_END_OF_TIME: no mark, no time)."""
+        dated = tsc if tsc != _END_OF_TIME else s.tsc
+        inside = s.marks[s.passed : index]
+        tracing = _tracing(s.marks[s.passed : index + 1], s.tracing)
+        owners = [s.owner]
+        if switching:
+            while s.coming and s.coming[0].since <= tsc:
+                owners.append(s.coming.pop(0))
+            self._spans(s, inside, owners, to, dated, tsc != _END_OF_TIME, tracing, out)
+        else:
+            self._give(s, owners, s.owner.tid, s.at, to, s.tsc, dated, out)
+        due = [m for m in s.losses if m.offset <= to]
+        self._mark_holes(s, owners, due, out)
+        s.losses = [m for m in s.losses if m.offset > to]
+        s.owner, s.at, s.tsc, s.tracing = owners[-1], to, dated, tracing
+        s.passed = min(index + 1, len(s.marks))
+
+    def _spans(
+        self, s: _Stream, inside: NDArray[np.void], owners: list[Owner], to: int, dated: int, known_end: bool,
+        tracing: bool, out: list[object],
+    ) -> None:  # fmt: skip
+        """The bytes up to `to` among `owners`."""
+        kind = inside["kind"]
+        pge = inside["offset"][kind == MarkKind.PGE]
+        starts, traced = [s.at], [s.tracing]
+        if not s.tracing:
+            starts.append(s.at)
+            traced.append(False)
+        for mark in inside[(kind == MarkKind.PGD) | (kind == MarkKind.OVF) | (kind == MarkKind.BAD)]:
+            gone = int(mark["kind"]) == MarkKind.PGD
+            starts.append(int(mark["offset"]) + (int(mark["size"]) if gone else 0))
+            traced.append(not gone)
+        ends = [*starts[1:], to]
+        code = [
+            start < end and (on or bool(((pge >= start) & (pge < end)).any()))
+            for start, end, on in zip(starts, ends, traced, strict=True)
+        ]
+        near_start = s.lone and not s.tracing and len(owners) > 1 and owners[1].since - s.tsc <= NEAR
+        near_end = known_end and not tracing and len(owners) > 1 and dated - owners[-1].since <= NEAR
+        bounds = assign(owners, code, s.tracing, tracing and known_end, near_start, near_end)
+        tid = int(Special.LOST)
+        for j, (start, end, bound) in enumerate(zip(starts, ends, bounds, strict=True)):
+            if code[j] or j == 0:  # bytes without code (timing packets behind a PGD) go with those before them
+                tid = s.key.tid if s.key.tid >= 0 else thread(owners, bound)
+            exact = bound.lo == bound.hi
+            since = max(owners[bound.lo].since, s.tsc) if exact else s.tsc
+            until = owners[bound.hi + 1].since if exact and bound.hi + 1 < len(owners) else dated
+            if tid == Special.LOST and start < end:
+                doubt = LossMark(start, Loss.UNKNOWN_THREAD, 0, s.tsc)
+                self._mark_holes(s, owners[bound.lo : bound.hi + 1], [doubt], out)
+            self._give(s, owners, tid, start, end, min(since, dated), max(since, min(until, dated)), out)
+
+    def _mark_holes(self, s: _Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
+        """These losses may have taken trace of these threads, behind what they have been given so far."""
+        if not marks:
+            return
+        self._emit(s, out)
+        for tid in {s.key.tid} if s.key.tid >= 0 else {owner.tid for owner in owners}:
+            if tid >= 0:
+                holes = self._thread(s, tid).holes
+                holes += marks[: MAX_HOLES - len(holes)]
+
+    def _thread(self, s: _Stream, tid: int) -> _Thread:
+        return self._threads.setdefault(ThreadKey(s.key.host, s.key.pid, tid), _Thread())
+
+    def _give(
+        self, s: _Stream, owners: list[Owner], tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]
+    ) -> None:
+        """The bytes [start, end), from `tsc` to `tsc_end`, are the thread's; or nobody knows whose. Cut at losses."""
+        for run in s.runs:
+            at, stop = max(start, run.offset), min(end, run.end)
+            while at < stop:
+                due = [m for m in s.losses if m.offset <= at]
+                if due:
+                    self._mark_holes(s, owners, due, out)
+                    s.losses = [m for m in s.losses if m.offset > at]
+                to = min([stop, *(m.offset for m in s.losses)])
+                since = tsc if at == start else max(tsc, self._time_at(s, at))
+                until = tsc_end if to == end else max(since, min(tsc_end, self._time_at(s, to)))
+                self._add(s, tid, at, to, since, until, out)
+                at = to
+
+    @staticmethod
+    def _time_at(s: _Stream, offset: int) -> int:
+        """Time of the last time mark before `offset`."""
+        here = s.marks[: np.searchsorted(s.marks["offset"], offset)]
+        timed = np.flatnonzero((here["kind"] == MarkKind.PSB) | (here["kind"] == MarkKind.TIME))
+        return int(here["tsc"][timed[-1]]) if len(timed) else s.tsc
+
+    def _add(self, s: _Stream, tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]) -> None:
+        if tid < 0:
+            self._emit(s, out)
+            self.counts["unknown_thread_bytes"] += end - start
+            out.append(accounts.hole(s.key, start, end, Loss.UNKNOWN_THREAD))
+            return
+        last = s.pieces[-1] if s.pieces else None
+        if last is not None and (last.tid, last.end, last.tsc_end) == (tid, start, tsc):
+            last.end, last.tsc_end = end, tsc_end
+        else:
+            self._emit(s, out)
+            s.pieces.append(_Piece(tid, start, end, tsc, tsc_end))
+
+    def _emit(self, s: _Stream, out: list[object]) -> None:
+        for piece in s.pieces:
+            key = ThreadKey(s.key.host, s.key.pid, piece.tid)
+            known = self._thread(s, piece.tid)
+            continues = not known.ended and not known.holes
+            if not continues:
+                known.number += 1
+                self.counts["segments"] += 1
+            run = next(r for r in s.runs if r.offset <= piece.start < r.end)
+            offsets = s.marks["offset"]
+            marks = s.marks[np.searchsorted(offsets, piece.start) : np.searchsorted(offsets, piece.end)]
+            out.append(
+                Segment(
+                    key, s.key, known.number, piece.start, run.data[piece.start - run.offset : piece.end - run.offset],
+                    marks[marks["kind"] != MarkKind.BAD], self._last_ip(s, run, piece.start), piece.tsc, piece.tsc_end,
+                    continues, tuple(known.holes),
+                )
+            )  # fmt: skip
+            self.counts["pieces"] += 1
+            known.ended, known.holes = False, []
+        s.pieces.clear()
+
+    @staticmethod
+    def _last_ip(s: _Stream, run: _Run, at: int) -> int:
+        """Last IP before `at`: counted from the last PSB, or from where the run begins."""
+        here = s.marks[
+            (s.marks["kind"] == MarkKind.PSB) & (s.marks["offset"] <= at) & (s.marks["offset"] >= run.offset)
+        ]
+        base, last_ip = (int(here[-1]["offset"]), 0) if len(here) else (run.offset, run.last_ip)
+        return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
+
+    def _trim(self, s: _Stream) -> None:
+        """Forgets what is decided."""
+        runs = []
+        for run in s.runs:
+            if run.end <= s.at:
+                continue
+            if run.offset < s.at:
+                run = _Run(s.at, run.data[s.at - run.offset :], self._last_ip(s, run, s.at))
+            runs.append(run)
+        s.runs = runs
+        # The mark at `at` has been passed, but it stands in the bytes that are left.
+        keep = s.passed
+        while keep and int(s.marks[keep - 1]["offset"]) >= s.at:
+            keep -= 1
+        s.marks, s.passed = s.marks[keep:], s.passed - keep
+
+
+def _tracing(marks: NDArray[np.void], before: bool) -> bool:
+    """Is code being traced behind `marks`, if it was (or was not) `before`?"""
+    kind = marks["kind"]
+    telling = np.flatnonzero((kind != MarkKind.TIME) & (kind != MarkKind.BAD))
+    if not len(telling):
+        return before
+    mark = marks[telling[-1]]
+    if mark["kind"] == MarkKind.PSB:
+        return bool(mark["ip"])
+    return int(mark["kind"]) in (MarkKind.PGE, MarkKind.OVF)  # an OVF is followed by a FUP, or a PGE that says so
+
+
+def make() -> Segmentation:
+    return Segmentation()

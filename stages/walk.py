@@ -1,0 +1,209 @@
+"""One pass over a chunk's packets: where they end, the rare ones as marks, and what time it is.
+
+Time. TSC packets (in PSB+ and alone) give it; all packets before one happened before it, all behind it after (SDM,
+"TSC packet"). Between them MTC gives bits [MTCFreq, MTCFreq + 8) of the crystal clock's counter (CTC), and the TMA
+behind a TSC says where the CTC and the cycles since its last tick stood at that TSC (SDM, "Timing packets"). So
+
+    tsc(MTC) = tsc(TSC) − FastCounter + (CTC ticks since the TMA's) · EBX/EAX of CPUID.15H
+
+TMA carries 16 bits of the CTC: with MTCFreq > 8 the upper bits of the first MTC are not known and left out.
+After an OVF MTCs may be missing, so they are not used until the next TMA.
+
+PSB+ is status: the packets up to PSBEND or OVF describe the state at the PSB; its mark has their TSC and FUP. A PSB+
+is taken as a whole, so one that is cut by the chunk's end waits for the next chunk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from stages.messages import U8, MarkKind
+from stages.pt import packets as pt
+from stages.pt.packets import Int
+
+CONTEXT, LAST_IP, TIME, BASE_TSC, BASE_CTC, CTC_TICKS, LAST_MTC, HAVE_TMA = range(8)
+STATE_SIZE = 8
+DONE, FULL, BAD = range(3)
+MAX_PSB_PLUS = 256
+"""A PSB+ not ended after so many bytes is taken as it is (the longest regular one has about 90)."""
+
+_PSB, _OVF, _PGE, _PGD, _TIME, _BAD = (int(k) for k in MarkKind)
+_TSC_BITS = np.uint64((1 << 56) - 1)
+_0 = np.uint64(0)
+_1 = np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def full_tsc(payload: Int, near: Int) -> Int:
+    """A TSC packet has 56 bits: the time nearest to `near` (uint64) that ends in them."""
+    tsc = (near & ~_TSC_BITS) | payload
+    half = np.uint64(1) << np.uint64(55)
+    if tsc > near and tsc - near > half and tsc >= half + half:
+        return tsc - half - half
+    if near > tsc and near - tsc > half:
+        return tsc + half + half
+    return tsc
+
+
+@njit(cache=True, nogil=True)
+def timing(state: NDArray[np.uint64], kind: Int, payload: Int, sub: Int, mtc_shift: Int, num: Int, den: Int) -> Int:
+    """Takes in a TSC, TMA or MTC packet; True if `state[TIME]` was set by it."""
+    if kind == pt.TSC:
+        tsc = full_tsc(payload, state[TIME])
+        state[HAVE_TMA] = _0
+        state[BASE_TSC] = tsc
+        state[TIME] = max(tsc, state[TIME])
+        return True
+    if mtc_shift < 0 or den == 0:
+        return False
+    shift = np.uint64(mtc_shift)
+    if kind == pt.TMA:
+        state[BASE_CTC] = payload
+        state[BASE_TSC] = state[BASE_TSC] - np.uint64(sub)
+        state[CTC_TICKS] = payload >> shift
+        state[LAST_MTC] = (payload >> shift) & np.uint64(0xFF)
+        state[HAVE_TMA] = np.uint64(2) if mtc_shift > 8 else _1
+        return False
+    if kind == pt.MTC and state[HAVE_TMA]:
+        mask = np.uint64(0xFF)
+        if state[HAVE_TMA] == 2:
+            mask = (_1 << np.uint64(max(16 - mtc_shift, 0))) - _1
+            state[HAVE_TMA] = _1
+        state[CTC_TICKS] += (payload - state[LAST_MTC]) & mask
+        state[LAST_MTC] = payload
+        ticks = (state[CTC_TICKS] << shift) - state[BASE_CTC]
+        if state[CTC_TICKS] << shift < state[BASE_CTC]:
+            ticks = _0
+        tsc = state[BASE_TSC] + (ticks // np.uint64(den)) * np.uint64(num)
+        tsc += (ticks % np.uint64(den)) * np.uint64(num) // np.uint64(den)
+        state[TIME] = max(tsc, state[TIME])
+        return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _mark(marks: NDArray[np.void], n: Int, kind: Int, offset: Int, ip: Int, tsc: Int, size: Int) -> None:
+    marks[n]["offset"] = offset
+    marks[n]["ip"] = ip
+    marks[n]["tsc"] = tsc
+    marks[n]["kind"] = kind
+    marks[n]["size"] = size
+
+
+@njit(cache=True, nogil=True)
+def _psb_plus(
+    data: U8, at: Int, end: Int, last: Int, state: NDArray[np.uint64], mtc_shift: Int, num: Int, den: Int, late: Int
+) -> Int:
+    """The PSB+ at `at` → (position behind it, −1: cut; FUP address). `late`: the time if it has no TSC."""
+    to = at + pt.PSB_SIZE
+    context = np.int64(state[CONTEXT]) & ~pt.BLOCK_BYTES
+    size = 0
+    # first pass: is it whole?
+    while to - at < MAX_PSB_PLUS:
+        kind, size, payload, sub = pt.next_packet(data, to, end, context)
+        if kind == pt.CUT and not last:
+            return -1, _0
+        if kind < 0 or kind == pt.OVF or kind == pt.PSB:
+            break
+        context = pt.next_context(context, kind, payload)
+        to += size
+        if kind == pt.PSBEND:
+            break
+    ip = _0
+    last_ip = _0
+    timed = False
+    context = np.int64(state[CONTEXT]) & ~pt.BLOCK_BYTES
+    i = at + pt.PSB_SIZE
+    while i < to:
+        kind, size, payload, sub = pt.next_packet(data, i, end, context)
+        context = pt.next_context(context, kind, payload)
+        if kind == pt.FUP:
+            last_ip = pt.reconstruct_ip(last_ip, sub, payload)
+            ip = last_ip
+        elif timing(state, kind, payload, sub, mtc_shift, num, den):
+            timed = True
+        i += size
+    if not timed:
+        state[TIME] = max(state[TIME], late)
+    state[CONTEXT] = np.uint64(context)
+    state[LAST_IP] = last_ip
+    return to, ip
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    data: U8,
+    at: Int,
+    base: Int,
+    last: Int,
+    state: NDArray[np.uint64],
+    mtc_shift: Int,
+    num: Int,
+    den: Int,
+    late: Int,
+    marks: NDArray[np.void],
+) -> Int:
+    """Packets of data[at:] → (position reached, marks written, DONE | FULL | BAD).
+
+    `at` begins a packet; `base` is the stream offset of data[0]; `state` (STATE_SIZE,) uint64 is carried from call to
+    call; `last`: nothing follows data, so a cut PSB+ is taken as it is; `late`: time for streams without TSC packets.
+    DONE: what is left is a cut packet. FULL: `marks` has no room. BAD: no packet begins here.
+    """
+    n = 0
+    end = data.size
+    while at < end:
+        if n == marks.size:
+            return at, n, FULL
+        kind, size, payload, sub = pt.next_packet(data, at, end, np.int64(state[CONTEXT]))
+        if kind == pt.TNT_8:
+            at += size
+            if state[CONTEXT] & np.uint64(pt.BLOCK_BYTES):
+                state[CONTEXT] = np.uint64(pt.next_context(np.int64(state[CONTEXT]), kind, payload))
+            continue
+        if kind == pt.CUT:
+            return at, n, DONE
+        if kind < 0:
+            return at, n, BAD
+        if kind == pt.PSB:
+            to, ip = _psb_plus(data, at, end, last, state, mtc_shift, num, den, late)
+            if to < 0:
+                return at, n, DONE
+            _mark(marks, n, _PSB, base + at, ip, state[TIME], to - at)
+            n += 1
+            at = to
+            continue
+        if pt.TIP <= kind <= pt.FUP:
+            state[LAST_IP] = pt.reconstruct_ip(state[LAST_IP], sub, payload)
+            if kind == pt.TIP_PGE or kind == pt.TIP_PGD:
+                ip = state[LAST_IP] if sub else _0
+                _mark(marks, n, _PGE if kind == pt.TIP_PGE else _PGD, base + at, ip, state[TIME], size)
+                n += 1
+        elif kind == pt.OVF:
+            state[HAVE_TMA] = _0
+            _mark(marks, n, _OVF, base + at, _0, state[TIME], size)
+            n += 1
+        elif timing(state, kind, payload, sub, mtc_shift, num, den):
+            _mark(marks, n, _TIME, base + at, _0, state[TIME], size)
+            n += 1
+        state[CONTEXT] = np.uint64(pt.next_context(np.int64(state[CONTEXT]), kind, payload))
+        at += size
+    return at, n, DONE
+
+
+@njit(cache=True, nogil=True)
+def last_ip_at(data: U8, start: Int, at: Int, last_ip: Int) -> Int:
+    """Last IP (uint64) before the packet at `at`, if it was `last_ip` before the packet at `start`."""
+    context = 0
+    while start < at:
+        kind, size, payload, sub = pt.next_packet(data, start, data.size, context)
+        if kind < 0:
+            break
+        if pt.TIP <= kind <= pt.FUP:
+            last_ip = pt.reconstruct_ip(last_ip, sub, payload)
+        elif kind == pt.PSB:
+            last_ip = _0
+        context = pt.next_context(context, kind, payload)
+        start += size
+    return last_ip
