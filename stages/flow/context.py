@@ -12,7 +12,6 @@ address patched by the JVM), the tree goes to the frame that was called from the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from stages.flow.graph import (
     DEAD,
@@ -30,6 +29,7 @@ from stages.flow.graph import (
     ST_KIND,
     scatter,
 )
+from stages.flow.raw import inner
 
 NO = 4
 NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
@@ -37,7 +37,7 @@ DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
 
 
-@njit(cache=True, nogil=True)
+@inner
 def child(t, node, ret):  # type: ignore[no-untyped-def]
     """The node of a call from `node` that returns to stretch `ret`. With no room, or too deep: `node` itself."""
     key = node << 32 | ret
@@ -60,7 +60,7 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
     return new
 
 
-@njit(cache=True, nogil=True)
+@inner
 def step(t, node, path):  # type: ignore[no-untyped-def]
     """Count `path` in `node` and return the node behind its calls."""
     key = node << 32 | path
@@ -89,7 +89,7 @@ def step(t, node, path):  # type: ignore[no-untyped-def]
     return after
 
 
-@njit(cache=True, nogil=True)
+@inner
 def returned(t, node, s):  # type: ignore[no-untyped-def]
     """The node after a return from `node` to stretch `s`."""
     if np.int64(t.node[node * NO + NO_RETURN]) == s:

@@ -31,12 +31,12 @@ from stages.flow.graph import (
     ME,
     P_FIRST,
     PA,
+    PACKET_STRETCHES,
     S_DISABLED,
     S_FIRST,
     S_LOST,
     ST,
     ST_KIND,
-    TRANSFER_LIMIT,
     Tables,
 )
 from stages.flow.raw import Pointer
@@ -58,7 +58,7 @@ class Capacity(NamedTuple):
     contexts: int = 1 << 20
 
     def check(self) -> None:
-        least = 256 * (TRANSFER_LIMIT + 8)
+        least = 4 * PACKET_STRETCHES
         if self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096:
             raise ValueError("flow tables too small to hold what one packet can need")
         if self.stretches > 1 << 22:
@@ -149,13 +149,11 @@ class Flow:
         lo, hi = code.differences(self._code, new)
         grown = len(new.start) != len(self._code.start) or not np.array_equal(new.end, self._code.end)
         self._code = new
-        self._tables = self._tables._replace(
-            code=new.code, blob_start=new.start, blob_end=new.end, blob_at=new.data_at
-        )
+        self._use(self._tables._replace(code=new.code, blob_start=new.start, blob_end=new.end, blob_at=new.data_at))
         self._epoch = view.epoch
         if len(lo) or grown:
             self._sums["code_changes"] += 1
-            self._sums["died"] += int(memo.invalidate(self._tables.raw(), int(self._tables.g[G_STRETCHES]), lo, hi))
+            self._sums["died"] += int(memo.invalidate(self._raw, int(self._tables.g[G_STRETCHES]), lo, hi))
 
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
@@ -167,7 +165,7 @@ class Flow:
         g[G_NORETCOMP] = self._config.noretcomp
         small = min(c.memo, 1 << 14)
         contexts = min(c.contexts, 1 << 17)
-        self._tables = Tables(
+        tables = Tables(
             code=self._code.code,
             blob_start=self._code.start,
             blob_end=self._code.end,
@@ -188,11 +186,16 @@ class Flow:
             cmemo=np.zeros(2 * contexts if self._context else 4, np.int64),
             node_instrs=np.zeros(c.nodes if self._context else 2, np.int64),
         )
-        self._tables.stretch[S_LOST * ST + ST_KIND] = LOST
-        self._tables.stretch[S_DISABLED * ST + ST_KIND] = DISABLED
+        tables.stretch[S_LOST * ST + ST_KIND] = LOST
+        tables.stretch[S_DISABLED * ST + ST_KIND] = DISABLED
+        self._use(tables)
         self._times = np.zeros(c.paths, np.int64)
         self._ticks = np.zeros(c.paths, np.float64)
         self._seen = np.zeros(c.paths, np.int64)
+
+    def _use(self, tables: Tables) -> None:
+        self._tables = tables
+        self._raw = tables.raw()
 
     def _root(self) -> int:
         g = self._tables.g
@@ -205,12 +208,13 @@ class Flow:
         """Double the hash table that is full, if one is and may grow: ids stay what they are."""
         t, c = self._tables, self._capacity
         slots, addresses, contexts = len(t.memo) // ME, len(t.by_address) // 2, len(t.cmemo) // 2
-        if graph.memo_full(t.raw()) and slots < c.memo:
-            self._tables = t._replace(memo=rehash.memo(t.memo, 2 * slots))
-        elif graph.addresses_full(t.raw()) and addresses < 2 * c.stretches:
-            self._tables = t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses))
-        elif kernel.contexts_full(t.raw()) and contexts < c.contexts:
-            self._tables = t._replace(cmemo=rehash.pairs(t.cmemo, 2 * contexts))
+        g = t.g
+        if 2 * (g[G_MEMO] + 64) >= slots and slots < c.memo:
+            self._use(t._replace(memo=rehash.memo(t.memo, 2 * slots)))
+        elif 4 * (g[G_STRETCHES] + PACKET_STRETCHES) >= 3 * addresses and addresses < 2 * c.stretches:
+            self._use(t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses)))
+        elif 3 * (g[G_CMEMO] + 2 * kernel.STRIDE) >= 2 * contexts and contexts < c.contexts:
+            self._use(t._replace(cmemo=rehash.pairs(t.cmemo, 2 * contexts)))
         else:
             return False
         return True
@@ -223,10 +227,11 @@ class Flow:
         self._new_tables()
         for thread in self._threads.values():
             x = thread.x
+            here = old.address[np.append(thread.ring, x[kernel.X_AT])]
+            graph.intern_all(self._raw, here)
+            thread.ring[:] = here[:-1]
             if x[kernel.X_AT] >= S_FIRST:
-                x[kernel.X_AT] = graph.intern(self._tables.raw(), old.address[x[kernel.X_AT]])
-            for k in range(kernel.RING):
-                thread.ring[k] = graph.intern(self._tables.raw(), old.address[thread.ring[k]]) if thread.ring[k] else 0
+                x[kernel.X_AT] = here[-1]
             x[kernel.X_ROOT] = x[kernel.X_NODE] = self._root()
 
     def _collect(self) -> None:
@@ -283,7 +288,11 @@ class Flow:
         out: list[FlowOutput] = []
         while True:
             result = kernel.run(
-                *buffers, self._tables.raw(), Pointer(x), Pointer(thread.ring), Pointer(self._order),
+                *buffers,
+                self._raw,
+                Pointer(x),
+                Pointer(thread.ring),
+                Pointer(self._order),
                 Pointer(self._breaks),
                 self._context and len(self._tables.cmemo) // 2 < self._capacity.contexts,
                 len(stops),

@@ -12,6 +12,8 @@ the tables: when code changes, the stretches over it die, and their addresses ge
 again. An id therefore names a place in one version of the code.
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 from collections import namedtuple
@@ -22,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from stages.flow import x86
-from stages.flow.raw import Pointer
+from stages.flow.raw import Pointer, inner
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -42,7 +44,9 @@ DEAD = 13  # its code has changed
 
 # columns of a stretch's row, one cache line
 ST = 16
-ST_KIND, ST_TIP_PATH, ST_EFFECT, ST_INSTRS, ST_RANGE, ST_RANGES, ST_PUSH, ST_PUSHES, ST_TAKEN, ST_FALL, ST_FROM = range(11)
+ST_KIND, ST_TIP_PATH, ST_EFFECT, ST_INSTRS, ST_RANGE, ST_RANGES, ST_PUSH, ST_PUSHES, ST_TAKEN, ST_FALL, ST_FROM = range(
+    11
+)
 
 # columns of a path's row
 PA = 8
@@ -65,6 +69,7 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = 0, 1, 2, 3
 
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
+PACKET_STRETCHES = 64 * (TRANSFER_LIMIT + 8)  # more than one packet can bring
 FULL = -1
 
 
@@ -91,7 +96,6 @@ class Tables(NamedTuple):
     cmemo: I64  # open addressing: node << 32 | path, node' << 32 | times
     node_instrs: I64
 
-
     def raw(self) -> Raw:
         """The tables as kernels take them, their sizes in `g`. The tables must outlive it."""
         g = self.g
@@ -107,14 +111,14 @@ class Tables(NamedTuple):
 Raw = namedtuple("Raw", Tables._fields)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def scatter(x):  # type: ignore[no-untyped-def]
     """A hash of a 64-bit number; the caller masks its low bits."""
     h = x * -7046029254386353131
     return (h >> 40) ^ (h >> 20)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def find(t, address):  # type: ignore[no-untyped-def]
     """The stretch that begins at `address`, or FULL if there is none yet."""
     mask = t.g[G_ADDRESS_MASK]
@@ -126,7 +130,7 @@ def find(t, address):  # type: ignore[no-untyped-def]
         i = (i + 1) & mask
 
 
-@njit(cache=True, nogil=True)
+@inner
 def intern(t, address):  # type: ignore[no-untyped-def]
     """The stretch that begins at `address`, made (unwalked) where there is none. FULL: no room."""
     mask = t.g[G_ADDRESS_MASK]
@@ -151,12 +155,20 @@ def intern(t, address):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def intern_all(t, addresses):  # type: ignore[no-untyped-def]
+    """Replace each address by its stretch; 0 stays 0."""
+    for k in range(len(addresses)):
+        if addresses[k]:
+            addresses[k] = intern(t, addresses[k])
+
+
+@inner
 def alive(t, s):  # type: ignore[no-untyped-def]
     """`s`, or what replaces it if its code has changed. FULL: no room."""
     return intern(t, t.address[s]) if t.stretch[s * ST + ST_KIND] == DEAD else s
 
 
-@njit(cache=True, nogil=True)
+@inner
 def blob_of(t, address):  # type: ignore[no-untyped-def]
     """Index of the blob that holds `address`, or -1."""
     lo, hi = 0, t.g[G_BLOBS]
@@ -171,14 +183,14 @@ def blob_of(t, address):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def filtered(t, address):  # type: ignore[no-untyped-def]
     """Whether there is an IP filter and it excludes `address`."""
     lo, hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
     return lo != hi and not (lo <= address < hi)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def new_path(t, n):  # type: ignore[no-untyped-def]
     """A path of the last `n` ids of the pool. The caller made sure of the room."""
     p = t.g[G_PATHS]
@@ -191,33 +203,32 @@ def new_path(t, n):  # type: ignore[no-untyped-def]
     return p
 
 
-@njit(cache=True, nogil=True)
+@inner
 def memo_full(t):  # type: ignore[no-untyped-def]
     return 2 * (t.g[G_MEMO] + 64) > t.g[G_MEMO_MASK]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def addresses_full(t):  # type: ignore[no-untyped-def]
-    return 4 * (t.g[G_STRETCHES] + 64 * (TRANSFER_LIMIT + 8)) >= 3 * t.g[G_ADDRESS_MASK]
+    return 4 * (t.g[G_STRETCHES] + PACKET_STRETCHES) >= 3 * t.g[G_ADDRESS_MASK]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def room(t):  # type: ignore[no-untyped-def]
     """Whether all that one packet can need fits."""
     g = t.g
-    most = TRANSFER_LIMIT + 8
     return (
-        g[G_STRETCHES] + 64 * most < g[G_STRETCH_ROOM]
+        g[G_STRETCHES] + PACKET_STRETCHES < g[G_STRETCH_ROOM]
         and g[G_PATHS] + 256 < g[G_PATH_ROOM]
-        and g[G_POOL] + 128 * most < g[G_POOL_ROOM]
-        and g[G_RANGES] + 64 * most < g[G_RANGE_ROOM]
+        and g[G_POOL] + 2 * PACKET_STRETCHES < g[G_POOL_ROOM]
+        and g[G_RANGES] + PACKET_STRETCHES < g[G_RANGE_ROOM]
         and 2 * g[G_CUTS] < g[G_CUT_MASK]
         and not memo_full(t)
         and not addresses_full(t)
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     """Follow the code from the beginning of stretch `s` to where a packet is needed, or to before `stop`.
 
@@ -329,7 +340,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     return stop == -1 or kind == CUT
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _own_path(t, s):  # type: ignore[no-untyped-def]
     """Give stretch `s` the path that is this stretch alone: what a TIP completes."""
     t.pool[t.g[G_POOL]] = s
@@ -342,7 +353,7 @@ def _own_path(t, s):  # type: ignore[no-untyped-def]
     t.stretch[s * ST + ST_TIP_PATH] = p
 
 
-@njit(cache=True, nogil=True)
+@inner
 def walk(t, s):  # type: ignore[no-untyped-def]
     """Find where stretch `s` leads. FULL: no room for it."""
     if not room(t):
@@ -352,7 +363,7 @@ def walk(t, s):  # type: ignore[no-untyped-def]
     return s
 
 
-@njit(cache=True, nogil=True)
+@inner
 def cut(t, s, ip):  # type: ignore[no-untyped-def]
     """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
     if not room(t):
@@ -381,7 +392,7 @@ def cut(t, s, ip):  # type: ignore[no-untyped-def]
     return c
 
 
-@njit(cache=True, nogil=True)
+@inner
 def on_stretch(t, s, ip):  # type: ignore[no-untyped-def]
     """Whether an instruction of stretch `s` begins at `ip`."""
     r = s * ST

@@ -9,6 +9,8 @@ Rules and their sources: SDM vol. 3, "Intel Processor Trace"; FUP binds to what 
 and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 import numpy as np
@@ -32,7 +34,6 @@ from stages.flow.graph import (
     LOST,
     ME,
     ME_FLAGS,
-    ME_KEY,
     ME_NEXT,
     ME_PATH,
     OFF,
@@ -57,7 +58,6 @@ from stages.flow.graph import (
     UNWALKED,
     alive,
     cut,
-    find,
     intern,
     on_stretch,
     room,
@@ -65,7 +65,7 @@ from stages.flow.graph import (
     walk,
 )
 from stages.flow.memo import F_ERROR, F_RET, F_STACK, F_STALE, F_TIP, LEFT, bit_length, lookup, slot_of
-from stages.flow.raw import load64
+from stages.flow.raw import inner, load64, zero_bytes
 
 # the state of one thread's walk, int64 each
 (
@@ -114,14 +114,14 @@ def _ip(header, payload, last):  # type: ignore[no-untyped-def]
     return (ip << 16) >> 16 if kind == 3 else ip
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _push(ring, x_top, depth, ret):  # type: ignore[no-untyped-def]
     top = (x_top + 1) & (RING - 1)
     ring[top] = ret
     return top, min(depth + 1, RING)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _apply(t, x, ring, path):  # type: ignore[no-untyped-def]
     """What the calls and returns inside `path` do to the return stack."""
     row = path * PA
@@ -133,7 +133,7 @@ def _apply(t, x, ring, path):  # type: ignore[no-untyped-def]
     x[X_DEPTH] = depth
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _emit(t, x, ring, order, path):  # type: ignore[no-untyped-def]
     """Hand on `path`, with its effect on stack and context."""
     order[x[X_OUT]] = path
@@ -146,7 +146,7 @@ def _emit(t, x, ring, order, path):  # type: ignore[no-untyped-def]
         t.node_instrs[x[X_NODE]] += t.path_instrs[path]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pop(t, x, ring, target):  # type: ignore[no-untyped-def]
     """A near RET: pop. With `target` −1 the popped address is where it went. Returns the stretch; 0: empty stack."""
     popped = np.int64(0)
@@ -161,7 +161,7 @@ def _pop(t, x, ring, target):  # type: ignore[no-untyped-def]
     return popped
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _break(t, x, order, breaks, cause, ip):  # type: ignore[no-untyped-def]
     """The trace contradicts the code, or has a gap: what the walker believed ends here."""
     n = x[X_BREAKS]
@@ -180,7 +180,7 @@ def _break(t, x, order, breaks, cause, ip):  # type: ignore[no-untyped-def]
     x[X_NODE] = x[X_ROOT]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _goto(t, x, ip):  # type: ignore[no-untyped-def]
     """Stand at `ip`. FULL: no room."""
     if x[X_MODE] & M_NOT64:
@@ -196,7 +196,7 @@ def _goto(t, x, ip):  # type: ignore[no-untyped-def]
     return s
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _drain(t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
     """Walk the pending TNT bits as far as they lead. FULL: no room (nothing lost: the rest is still pending)."""
     while x[X_PENDING] > 1:
@@ -254,7 +254,7 @@ def _drain(t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cut(t, x, ring, order, breaks, cause):  # type: ignore[no-untyped-def]
     """The flow left the code at the FUP's address: complete the current stretch as far as that."""
     x[X_FUP] = 0
@@ -272,7 +272,7 @@ def _cut(t, x, ring, order, breaks, cause):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
     """A TIP: the end of an indirect branch, of a return, of an asynchronous event, or a way back in."""
     if not room(t):
@@ -321,7 +321,7 @@ def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
     """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`."""
     if not room(t):
@@ -359,7 +359,7 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
     """A TIP.PGE."""
     if not room(t):
@@ -375,7 +375,7 @@ def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fup(t, x, order, breaks, ip):  # type: ignore[no-untyped-def]
     mode = x[X_MODE]
     if mode & M_PSB:
@@ -404,7 +404,7 @@ def _fup(t, x, order, breaks, ip):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def size_of(data, pos, block):  # type: ignore[no-untyped-def]
     """Length of the packet at `pos` (`data` goes on at least 16 bytes behind its last packet); 0: none such.
     `block`: between BBP and BEP: 4 or 8 is the length of a BIP's payload."""
@@ -458,7 +458,7 @@ def size_of(data, pos, block):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
     """Take the one packet at `x[X_POS]`, whatever it is."""
     if not room(t):
@@ -537,7 +537,7 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
     return RUNNING
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bits(t, x, ring, order, breaks, tnt):  # type: ignore[no-untyped-def]
     """A TNT packet of any length, `tnt` its bits in TNT form as in the packet (a short one: shifted left once)."""
     payload = tnt >> 1 if tnt < 256 else tnt
@@ -566,7 +566,7 @@ def _bits(t, x, ring, order, breaks, tnt):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
     """Take ordinary packets from `x[X_POS]` up to `limit`; stop in front of the first that is not.
 
@@ -726,14 +726,14 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
             continue
         if b != 0:
             break
-        pos += 1
+        pos += zero_bytes(load64(data, pos))
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
     x[X_TOP], x[X_DEPTH], x[X_NODE] = top, depth, node
     x[X_PENDING] = pending
     return result
 
 
-@njit(cache=True, nogil=True)
+@inner
 def contexts_full(t):  # type: ignore[no-untyped-def]
     """Whether the next STRIDE bytes could overfill the table of contexts."""
     return 3 * (t.g[G_CMEMO] + 2 * STRIDE) > 2 * t.g[G_CMEMO_MASK]

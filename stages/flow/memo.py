@@ -6,6 +6,8 @@ alone do not decide: at a compressed RET whose CALL lies before the path (the re
 indirect branch whose TIP the processor deferred (SDM, "Deferred TIPs").
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 import numpy as np
@@ -27,10 +29,14 @@ from stages.flow.graph import (
     ME_KEY,
     ME_NEXT,
     ME_PATH,
+    OFF,
+    OUTSIDE,
     P_EMPTY,
     PA,
     PA_FLAGS,
     PA_HIGH,
+    PA_LEN,
+    PA_POOL,
     PA_PUSH,
     PA_PUSHES,
     RET,
@@ -40,6 +46,8 @@ from stages.flow.graph import (
     ST_KIND,
     ST_PUSH,
     ST_PUSHES,
+    ST_RANGE,
+    ST_RANGES,
     ST_TAKEN,
     UNWALKED,
     alive,
@@ -47,6 +55,7 @@ from stages.flow.graph import (
     room,
     walk,
 )
+from stages.flow.raw import inner
 
 # flags of a memo slot; the unused bits, in TNT form, stand above them
 F_STACK = 1  # the path pushes, or its own calls and returns may push old entries out of the return stack
@@ -57,14 +66,14 @@ F_STALE = 16  # code under it has changed: as good as absent
 LEFT = 8
 
 
-@njit(cache=True, nogil=True)
+@inner
 def slot_of(key):  # type: ignore[no-untyped-def]
     """Where in the memo the search for `key` begins; the caller masks."""
     h = key * 0x9E3779B1
     return (h >> 15) ^ (h >> 28)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def bit_length(x):  # type: ignore[no-untyped-def]
     n = 0
     while x > 0:
@@ -73,7 +82,7 @@ def bit_length(x):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit(cache=True, nogil=True)
+@inner
 def build(t, first, byte):  # type: ignore[no-untyped-def]
     """Walk `byte` (TNT form, at most six bits) from stretch `first` and remember it. FULL: no room."""
     if not room(t):
@@ -107,7 +116,8 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         for k in range(t.stretch[row + ST_PUSHES]):
             stack[depth] = t.pool[t.stretch[row + ST_PUSH] + k]
             depth += 1
-        high = max(high, depth)
+        if depth > high:
+            high = depth
         if kind == COND:
             s = np.int64(t.stretch[row + (ST_TAKEN if bit else ST_FALL)])
         elif depth:
@@ -150,7 +160,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     return path
 
 
-@njit(cache=True, nogil=True)
+@inner
 def lookup(t, s, byte):  # type: ignore[no-untyped-def]
     """The memo slot of (`s`, `byte`), built where it is missing. FULL: no room."""
     key = s << 8 | byte
@@ -178,12 +188,18 @@ def invalidate(t, stretches, lo, hi):  # type: ignore[no-untyped-def]
         kind = t.stretch[r + ST_KIND]
         if kind == UNWALKED or kind == DEAD:
             continue
-        hit = kind == 6 or kind == 10
-        for k in range(t.stretch[r + 5]):
+        hit = kind == OFF or kind == OUTSIDE
+        for k in range(t.stretch[r + ST_RANGES]):
             if hit:
                 break
-            n = np.int64(t.stretch[r + 4]) + k
-            j = np.searchsorted(hi, t.ranges[3 * n], side="right")
+            n = np.int64(t.stretch[r + ST_RANGE]) + k
+            j, upto = 0, len(hi)  # the first interval that ends behind the range's beginning
+            while j < upto:
+                mid = (j + upto) >> 1
+                if hi[mid] <= t.ranges[3 * n]:
+                    j = mid + 1
+                else:
+                    upto = mid
             hit = j < len(lo) and lo[j] < t.ranges[3 * n + 1]
         if hit:
             t.stretch[r + ST_KIND] = DEAD
@@ -194,12 +210,14 @@ def invalidate(t, stretches, lo, hi):  # type: ignore[no-untyped-def]
                 continue
             path = np.int64(t.memo[ME * i + ME_PATH])
             stale = False
-            for k in range(t.path[path * PA + 1]):
-                s = np.int64(t.pool[t.path[path * PA] + k])
+            for k in range(t.path[path * PA + PA_LEN]):
+                s = np.int64(t.pool[t.path[path * PA + PA_POOL] + k])
                 stale = stale or t.stretch[s * ST + ST_KIND] == DEAD
             first = np.int64(t.memo[ME * i + ME_KEY]) >> 8
-            if stale or t.stretch[first * ST + ST_KIND] == DEAD or t.stretch[
-                np.int64(t.memo[ME * i + ME_NEXT]) * ST + ST_KIND
-            ] == DEAD:
+            if (
+                stale
+                or t.stretch[first * ST + ST_KIND] == DEAD
+                or t.stretch[np.int64(t.memo[ME * i + ME_NEXT]) * ST + ST_KIND] == DEAD
+            ):
                 t.memo[ME * i + ME_FLAGS] |= F_STALE
     return dead

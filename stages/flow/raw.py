@@ -12,9 +12,15 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import config, njit, types
 from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
 from numba.np.numpy_support import from_dtype
+
+# A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
+# compile than the function itself.
+inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+_TYPES = {np.dtype(d): types.CPointer(from_dtype(np.dtype(d))) for d in (np.uint8, np.int32, np.int64, np.float64)}
 
 
 class Pointer:
@@ -27,7 +33,7 @@ class Pointer:
             raise ValueError("a pointer needs a contiguous array")
         self.array = array
         self.address = array.ctypes.data
-        self.type = types.CPointer(from_dtype(array.dtype))
+        self.type = _TYPES[array.dtype]
 
     def __getitem__(self, index: int) -> Any:
         return self.array[index]
@@ -46,15 +52,16 @@ def _unbox(typ: Any, obj: Any, c: Any) -> NativeValue:
     address = c.pyapi.object_getattr_string(obj, "address")
     number = c.pyapi.long_as_ulonglong(address)
     c.pyapi.decref(address)
-    return NativeValue(
-        c.builder.inttoptr(number, c.context.get_value_type(typ)), is_error=c.pyapi.c_api_error()
-    )
+    return NativeValue(c.builder.inttoptr(number, c.context.get_value_type(typ)), is_error=c.pyapi.c_api_error())
 
 
 if config.DISABLE_JIT:
 
     def load64(data: Any, index: int) -> int:
         return int.from_bytes(data.array[index : index + 8].tobytes(), "little", signed=True)
+
+    def zero_bytes(word: int) -> int:
+        return next((k for k in range(8) if (word >> 8 * k) & 0xFF), 8)
 
 else:
 
@@ -69,3 +76,13 @@ else:
             return load
 
         return types.int64(data, types.int64), codegen
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def zero_bytes(typingctx, word):  # type: ignore[no-untyped-def]
+        """How many of the lowest bytes of an int64 are zero."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            zeros = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+            return builder.lshr(zeros, ir.Constant(ir.IntType(64), 3))
+
+        return types.int64(types.int64), codegen

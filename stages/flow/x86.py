@@ -8,7 +8,8 @@ it (0x66 does not shrink the displacement of a near branch). Checked against cap
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from stages.flow.raw import inner
 
 OTHER, JUMP, CALL, COND, JUMP_IND, CALL_IND, RET, FAR, BAD = range(9)
 
@@ -72,7 +73,7 @@ _ONE = np.array(_one_byte(), dtype=np.uint8)
 _TWO = np.array(_two_byte(), dtype=np.uint8)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def decode(code, at, end):  # type: ignore[no-untyped-def]
     """``length | kind << 8`` of the instruction at `code[at]`; nothing at or behind `end` is read.
 
