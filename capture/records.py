@@ -109,6 +109,7 @@ _BODY = {
     RecordType.SWITCH: 0,
     RecordType.SWITCH_CPU_WIDE: 1,  # the other task's pid tid
 }
+KINDS = frozenset(_BODY)
 _KIND = {
     RecordType.LOST: SideKind.LOST,
     RecordType.LOST_SAMPLES: SideKind.LOST,

@@ -1,0 +1,217 @@
+"""Writes what a `Drain` gives into files: a recording.
+
+A recording NAME is
+- `NAME.perf.data`: trace, sideband, and notes (`capture.notes`), as perf reads it;
+- `NAME-<pid>.export`: the JIT export of each process, a file of its own kind (docs/jit-export.md);
+- `NAME-<pid>.elf`: the code at the end, only for perf and the like, which know no other source of code;
+- `NAME.json`: which of these belong together, and the options of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from capture import notes, perfdata
+from capture.drain import Message
+from capture.elf import CODE_OFFSET, CodeElf
+from capture.perfdata import Event, Feature, PerfDataError
+from capture.records import SAMPLE_TYPE, RecordType, SampleFormat, SampleType, Words, starts
+from jvm.export import DynamicCode, ExportError, Interpreter, NmethodLoad, iter_records
+from jvm.ring import file_header
+from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamKey, StreamOpen, Tick
+
+VERSION = 1
+# attribute flags: exclude_kernel, exclude_hv, mmap, comm, task, sample_id_all, mmap2, context_switch
+_FLAGS = sum(1 << bit for bit in (5, 6, 8, 9, 13, 18, 23, 26))
+_SOFTWARE, _DUMMY = 1, 9  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY
+
+
+class Recorder:
+    """Takes every message of a Drain, in order, whether or not the transport takes it too."""
+
+    def __init__(
+        self, directory: Path, name: str, *, sample_type: int = SAMPLE_TYPE, options: dict[str, Any] | None = None
+    ) -> None:
+        """Creates `directory/name.*`. `options` go into the manifest as they are. Raises OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.name = directory, name
+        self._options = options or {}
+        self._sample_type, self._format = sample_type, SampleFormat.of(sample_type)
+        self._file = perfdata.Writer(directory / f"{name}.perf.data")
+        self._streams: dict[StreamKey, tuple[int, StreamOpen]] = {}
+        self._expected: dict[StreamKey, int] = {}  # offset of the next chunk
+        self._exports: dict[int, BinaryIO] = {}
+        self._elves: dict[int, CodeElf] = {}
+        self._last: dict[tuple[Any, ...], int] = {}  # last number written, of each numbered sequence
+        self._ids: set[int] = set()
+        self._numbered = 0
+
+    def write(self, message: Message, raw: Words | None = None) -> None:
+        """`raw`: for a Sideband, its records as the kernel wrote them (`Drain.raw`). A message that was written
+        before (it was refused, and the Drain sends it again) is not written twice."""
+        match message:
+            case StreamOpen():
+                self._open(message)
+            case Sideband():
+                if self._is_new(message.seq, "side", message.stream):
+                    if raw is None:
+                        raise ValueError("a Sideband is recorded with its records")
+                    self._sideband(message, raw)
+            case JitBatch():
+                if self._is_new(message.seq, "jit", message.host, message.pid):
+                    self._note(notes.JitNote.of(message))
+                    self._export(message.pid).write(message.data.data)
+                    self._code(message)
+            case Chunk():
+                self._chunk(message)
+            case Tick() | EndOfStream():
+                self._note(message)
+
+    def _note(self, note: notes.Note) -> None:
+        self._file.event(Event.HEADER_EVENT_TYPE, notes.pack(note))
+
+    def _is_new(self, seq: int, *sequence: object) -> bool:
+        if seq <= self._last.get(sequence, -1):
+            return False
+        self._last[sequence] = seq
+        return True
+
+    def _open(self, message: StreamOpen) -> None:
+        key, config, clock = message.stream, message.config, message.clock
+        if key in self._streams and self._streams[key][1] is message:
+            return  # refused, and sent again
+        if not self._streams:
+            elf = self._elf_name(key.pid)
+            has_filter = config.filter_lo < config.filter_hi
+            size = config.filter_hi - config.filter_lo
+            # perf looks at a filter's file and the offset there, not at addresses
+            text = f"filter {CODE_OFFSET:#x}/{size:#x}@{elf}" if has_filter else ""
+            self._file.event(Event.AUXTRACE_INFO, perfdata.auxtrace_info(config, clock, key.cpu >= 0, text))
+            zero = clock.zero & (1 << 64) - 1
+            self._file.event(Event.TIME_CONV, struct.pack("<3Q", clock.shift, clock.mult, zero))
+            if has_filter:
+                try:
+                    self._elves[key.pid] = CodeElf(self.directory / elf, config.filter_lo, config.filter_hi)
+                except ValueError as error:
+                    raise PerfDataError(str(error)) from error
+                self._map_code(key.pid, bytes(8 * self._format.words))
+        index = self._numbered
+        self._numbered += 1
+        self._streams[key] = index, message
+        self._expected[key] = 0
+        for sequence in [s for s in self._last if s[0] == "side" and s[1] == key]:
+            del self._last[sequence]
+        self._note(notes.OpenNote(index, message, self._sample_type))
+
+    def _sideband(self, message: Sideband, raw: Words) -> None:
+        index, opened = self._streams[message.stream]
+        self._note(notes.SideNote(index, message.seq, message.tsc, raw.nbytes))
+        self._file.records(raw.data)
+        bounds, fault = starts(raw)
+        if fault:
+            raise ValueError(f"a Sideband's records: {fault}")
+        if self._sample_type & SampleType.IDENTIFIER and len(bounds) > 1:
+            self._ids.update(np.unique(raw[bounds[1:] - 1]).tolist())
+        # Whatever else is mapped over the code cache: for perf the code is in our file.
+        mapped = np.flatnonzero(raw[bounds[:-1]] & np.uint64(0xFFFFFFFF) == RecordType.MMAP2)
+        low, high = opened.config.filter_lo, opened.config.filter_hi
+        for i in mapped.tolist():
+            record = raw[bounds[i] : bounds[i + 1]]
+            address, length = int(record[2]), int(record[3])
+            if address < high and low < address + length:
+                self._map_code(message.stream.pid, record[len(record) - self._format.words :].tobytes())
+
+    def _map_code(self, pid: int, trailer: bytes) -> None:
+        """An MMAP2 record of the ELF file, as if made at the time in `trailer`."""
+        elf = self._elves.get(pid)
+        if elf is None:
+            return
+        name = elf.path.name.encode() + b"\0"
+        body = struct.pack("<IIQQQIIQQII", pid, pid, elf.low, elf.high - elf.low, CODE_OFFSET, 0, 0, 0, 0, 5, 2) + name
+        self._file.event(RecordType.MMAP2, body + bytes(-len(body) % 8) + trailer, misc=2)  # MISC_USER
+
+    def _chunk(self, message: Chunk) -> None:
+        index, _ = self._streams[message.stream]
+        losses = message.losses
+        if message.offset == self._expected[message.stream]:  # what the transport refused is here all the same
+            losses = tuple(mark for mark in losses if mark.cause != Loss.TRANSPORT)
+        while len(losses) > notes.MAX_LOSSES:
+            self._note(notes.LossNote(index, losses[: notes.MAX_LOSSES]))
+            losses = losses[notes.MAX_LOSSES :]
+        size = len(message.data)
+        self._note(notes.ChunkNote(index, message.seq, message.offset, size, message.tsc, losses))
+        if size:
+            key = message.stream
+            self._file.auxtrace(message.data.data, message.offset, message.tsc, index, key.tid, key.cpu)
+        self._expected[message.stream] = message.offset + size
+
+    def _export(self, pid: int) -> BinaryIO:
+        if pid not in self._exports:
+            self._exports[pid] = (self.directory / f"{self.name}-{pid}.export").open("wb")
+            self._exports[pid].write(file_header(pid))
+        return self._exports[pid]
+
+    def _elf_name(self, pid: int) -> str:
+        return f"{self.name}-{pid}.elf"
+
+    def _code(self, message: JitBatch) -> None:
+        elf = self._elves.get(message.pid)
+        if elf is None:
+            return
+        with contextlib.suppress(ExportError):  # recorded as it is; what reads it will say so
+            for record in iter_records(message.data):
+                match record:
+                    case NmethodLoad(address=address, code=code) | DynamicCode(address=address, code=code):
+                        elf.put(address, code)
+                    case Interpreter(start=address, code=code):
+                        elf.put(address, code)
+
+    def flush(self) -> None:
+        """What was written can be read, should this process die. The notes last: they speak of the rest."""
+        for file in self._exports.values():
+            file.flush()
+        self._file.flush()
+
+    def close(self) -> Path:
+        """Completes the files; the manifest's path."""
+        opened = next((opened for _, opened in self._streams.values()), None)
+        config = perfdata.pt_config_bits(opened.config) if opened else 0
+        # PERF_SAMPLE_IP: for the samples that perf makes of the trace; records are not changed by it
+        trace = perfdata.attribute(perfdata.PMU_TYPE, config, self._sample_type | 1, _FLAGS)
+        dummy = perfdata.attribute(_SOFTWARE, _DUMMY, self._sample_type | 1, _FLAGS)
+        attrs = [(trace, sorted(self._ids), "intel_pt//u"), (dummy, [], "dummy:u")]
+        features = {
+            Feature.HOSTNAME: perfdata.text_feature(opened.stream.host if opened else ""),
+            Feature.ARCH: perfdata.text_feature("x86_64"),
+            Feature.CMDLINE: perfdata.text_list_feature(["streamer", "record"]),
+        }
+        if opened and opened.config.family:
+            cpu = f"GenuineIntel,{opened.config.family},{opened.config.model},0"
+            features[Feature.CPUID] = perfdata.text_feature(cpu)
+        self._file.close(attrs, features)
+        for file in self._exports.values():
+            file.close()
+        for elf in self._elves.values():
+            elf.close()
+        manifest = self.directory / f"{self.name}.json"
+        exports = {str(pid): Path(file.name).name for pid, file in self._exports.items()}
+        manifest.write_text(
+            json.dumps(
+                {
+                    "version": VERSION,
+                    "perf_data": f"{self.name}.perf.data",
+                    "exports": exports,
+                    "code": {str(pid): elf.path.name for pid, elf in self._elves.items()},
+                    "options": self._options,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
+        return manifest

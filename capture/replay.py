@@ -1,0 +1,340 @@
+"""Gives a recording back as the messages it was made of.
+
+A recording of ours has notes and yields exactly what the Drain yielded. A file of perf record has none: then each
+AUXTRACE event is a chunk (cut to a bounded size), and the records go, by their CPU or thread, to the stream that
+they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import trio
+
+from capture import notes
+from capture.drain import Message
+from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, map_file, parse_auxtrace_info
+from capture.records import KINDS, RecordError, SampleFormat, loss_marks, parse
+from jvm.export import ExportError, whole_records
+from jvm.ring import file_header
+from stages.messages import (
+    U8,
+    Chunk,
+    Clock,
+    EndOfStream,
+    JitBatch,
+    LossMark,
+    PtConfig,
+    Sideband,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
+
+CHUNK = 256 << 10  # bytes of trace in one message, of files that do not say themselves
+MAX_RECORDS = 1 << 16  # of such files, records that are gathered before they become a Sideband
+BATCH = 4 << 20
+MAX_MANIFEST = 1 << 20
+EXPORT_HEADER = len(file_header(0))
+
+
+class Replay:
+    """A recording: its manifest (`NAME.json`), or its perf.data alone with the export files beside it."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: NAME.json, NAME.perf.data, either of them .zst, or any file of perf record. Files that the manifest
+        names may have been packed to .zst since. Raises PerfDataError, OSError."""
+        self.path = path
+        self.options: dict[str, Any] = {}
+        if path.name.endswith(".json"):
+            data, exports = self._read_manifest(path)
+        else:
+            data, exports = path, _exports_beside(path)
+        self._exports = {pid: _Export(file, pid) for pid, file in exports.items()}
+        self._reader = Reader(data)
+
+    def _read_manifest(self, path: Path) -> tuple[Path, dict[int, Path]]:
+        try:
+            with path.open("rb") as file:
+                manifest = json.loads(file.read(MAX_MANIFEST))
+            if manifest["version"] != 1:
+                raise ValueError("another version")
+            names = {int(pid): str(name) for pid, name in manifest["exports"].items()}
+            data = str(manifest["perf_data"])
+            self.options = dict(manifest["options"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise PerfDataError(f"{path}: no manifest of a recording: {error}") from error
+        return _beside(path, data), {pid: _beside(path, name) for pid, name in names.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def messages(self) -> Iterator[Message]:
+        """All messages in order, `EndOfStream` last; arrays are views of the mapped file. Raises PerfDataError where
+        the file is damaged."""
+        own = any(self._note(event) is not None for event in self._first_events())
+        source = ""
+        for export in self._exports.values():
+            export.rewind()
+        for message in self._recorded() if own else _Foreign(self._reader, self._exports).messages():
+            if isinstance(message, EndOfStream):
+                source = message.source
+            else:
+                yield message
+        yield EndOfStream(source or f"replay:{self.path.name}")
+
+    async def play(self, send: Callable[[Message], Awaitable[object]], pace: float | None = None) -> None:
+        """Sends every message and waits for each. `pace`: 1.0 as fast as it was recorded, 2.0 twice as fast, None as
+        fast as `send` takes them."""
+        began: tuple[int, float] | None = None
+        hz = 0.0
+        for message in self.messages():
+            if isinstance(message, StreamOpen):
+                hz = message.clock.hz
+            tsc = getattr(message, "tsc", 0)
+            if pace and hz and tsc:
+                began = began or (tsc, trio.current_time())
+                await trio.sleep_until(began[1] + (tsc - began[0]) / hz / pace)
+            else:
+                await trio.lowlevel.checkpoint()
+            await send(message)
+
+    def _first_events(self) -> Iterator[FileEvent]:
+        for number, event in enumerate(self._reader.events()):
+            if number >= 16:
+                return
+            yield event
+
+    def _note(self, event: FileEvent) -> notes.Note | None:
+        if event.kind != Event.HEADER_EVENT_TYPE:
+            return None
+        try:
+            return notes.unpack(event.payload)
+        except PerfDataError as error:
+            raise self._damaged(event, str(error)) from error
+
+    def _damaged(self, event: FileEvent, what: str) -> PerfDataError:
+        return PerfDataError(f"{self._reader.path}: {what} at byte {event.offset}")
+
+    def _recorded(self) -> Iterator[Message]:
+        """From the notes. What stands between them without one (perf's own, our MMAP2 of the code) is left out."""
+        streams: dict[int, tuple[StreamOpen, SampleFormat]] = {}
+        losses: tuple[LossMark, ...] = ()
+        events = self._reader.events()
+        for event in events:
+            note = self._note(event)
+            if note is None:
+                continue
+            if isinstance(note, notes.SideNote | notes.LossNote | notes.ChunkNote) and note.stream not in streams:
+                raise self._damaged(event, f"a note of stream {note.stream}, which was not opened,")
+            match note:
+                case notes.OpenNote(stream, opened, sample_type):
+                    streams[stream] = opened, SampleFormat.of(sample_type)
+                    yield opened
+                case notes.SideNote():
+                    yield self._sideband(note, event, *streams[note.stream], events)
+                case notes.LossNote():
+                    losses += note.losses
+                case notes.ChunkNote():
+                    key = streams[note.stream][0].stream
+                    data = self._trace(note, event, events)
+                    yield Chunk(key, note.seq, note.offset, data, losses + note.losses, note.tsc)
+                    losses = ()
+                case notes.JitNote():
+                    if note.pid not in self._exports:
+                        raise self._damaged(event, f"no export file of process {note.pid}, of which a note speaks")
+                    data = self._exports[note.pid].take(note.size)
+                    yield JitBatch(note.host, note.pid, note.seq, data, note.dropped, note.tsc)
+                case Tick() | EndOfStream():
+                    yield note
+
+    def _sideband(
+        self,
+        note: notes.SideNote,
+        at: FileEvent,
+        opened: StreamOpen,
+        sample: SampleFormat,
+        events: Iterator[FileEvent],
+    ) -> Sideband:
+        records, size = [], 0
+        while size < note.size:
+            event = next(events, None)
+            if event is None or event.kind >= Event.USER_FIRST:
+                raise self._damaged(at, f"a note of {note.size} bytes of records has {size}")
+            records.append(event.record)
+            size += len(event.record)
+        try:
+            rows = parse(np.frombuffer(b"".join(records), np.uint64), opened.clock, sample)
+        except RecordError as error:
+            raise self._damaged(at, f"sideband: {error}") from error
+        return Sideband(opened.stream, note.seq, rows, note.tsc)
+
+    def _trace(self, note: notes.ChunkNote, at: FileEvent, events: Iterator[FileEvent]) -> U8:
+        if note.size == 0:
+            return np.zeros(0, np.uint8)
+        event = next(events, None)
+        if event is None or len(event.trace) != note.size:
+            raise self._damaged(at, f"a note of {note.size} bytes of trace has no such trace behind it,")
+        return np.frombuffer(event.trace, np.uint8)
+
+
+class _Export:
+    """The export file of one process, handed out front to back."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        self.path = path
+        view = map_file(path)
+        if len(view) < EXPORT_HEADER or view[:12] != file_header(pid)[:12]:
+            raise PerfDataError(f"{path}: no JIT export")
+        self._records = view[EXPORT_HEADER:]
+        self._at = 0
+
+    def rewind(self) -> None:
+        self._at = 0
+
+    def take(self, size: int) -> U8:
+        if size > len(self._records) - self._at:
+            raise PerfDataError(f"{self.path}: cut at {self._at} of at least {self._at + size} bytes of records")
+        self._at += size
+        return np.frombuffer(self._records[self._at - size : self._at], np.uint8)
+
+    def take_whole(self, most: int) -> U8:
+        """Some whole records, at most `most` bytes unless one alone is larger; empty at the end."""
+        rest = self._records[self._at :]
+        try:
+            size = whole_records(rest[:most])
+            if not size and len(rest) >= 8:
+                size = int.from_bytes(rest[:4], "little")
+                size = size if size <= len(rest) else 0
+        except ExportError as error:
+            raise PerfDataError(f"{self.path}: {error}") from error
+        return self.take(size)
+
+
+class _Foreign:
+    """A file of perf record: what its events mean for us."""
+
+    def __init__(self, reader: Reader, exports: dict[int, _Export]) -> None:
+        self._reader, self._exports = reader, exports
+        self._format = reader.sample_format
+        self._pid = min(exports, default=0)
+        name = reader.feature(Feature.HOSTNAME)
+        self._host = bytes(name[4:]).split(b"\0", 1)[0].decode("utf-8", "replace") if name else "unknown"
+        self._config, self._clock = PtConfig(), Clock(1, 0, 0, 0)
+        self._opened: dict[tuple[int, int], StreamKey] = {}  # by (cpu, tid), one of them −1
+        self._next: dict[StreamKey, tuple[int, int]] = {}  # numbers of the next Chunk and Sideband
+        self._marks: dict[StreamKey, list[LossMark]] = {}
+        self._records: list[memoryview] = []
+
+    def messages(self) -> Iterator[Message]:
+        for pid, export in self._exports.items():
+            seq = 0
+            while len(data := export.take_whole(BATCH)):
+                yield JitBatch(self._host, pid, seq, data)
+                seq += 1
+        yield from self._streams()
+        for event in self._reader.events():
+            if event.kind == Event.AUXTRACE:
+                yield from self._sideband()
+                yield from self._trace(event)
+            elif event.kind in KINDS:
+                self._records.append(event.record)
+                if len(self._records) >= MAX_RECORDS:
+                    yield from self._sideband()
+        yield from self._sideband()
+        for key, marks in self._marks.items():
+            if marks:
+                end = max(mark.offset for mark in marks)
+                yield Chunk(key, self._next[key][0], end, np.zeros(0, np.uint8), tuple(marks))
+
+    def _info(self, event: FileEvent) -> None:
+        found = parse_auxtrace_info(event.payload)
+        if found is None:
+            raise PerfDataError(f"{self._reader.path}: AUXTRACE_INFO is not that of Intel PT, or damaged")
+        self._config, self._clock, pmu = found
+        for attr in self._reader.attrs:
+            if attr.kind == pmu:
+                self._config = self._config._replace(
+                    noretcomp=bool(attr.config & 1 << 11),
+                    cyc=bool(attr.config & 1 << 1),
+                    mtc_shift=attr.config >> 14 & 15 if attr.config & 1 << 9 else -1,
+                )
+
+    def _streams(self) -> Iterator[StreamOpen]:
+        """All streams of the file, before anything else: records of each can come before its first trace."""
+        for event in self._reader.events():
+            if event.kind == Event.AUXTRACE_INFO:
+                self._info(event)
+            elif event.kind == Event.AUXTRACE and (where := _where(event)) not in self._opened:
+                key = StreamKey(self._host, self._pid, *where)
+                self._opened[where], self._next[key], self._marks[key] = key, (0, 0), []
+        for key in self._opened.values():
+            yield StreamOpen(key, self._config, self._clock)
+
+    def _sideband(self) -> Iterator[Message]:
+        """The records gathered so far, each to its stream."""
+        if not self._records:
+            return
+        try:
+            rows = parse(np.frombuffer(b"".join(self._records), np.uint64), self._clock, self._format)
+        except RecordError as error:
+            raise PerfDataError(f"{self._reader.path}: sideband: {error}") from error
+        self._records = []
+        for (cpu, tid), key in self._opened.items():
+            mine = rows[rows["cpu"] == cpu] if cpu >= 0 else rows[rows["tid"] == tid]
+            if len(mine):
+                chunks, sidebands = self._next[key]
+                self._next[key] = chunks, sidebands + 1
+                self._marks[key] += loss_marks(mine, 0)
+                yield Sideband(key, sidebands, mine, int(mine["tsc"].max()))
+
+    def _trace(self, event: FileEvent) -> Iterator[Message]:
+        _, offset, reference, *_ = AUXTRACE.unpack_from(event.payload)
+        key = self._opened[_where(event)]
+        start = 0
+        while start < len(event.trace):
+            at = offset + start
+            due = tuple(mark for mark in self._marks[key] if mark.offset <= at)
+            self._marks[key] = [mark for mark in self._marks[key] if mark.offset > at]
+            size = min(CHUNK, min((mark.offset for mark in self._marks[key]), default=at + CHUNK) - at)
+            data = np.frombuffer(event.trace[start : start + size], np.uint8)
+            chunks, sidebands = self._next[key]
+            self._next[key] = chunks + 1, sidebands
+            yield Chunk(key, chunks, at, data, due, reference)
+            start += len(data)
+
+
+def _where(event: FileEvent) -> tuple[int, int]:
+    """(cpu, −1) of a CPU's trace, (−1, tid) of a thread's."""
+    *_, tid, cpu, _ = AUXTRACE.unpack_from(event.payload)
+    return (cpu, -1) if cpu < 1 << 31 else (-1, tid - (tid >> 31 << 32))
+
+
+def _beside(path: Path, name: str) -> Path:
+    """A file that a manifest names: in its own folder, as it is or packed."""
+    if not name or "/" in name or name.startswith("."):
+        raise PerfDataError(f"{path}: no file name: {name!r}")
+    plain = path.parent / name
+    packed = path.parent / f"{name}.zst"
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def _exports_beside(data: Path) -> dict[int, Path]:
+    stem = re.sub(r"\.perf\.data(\.zst)?$|\.data(\.zst)?$", "", data.name)
+    found: dict[int, Path] = {}
+    for file in sorted(data.parent.iterdir()) if data.parent.is_dir() else ():
+        match = re.fullmatch(re.escape(stem) + r"-(\d{1,9})\.export(\.zst)?", file.name)
+        if match:
+            found.setdefault(int(match[1]), file)
+    return found
