@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from capture.replay import Replay
+from streamer.config import Settings
+from streamer.options import one_line, pipeline_options, run_to_the_end
+from streamer.runner import Runner
+from streamer.session import session
+from streamer.topology import topology
+
+
+@click.command()
+@click.argument("recording", type=click.Path(path_type=Path))
+@click.option("--pace", default="1", show_default=True, metavar="N|max",
+              help="1: as it was recorded; 2: twice as fast; max: as fast as possible.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
+@pipeline_options
+def command(settings: Settings, recording: Path, pace: str, seconds: float | None, live: bool | None) -> None:
+    """Play a recording through the pipeline, as if the JVM ran now.
+
+    RECORDING is NAME.json or NAME.perf.data (or either with .zst), as `streamer record` wrote it; a perf.data of
+    `perf record` works as far as JIT code is known beside it.
+    """
+    console = Console(stderr=True)
+    try:
+        speed = None if pace == "max" else float(pace)
+        if speed is not None and not 0 < speed < 1e6:
+            raise ValueError
+    except ValueError:
+        raise click.BadParameter("a positive number, or max", param_hint="--pace") from None
+    with one_line(), session(settings.runtime_dir) as directory:
+        Replay(recording).close()  # what is wrong with it is said before anything starts
+        plan = topology(settings, source="replay", path=str(recording.absolute()), pace=speed, seconds=seconds)
+        runner = Runner(settings, plan, directory, console=console,
+                        live=console.is_terminal if live is None else live)  # fmt: skip
+        run_to_the_end(runner, console)

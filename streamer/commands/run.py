@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from streamer import target
+from streamer.cli import Failure
+from streamer.config import Settings
+from streamer.options import one_line, pipeline_options, run_to_the_end
+from streamer.runner import Runner
+from streamer.session import session
+from streamer.topology import topology
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
+@click.option(
+    "--record", type=click.Path(path_type=Path, file_okay=False), help="Also keep the trace, in this directory."
+)
+@click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None, help="Emulation: a ring a thread.")
+@click.option("--aux-kib", "emulator__aux_kib", type=int, help="Emulation: size of each AUX ring.  [default: 8192]")
+@click.option(
+    "--ovf-mb-s", "emulator__ovf_mb_s", type=float, help="Emulation: what a CPU can write before it overflows."
+)
+@click.option("--mtc", "emulator__mtc", type=int, help="Emulation: MTC packets, frequency 0–14.")
+@click.option("--cyc", "emulator__cyc", type=int, help="Emulation: CYC packets, threshold 0–15.")
+@click.option("--truth", "emulator__truth", type=click.Path(path_type=Path, file_okay=False),
+              help="Emulation: write what really ran to this directory.")  # fmt: skip
+@click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
+@click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
+@pipeline_options
+def command(settings: Settings, emulate: bool, record: Path | None, live: bool | None, java: tuple[str, ...]) -> None:
+    """Start a JVM, trace it, and serve what is hot until it ends.
+
+    \b
+    streamer run --emulate -- java -cp app.jar Main
+    streamer run --emulate --record traces -- java -Xint -jar app.jar
+
+    The page and /metrics are at http://127.0.0.1:9464; at the end a summary is printed. The exit status is the
+    JVM's. Without --emulate the machine must have Intel PT: see `streamer doctor`.
+    """
+    console = Console(stderr=True)
+    options: dict[str, Any] = {}
+    if record is not None:
+        options["record"] = str(record.absolute())
+    with one_line(), session(settings.runtime_dir) as directory:
+        if not emulate:
+            from streamer import doctor
+
+            missing = doctor.pt_pmu()
+            if missing.state != "ok":
+                raise Failure(f"{missing.found}: {missing.remedy}")
+            raise Failure("tracing on hardware is not built yet: use --emulate")
+        argv = target.emulated(java, directory, settings)
+        plan = topology(settings, **options)
+        runner = Runner(settings, plan, directory, target=argv, console=console,
+                        live=console.is_terminal if live is None else live)  # fmt: skip
+        outcome = run_to_the_end(runner, console)
+    if not outcome.books_balance:
+        raise Failure("bytes written, decoded and in holes do not add up: see above")
+    sys.exit(outcome.target_status or 0)

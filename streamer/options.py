@@ -1,0 +1,137 @@
+"""What the commands that run a pipeline have in common: options, and errors as one line."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import trio
+from rich.console import Console
+
+from capture.emulator.options import EmulatorError
+from capture.perfdata import PerfDataError
+from capture.session import SessionError as CaptureError
+from jvm.agent.build import BuildError
+from jvm.attach import AttachError
+from jvm.export import ExportError
+from streamer import config, logs
+from streamer.cli import Failure
+from streamer.runner import Outcome, Runner, report
+from streamer.session import SessionError
+from streamer.target import TargetError
+from streamer.topology import TopologyError
+from streamer.transport.security import TransportError
+from streamer.web import WebError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_EXPECTED = (
+    AttachError,
+    BuildError,
+    CaptureError,
+    EmulatorError,
+    ExportError,
+    PerfDataError,
+    SessionError,
+    TargetError,
+    TopologyError,
+    TransportError,
+    WebError,
+)
+_OPTIONS = [
+    click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                 help="TOML file with settings; flags and STREAMER_… variables are stronger."),
+    click.option("--fidelity", type=click.Choice(["ip", "flow"]),
+                 help="ip: only addresses that stand in packets; flow: every branch."),
+    click.option("--workers", "transport__workers", type=click.IntRange(1, 256), help="Decode processes."),
+    click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
+                 help="What lies between the processes; inproc: all in one.  [default: ipc]"),
+    click.option("--split", "transport__split", multiple=True, metavar="STAGE",
+                 help="Begin a group of processes of its own at this stage (segment, attribute); repeatable."),
+    click.option("--host", "web__host", help="Address of the page and /metrics.  [default: 127.0.0.1]"),
+    click.option("--port", "web__port", type=click.IntRange(0, 65535), help="Its port; 0: any.  [default: 9464]"),
+    click.option("--pane", "window__pane_seconds", type=float, help="Length of a pane in seconds.  [default: 1]"),
+    click.option("--top", "window__top", type=click.IntRange(1, 500), help="Methods shown.  [default: 20]"),
+    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+                 help="How much is logged to stderr.  [default: info]"),
+]  # fmt: skip
+
+
+def pipeline_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Adds the options; the command gets `settings` in their place (names with `__` are nested settings)."""
+
+    @functools.wraps(command)
+    def wrapped(config_file: Path | None, **given: Any) -> R:
+        names = {o.name for o in click.get_current_context().command.params if o.name}
+        flags = {}
+        for name in list(given):
+            if name in names and ("__" in name or name in ("fidelity", "log_level")):
+                value = given.pop(name)
+                flags[name.replace("__", ".")] = value if value != () else None
+        settings = config.load(config_file, **flags)
+        logs.configure(settings, process="streamer")
+        return command(settings=settings, **given)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """What a user can act on becomes a `Failure`: one line and exit status 1."""
+    try:
+        yield
+    except _EXPECTED as error:
+        raise Failure(" ".join(str(error).split())) from error
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{what}{error.strerror or error}") from error
+
+
+def run_to_the_end(runner: Runner, console: Console) -> Outcome:
+    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one. Prints the summary.
+    Raises Failure for what was expected to be possible."""
+
+    async def main() -> Outcome:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signals, runner, console)
+            outcome = await runner.run()
+            nursery.cancel_scope.cancel()
+        return outcome
+
+    with one_line():
+        try:
+            outcome = trio.run(main)
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+    click.echo(report(outcome, color=console.is_terminal))
+    if outcome.failed:
+        raise Failure(f"did not work to the end: {', '.join(outcome.failed)}")
+    return outcome
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error that ended everything; nurseries wrap it."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        real = [e for e in error.exceptions if not isinstance(e, trio.Cancelled)]
+        error = real[0]
+    return error
+
+
+async def _stop_on_signals(runner: Runner, console: Console) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        first = True
+        async for _ in signals:
+            if not first:
+                raise KeyboardInterrupt
+            first = False
+            console.print("stopping: counting what was drained (again: at once)", style="dim")
+            runner.stop()

@@ -1,0 +1,195 @@
+"""Runs a topology to its end, with the hub and its web page in this process, and says what came of it.
+
+`streamer run` and `streamer replay` are this with another source. The target JVM, if there is one, is started when
+every member is ready, so that nothing of its trace waits for a process that is still importing.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from capture.session import EmulatedSource
+from stages.messages import Account, PaneReport, StreamKey, StreamOpen
+from streamer import summary, web
+from streamer.config import Settings
+from streamer.hub import Balance, Hub
+from streamer.hub.text import headline, holes_line, loss_line, methods_table
+from streamer.supervisor import Supervisor
+from streamer.topology import Topology
+
+REFRESH_SECONDS = 1.0
+MAX_MISSING = 20  # seconds that capture waits for a target which makes no trace before it is told to stop
+
+
+class HubStage:
+    """The last group: everything ends in the hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.received = 0
+
+    def feed(self, message: Any, /) -> Iterable[Any]:
+        self.received += 1
+        match message:
+            case PaneReport():
+                self._hub.feed(message)
+            case Account():
+                self._hub.account(message)
+            case StreamOpen():
+                self._hub.introduce(message.stream.host, message.stream.pid, message.clock)
+            case _:
+                pass
+        return ()
+
+    def flush(self) -> Iterable[Any]:
+        return ()
+
+    def statistics(self) -> Mapping[str, Any]:
+        return {"hub_received": self.received}
+
+
+@dataclass
+class Outcome:
+    hub: Hub
+    balances: list[Balance] = field(default_factory=list)
+    target_status: int | None = None
+    restarts: int = 0
+    failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed
+
+    @property
+    def books_balance(self) -> bool:
+        return all(balance.error == 0 for balance in self.balances)
+
+
+def aux_heads(session: Path) -> dict[StreamKey, int]:
+    """How many bytes were written to each ring of a session: what the ledger must come to."""
+    source = EmulatedSource(session / "pt", socket.gethostname())
+    source.config()
+    heads: dict[StreamKey, int] = {}
+    for key, ring in source.new_rings():
+        heads[key] = max(heads.get(key, 0), ring.aux_head())
+        ring.close()
+    return heads
+
+
+def screen(hub: Hub, url: str) -> Group:
+    """The live view: what `streamer top` shows."""
+    view = hub.hot().json()
+    holes = holes_line(view)
+    parts: list[RenderableType] = [Text(headline(view), "bold"), methods_table(view), Text(loss_line(view["coverage"]))]
+    return Group(*parts, *([Text(holes, "dim")] if holes else []), Text(f"{url}  ·  Ctrl-C stops", "dim"))
+
+
+class Runner:
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        session: Path,
+        *,
+        target: Sequence[str] | None = None,
+        hub: Hub | None = None,
+        console: Console | None = None,
+        live: bool = False,
+    ) -> None:
+        """`target`: the command to start. `live`: a table on `console` that is refreshed; else only messages."""
+        self.settings, self.session, self.target = settings, session, target
+        self.hub = hub or Hub(settings.window, fidelity=settings.fidelity)
+        self.console = console or Console(stderr=True)
+        self.live = live
+        self.url = ""
+        self.process: trio.Process | None = None
+        self.supervisor = Supervisor(
+            settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
+        )
+        self._served = trio.Event()
+
+    def _status(self, status: dict[str, Any]) -> None:
+        """A member's heartbeat in the hub's words."""
+        said = status.get("statistics", {})
+        queues = {
+            name: int(value)
+            for name, value in {**said.get("stages", {}), **said.get("output", {})}.items()
+            if name in ("backlog_bytes", "attribute_held_bytes")
+        }
+        self.hub.heartbeat({**status, "queues": queues})
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> Outcome:
+        """Started when the page is served (with its URL) and all members are ready. Raises `web.WebError`,
+        `TransportError`."""
+        outcome = Outcome(self.hub)
+        async with trio.open_nursery() as nursery:
+            self.url = await nursery.start(web.serve, self.hub, self.settings.web)
+            async with trio.open_nursery() as work:
+                work.start_soon(self._supervise, work.cancel_scope)
+                for member in self.supervisor.members.values():
+                    await member.ready.wait()
+                self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
+                task_status.started(self.url)
+                if self.target is not None:
+                    outcome.target_status = await self._run_target(work)
+                if self.live:
+                    work.start_soon(self._show)
+            if self.target is not None:
+                outcome.balances = self.hub.finish(aux_heads(self.session))
+            else:
+                self.hub.finish({})
+            statistics = self.supervisor.statistics()
+            outcome.restarts = statistics["restarts"]
+            outcome.failed = statistics["given_up"] + statistics["killed"]
+            nursery.cancel_scope.cancel()
+        return outcome
+
+    async def _supervise(self, work: trio.CancelScope) -> None:
+        await self.supervisor.run()
+        work.cancel()
+
+    async def _run_target(self, work: trio.Nursery) -> int:
+        assert self.target is not None
+        live = trio.CancelScope()
+        if self.live:
+            work.start_soon(partial(self._show, live))
+        self.process = await trio.lowlevel.open_process(list(self.target), stdin=subprocess.DEVNULL)
+        try:
+            status = await self.process.wait()
+        except trio.Cancelled:
+            self.process.terminate()
+            raise
+        # capture finds out by itself that the target has ended, unless it never made a trace
+        source = EmulatedSource(self.session / "pt", socket.gethostname())
+        if not source.ended():
+            self.supervisor.stop()
+        return status
+
+    async def _show(self, scope: trio.CancelScope | None = None) -> None:
+        with (
+            scope or trio.CancelScope(),
+            Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view,
+        ):
+            while True:
+                view.update(screen(self.hub, self.url), refresh=True)
+                await trio.sleep(REFRESH_SECONDS)
+
+    def stop(self) -> None:
+        """The orderly end: the target is told to end, what was drained is counted."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.terminate()
+        else:
+            self.supervisor.stop()
+
+
+def report(outcome: Outcome, color: bool) -> str:
+    return summary.render(outcome.hub, outcome.balances, color=color)

@@ -1,0 +1,95 @@
+"""Where a topology's messages come from: the rings of a live session, or a recording.
+
+Both never let the pipeline slow what they read: capture hands a chunk over or makes a hole of it. A recording can
+wait, so nothing of it is lost.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from capture.drain import Drain, Message
+from capture.record import Recorder
+from capture.replay import Replay
+from stages.messages import EndOfStream, JitBatch, Sideband, StreamOpen
+from streamer.config import CaptureConfig
+from streamer.transport.output import Output
+
+
+class CaptureSource:
+    """Drains the rings of a session; with a recorder, everything drained is also written down."""
+
+    def __init__(self, session: Path, config: CaptureConfig, record: tuple[Path, str] | None = None) -> None:
+        self._drain = Drain(session, host=socket.gethostname(), chunk_bytes=config.chunk_kib << 10)
+        self._recorder = Recorder(*record) if record else None
+        self._poll_seconds = config.poll_ms / 1000
+
+    async def run(self, output: Output) -> None:
+        drain = self._drain
+        try:
+            while not drain.ended:
+                await output.heal(drain.introduction)
+                for message in drain.poll():
+                    self._record(message)
+                    # the end of a member's messages is said by the member itself, acknowledged
+                    if not isinstance(message, EndOfStream) and not output.try_send(message):
+                        drain.refused(message)
+                if drain.backlog:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.sleep(self._poll_seconds)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
+            drain.close()
+
+    def _record(self, message: Message) -> None:
+        if self._recorder is not None:
+            raw = self._drain.raw(message) if isinstance(message, Sideband) else None
+            self._recorder.write(message, raw)
+
+    def stop(self) -> None:
+        self._drain.stop()
+
+    def statistics(self) -> dict[str, Any]:
+        return dict(self._drain.statistics())
+
+
+class ReplaySource:
+    """Plays a recording: `pace` 1.0 as it was recorded, None as fast as the pipeline takes it."""
+
+    def __init__(self, path: Path, pace: float | None, seconds: float | None = None) -> None:
+        """Raises PerfDataError, OSError. `seconds`: stop after so much time."""
+        self._replay = Replay(path)
+        self._pace, self._seconds = pace, seconds
+        self._scope = trio.CancelScope()
+        self._told: list[Message] = []  # what a worker that was started again has to know
+        self._sent = self._bytes = 0
+
+    async def run(self, output: Output) -> None:
+        async def send(message: Message) -> None:
+            await output.heal(self._introduction)
+            if isinstance(message, StreamOpen | JitBatch):
+                self._told.append(message)
+            if not isinstance(message, EndOfStream):
+                await output.send(message)
+                self._sent += 1
+
+        with self._replay, self._scope:
+            if self._seconds is not None:
+                self._scope.deadline = trio.current_time() + self._seconds
+            await self._replay.play(send, self._pace)
+
+    def _introduction(self) -> Iterator[Message]:
+        return iter(list(self._told))
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"messages": self._sent}
