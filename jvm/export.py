@@ -57,6 +57,7 @@ class RecordType(IntEnum):
 
 class RecordFlag(IntFlag):
     REPLAYED = 1  # tells of the state found, not of an event: its TSC is the time of the replay
+    RECONSTRUCTED = 2  # CLASS_DEF: put together from JVMTI, without fields, exception tables, attributes
 
 
 class BlobKind(IntEnum):
@@ -171,7 +172,8 @@ class Class(Record):
 
 @dataclass(frozen=True, slots=True)
 class ClassDef(Record):
-    """Class-file bytes as they were loaded. `name` as the loader gave it (``java/lang/String``; may be empty)."""
+    """Class-file bytes as they were loaded, or RECONSTRUCTED. `name` as the loader gave it (``java/lang/String``; may
+    be empty); if reconstructed, as in the signature."""
 
     id: int
     loader: int

@@ -2,6 +2,7 @@
 //
 // That thread is a daemon thread of the JVM, for GenerateEvents can only be called from one. To attach it, the VM
 // itself makes a java.lang.Thread object; apart from this the agent causes no Java code to run.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static void write_agent_info(void) {
         part(version, record.vm_version_size),
         part(options.text, record.options_size),
     };
-    ring_write(REC_AGENT_INFO, parts, 4);
+    ring_write_patiently(REC_AGENT_INFO, parts, 4);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)name);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)version);
 }
@@ -56,21 +57,19 @@ static void write_agent_info(void) {
 static void write_number(uint16_t type, uint32_t number) {
     struct rec_number record = {number, 0};
     struct iovec parts[] = {part(&record, sizeof record)};
-    ring_write(type, parts, 1);
+    ring_write_patiently(type, parts, 1);
 }
 
 static void replay(JNIEnv *jni, uint32_t number) {
     names_new_epoch();
     ring_replaying = true;
-    ring_wait_for_room(0);
     write_number(REC_REPLAY_BEGIN, number);
     write_agent_info();
-    ring_wait_for_room(256 << 10);  // the interpreter
     code_write_foundation();
     code_write_all();
     code_write_nmethods();
     threads_write_all(jni);
-    ring_wait_for_room(0);
+    if (options.classes) classes_write_missing(jni);
     write_number(REC_REPLAY_END, number);
     ring_replaying = false;
     ring_set_replay_done(number);
@@ -82,11 +81,14 @@ static void write_start(JNIEnv *jni) {
     ring_replaying = true;
     code_write_all();
     threads_write_all(jni);
+    if (options.classes) classes_write_missing(jni);
     ring_replaying = false;
 }
 
 static void *run(void *unused) {
-    JavaVMAttachArgs arguments = {JNI_VERSION_1_6, "streamer-agent", NULL};
+    static char name[] = "streamer-agent";
+    pthread_setname_np(pthread_self(), name);
+    JavaVMAttachArgs arguments = {JNI_VERSION_1_6, name, NULL};
     JNIEnv *jni;
     if ((*java_vm)->AttachCurrentThreadAsDaemon(java_vm, (void **)&jni, &arguments) != JNI_OK) return NULL;
     ring_set_state(STATE_RUNNING);
@@ -130,6 +132,8 @@ static bool enable(char *error, size_t error_size) {
     jvmtiCapabilities wanted = {
         .can_generate_compiled_method_load_events = 1,
         .can_generate_all_class_hook_events = options.classes,
+        .can_get_bytecodes = options.classes,
+        .can_get_constant_pool = options.classes,
     };
     jvmtiEventCallbacks callbacks = {
         .VMInit = on_vm_init,
@@ -141,19 +145,24 @@ static bool enable(char *error, size_t error_size) {
         .ThreadEnd = on_thread_end,
         .ClassFileLoadHook = on_class_file,
         .ClassLoad = on_class_load,
+        .ClassPrepare = on_class_prepare,
     };
     const jvmtiEvent events[] = {
         JVMTI_EVENT_VM_DEATH,     JVMTI_EVENT_COMPILED_METHOD_LOAD, JVMTI_EVENT_COMPILED_METHOD_UNLOAD,
         JVMTI_EVENT_THREAD_START, JVMTI_EVENT_THREAD_END,           JVMTI_EVENT_DYNAMIC_CODE_GENERATED,
-        JVMTI_EVENT_VM_INIT,      JVMTI_EVENT_CLASS_FILE_LOAD_HOOK, JVMTI_EVENT_CLASS_LOAD,
+        JVMTI_EVENT_VM_INIT,
+    };
+    const jvmtiEvent class_events[] = {
+        JVMTI_EVENT_CLASS_FILE_LOAD_HOOK,
+        JVMTI_EVENT_CLASS_LOAD,
+        JVMTI_EVENT_CLASS_PREPARE,
     };
     jvmtiError failed = (*jvmti)->AddCapabilities(jvmti, &wanted);
     if (!failed) failed = (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
-    for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++) {
-        bool class_event = events[i] == JVMTI_EVENT_CLASS_FILE_LOAD_HOOK || events[i] == JVMTI_EVENT_CLASS_LOAD;
-        if (!class_event || options.classes)
-            failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
-    }
+    for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++)
+        failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
+    for (size_t i = 0; options.classes && !failed && i < sizeof class_events / sizeof *class_events; i++)
+        failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, class_events[i], NULL);
     if (failed) snprintf(error, error_size, "JVMTI error %d", failed);
     return !failed;
 }

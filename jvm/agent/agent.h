@@ -5,6 +5,7 @@
 #include <jvmti.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 struct options {
     char ring[4096];
@@ -24,6 +25,7 @@ void names_new_epoch(void);
 uint32_t names_method(JNIEnv *jni, jmethodID method);  // 0 if the JVM will not tell
 uint32_t names_known_method(jmethodID method);         // no call into the JVM: 0 if never seen
 void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition);
+bool names_has_definition(jclass klass, const char *signature);
 uint32_t names_loader(jobject loader);  // identity hash, 0: the boot loader
 
 // code_events.c
@@ -41,6 +43,11 @@ void JNICALL on_class_file(jvmtiEnv *, JNIEnv *, jclass, jobject, const char *, 
                            jint *, unsigned char **);
 void JNICALL on_class_load(jvmtiEnv *, JNIEnv *, jthread, jclass);
 void class_events_thread_end(void);
+void class_write_definition(JNIEnv *jni, jclass klass, const char *signature, const struct iovec *data, int count);
+
+// class_files.c
+void JNICALL on_class_prepare(jvmtiEnv *, JNIEnv *, jthread, jclass);
+void classes_write_missing(JNIEnv *jni);
 
 // threads.c
 void JNICALL on_thread_start(jvmtiEnv *, JNIEnv *, jthread);

@@ -24,25 +24,42 @@ void class_events_thread_end(void) {
     depth = 0;
 }
 
+// A CLASS_DEF; its id, or 0 if it was dropped.
+static uint32_t write(uint32_t flags, jobject loader, const char *name, size_t name_size, const struct iovec *data,
+                      int count) {
+    struct rec_class_def record = {
+        .id = __atomic_add_fetch(&last_definition, 1, __ATOMIC_RELAXED),
+        .loader = names_loader(loader),
+        .name_size = (uint32_t)name_size,
+    };
+    struct iovec parts[RING_PARTS] = {
+        part(&record, sizeof record),
+        part(name, name_size),
+        part_padding(name_size),
+    };
+    for (int i = 0; i < count; i++) {
+        record.size += (uint32_t)data[i].iov_len;
+        parts[3 + i] = data[i];
+    }
+    return ring_write_patiently(REC_CLASS_DEF | flags << 16, parts, 3 + count) == RING_OK ? record.id : 0;
+}
+
+void class_write_definition(JNIEnv *jni, jclass klass, const char *signature, const struct iovec *data, int count) {
+    jobject loader = NULL;
+    (*jvmti)->GetClassLoader(jvmti, klass, &loader);
+    uint32_t id = write(FLAG_RECONSTRUCTED, loader, signature + 1, strlen(signature) - 2, data, count);
+    if (id) names_define_class(jni, klass, id);
+    if (loader) (*jni)->DeleteLocalRef(jni, loader);
+}
+
 void JNICALL on_class_file(jvmtiEnv *env, JNIEnv *jni, jclass redefined, jobject loader, const char *name,
                            jobject domain, jint size, const unsigned char *data, jint *new_size,
                            unsigned char **new_data) {
     if (size <= 0 || !data) return;
-    struct rec_class_def record = {
-        .id = __atomic_add_fetch(&last_definition, 1, __ATOMIC_RELAXED),
-        .loader = names_loader(loader),
-        .name_size = name ? (uint32_t)strlen(name) : 0,
-        .size = (uint32_t)size,
-    };
-    struct iovec parts[] = {
-        part(&record, sizeof record),
-        part(name, record.name_size),
-        part_padding(record.name_size),
-        part(data, record.size),
-    };
-    bool written = ring_write(REC_CLASS_DEF, parts, 4) == RING_OK;
+    struct iovec only = part(data, (size_t)size);
+    uint32_t id = write(0, loader, name, name ? strlen(name) : 0, &only, 1);
     if (redefined) {
-        if (written) names_define_class(jni, redefined, record.id);
+        if (id) names_define_class(jni, redefined, id);
         return;
     }
     if (!pending) pending = malloc(DEPTH * sizeof *pending);
@@ -51,19 +68,18 @@ void JNICALL on_class_file(jvmtiEnv *env, JNIEnv *jni, jclass redefined, jobject
         memmove(pending, pending + DEPTH / 2, DEPTH / 2 * sizeof *pending);
         depth = DEPTH / 2;
     }
-    pending[depth].id = written ? record.id : 0;
+    pending[depth].id = id;
     pending[depth].name[0] = 0;
     if (name) strncat(pending[depth].name, name, NAME - 1);
     depth++;
 }
 
-// Whether `signature` (Lname; or, if hidden, Lname.0x…; and on JDK 17 Lname/0x…;) is that of the definition `name`.
+// Whether `signature` (Lname;) is that of the definition `name`.
 static bool same_class(const char *signature, const char *name) {
     size_t size = strlen(name);
     if (!size) return true;
     if (signature[0] != 'L' || strncmp(signature + 1, name, size)) return false;
-    char next = signature[1 + size];
-    return next == ';' || next == '.' || next == '/' || size == NAME - 1;
+    return signature[1 + size] == ';' || size == NAME - 1;
 }
 
 void JNICALL on_class_load(jvmtiEnv *env, JNIEnv *jni, jthread thread, jclass klass) {

@@ -73,6 +73,11 @@ void code_poll_states(void) {
     pthread_mutex_unlock(&lock);
 }
 
+static uint32_t method_id(JNIEnv *jni, jmethodID method) {
+    ring_wait_for_room(2048);  // a METHOD and a CLASS are written under a lock, so the wait comes before
+    return names_method(jni, method);
+}
+
 static const jvmtiCompiledMethodLoadInlineRecord *inline_record(const void *compile_info) {
     const jvmtiCompiledMethodLoadRecordHeader *header = compile_info;
     while (header && header->kind != JVMTI_CMLR_INLINE_INFO) header = header->next;
@@ -95,11 +100,10 @@ void JNICALL on_compiled_method_load(jvmtiEnv *env, jmethodID method, jint size,
     if (!pc_offset) return;
     struct rec_frame *frame = (struct rec_frame *)(pc_offset + heads);
     struct rec_location *location = (struct rec_location *)(frame + frames);
-    if (ring_replaying) ring_wait_for_room((size_t)size + heads * 4 + (frames + locations) * 8);
 
     struct rec_nmethod record = {.address = (uint64_t)code, .code_size = (uint32_t)size};
     codecache_describe_nmethod(&record);
-    record.method = names_method(jni, method);
+    record.method = method_id(jni, method);
     // What lies outside the code cannot be said in offsets; no JDK sends such a pc, but a wild one is not passed on.
     uint64_t start = (uint64_t)code, end = start + (uint64_t)size;
     uint32_t *frame_at = pc_offset + pcs;
@@ -108,7 +112,7 @@ void JNICALL on_compiled_method_load(jvmtiEnv *env, jmethodID method, jint size,
         const PCStackInfo *at = &info->pcinfo[i];
         if ((uint64_t)at->pc < start || (uint64_t)at->pc > end) continue;
         for (jint j = 0; j < at->numstackframes; j++)
-            frame[record.frames++] = (struct rec_frame){names_method(jni, at->methods[j]), at->bcis[j]};
+            frame[record.frames++] = (struct rec_frame){method_id(jni, at->methods[j]), at->bcis[j]};
         pc_offset[record.pcs++] = (uint32_t)((uint64_t)at->pc - start);
         frame_at[record.pcs] = record.frames;
     }
@@ -126,9 +130,9 @@ void JNICALL on_compiled_method_load(jvmtiEnv *env, jmethodID method, jint size,
         part(location, record.locations * sizeof *location),
         part(code, record.code_size),
     };
-    if (ring_write(REC_NMETHOD_LOAD, parts, 7) == RING_FAULT) {
+    if (ring_write_patiently(REC_NMETHOD_LOAD, parts, 7) == RING_FAULT) {
         record.code_size = 0;
-        ring_write(REC_NMETHOD_LOAD, parts, 6);
+        ring_write_patiently(REC_NMETHOD_LOAD, parts, 6);
     }
     free(pc_offset);
     remember(&record);
@@ -147,10 +151,12 @@ void JNICALL on_compiled_method_unload(jvmtiEnv *env, jmethodID method, const vo
 // -- stubs, adapters, other blobs ----------------------------------------------------------------------------------
 
 static void write_code(uint16_t type, uint64_t start, uint64_t end, const char *name, enum blob_kind kind) {
+    // The compilers' work space (half a MiB for each C1 thread) is in the cache too, but nothing there is ever run.
+    bool scratch = strstr(name, "temporary CodeBuffer") || strstr(name, "scratch");
     struct rec_code record = {
         .address = start,
         .size = (uint32_t)(end - start),
-        .code_size = (uint32_t)(end - start),
+        .code_size = scratch ? 0 : (uint32_t)(end - start),
         .name_size = (uint32_t)strlen(name),
         .kind = kind,
     };
@@ -160,10 +166,9 @@ static void write_code(uint16_t type, uint64_t start, uint64_t end, const char *
         part_padding(record.name_size),
         part((const void *)start, record.code_size),
     };
-    if (ring_replaying) ring_wait_for_room(record.code_size);
-    if (ring_write(type, parts, 4) == RING_FAULT) {
+    if (ring_write_patiently(type, parts, 4) == RING_FAULT) {
         record.code_size = 0;
-        ring_write(type, parts, 3);
+        ring_write_patiently(type, parts, 3);
     }
 }
 

@@ -146,7 +146,7 @@ void codecache_write_bounds(void) {
         };
         parts[1 + i] = part(&entry[i], sizeof(struct rec_heap) + ((size + 7) & ~7u));
     }
-    ring_write(REC_CODE_CACHE, parts, 1 + count);
+    ring_write_patiently(REC_CODE_CACHE, parts, 1 + count);
 }
 
 static enum blob_kind kind_of(const struct blob *blob) {

@@ -11,7 +11,7 @@
 #include "vmstructs.h"
 
 enum {
-    ALIGNMENT = 32,  // CodeEntryAlignment: code begins at the codelet's header, rounded up
+    ALIGNMENT = 32,  // CodeEntryAlignment
     BYTECODES = 256,
     TOS_STATES = 10,
     VTOS = 9,
@@ -34,7 +34,7 @@ bool interpreter_open(void) {
     at.size = vm_offset("InterpreterCodelet", "_size");
     at.description = vm_offset("InterpreterCodelet", "_description");
     at.bytecode = vm_offset("InterpreterCodelet", "_bytecode");
-    at.header = (vm_size("InterpreterCodelet") + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+    at.header = vm_size("InterpreterCodelet");
     at.usable = at.queue && at.buffer >= 0 && at.begin >= 0 && at.end >= 0 && at.size >= 0 && at.description >= 0 &&
                 at.bytecode >= 0 && at.header;
     return at.usable;
@@ -44,18 +44,23 @@ static int32_t half(uint64_t base, int64_t offset) {
     return *(const int32_t *)(base + (uint64_t)offset);
 }
 
+// The code of a codelet begins at the next aligned address behind its header (InterpreterCodelet::code_begin).
+static uint64_t code_of(uint64_t codelet) {
+    return (codelet + at.header + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+}
+
 static void write_codelet(uint64_t codelet, uint64_t size) {
     char description[128];
     safe_string((const void *)*(const uint64_t *)(codelet + (uint64_t)at.description), description, sizeof description);
     int32_t bytecode = half(codelet, at.bytecode);
     struct rec_codelet record = {
-        .start = codelet + at.header,
+        .start = code_of(codelet),
         .end = codelet + size,
         .bytecode = bytecode >= 0 && bytecode < BYTECODES ? bytecode : -1,
         .description_size = (uint32_t)strlen(description),
     };
     struct iovec parts[] = {part(&record, sizeof record), part(description, record.description_size)};
-    ring_write(REC_CODELET, parts, 2);
+    ring_write_patiently(REC_CODELET, parts, 2);
 }
 
 // The table whose row for vtos is the immediate of a `mov r10, imm64` (49 ba) in the code [start, end).
@@ -81,7 +86,7 @@ static void write_table(uint64_t table) {
             return;
     struct rec_dispatch_table record = {table, TOS_STATES, BYTECODES};
     struct iovec parts[] = {part(&record, sizeof record), part(entries, sizeof entries)};
-    ring_write(REC_DISPATCH_TABLE, parts, 2);
+    ring_write_patiently(REC_DISPATCH_TABLE, parts, 2);
 }
 
 bool interpreter_write(void) {
@@ -92,14 +97,15 @@ bool interpreter_write(void) {
     if (low >= high || high - low > 16u << 20) return false;
     struct rec_interpreter record = {low, high, (uint32_t)(high - low), 0};
     struct iovec parts[] = {part(&record, sizeof record), part((const void *)low, high - low)};
-    ring_write(REC_INTERPRETER, parts, 2);
+    ring_write_patiently(REC_INTERPRETER, parts, 2);
     uint64_t nop = 0, nop_end = 0, jump = 0, jump_end = 0;
     for (uint64_t codelet = low, size; codelet + at.header < high; codelet += size) {
         size = (uint64_t)(int64_t)half(codelet, at.size);
         if (size < at.header || size > high - codelet) break;
-        if (size > at.header) write_codelet(codelet, size);  // some entry points of JDK 25 are empty
-        if (half(codelet, at.bytecode) == NOP) nop = codelet + at.header, nop_end = codelet + size;
-        if (half(codelet, at.bytecode) == GOTO) jump = codelet + at.header, jump_end = codelet + size;
+        if (code_of(codelet) >= codelet + size) continue;  // some entry points of JDK 25 are empty
+        write_codelet(codelet, size);
+        if (half(codelet, at.bytecode) == NOP) nop = code_of(codelet), nop_end = codelet + size;
+        if (half(codelet, at.bytecode) == GOTO) jump = code_of(codelet), jump_end = codelet + size;
     }
     uint64_t active = find_table(nop, nop_end, 0, low, high);
     if (active) {

@@ -112,6 +112,15 @@ void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition) {
     (*jvmti)->Deallocate(jvmti, (unsigned char *)signature);
 }
 
+bool names_has_definition(jclass klass, const char *signature) {
+    uint64_t key = class_key(klass, signature);
+    pthread_mutex_lock(&lock);
+    struct entry *entry = intern(&classes, key);
+    bool defined = !entry || entry->definition;
+    pthread_mutex_unlock(&lock);
+    return defined;
+}
+
 static bool write_method(JNIEnv *jni, struct entry *entry, jmethodID method) {
     char *holder = NULL, *name = NULL, *signature = NULL;
     jclass klass = NULL;

@@ -17,7 +17,8 @@ static void default_ring(char *path, size_t size) {
         snprintf(path, size, "%s/streamer-%d/default/jit-%d.ring", tmp && *tmp ? tmp : "/tmp", geteuid(), getpid());
 }
 
-// "64m" → bytes; 0 if it is no size. The ring's size must be a power of two, at least 64 KiB.
+// "64m" → bytes; 0 if it is no size. The ring's size must be a power of two; the
+// largest record that is always there, the interpreter (75–105 KB), must fit into half of it.
 static uint64_t parse_size(const char *text) {
     char *end;
     uint64_t value = strtoull(text, &end, 10);
@@ -25,7 +26,7 @@ static uint64_t parse_size(const char *text) {
     if (shift) end++;
     if (*end || end == text || value > UINT64_MAX >> 34) return 0;
     value <<= shift;
-    return value >= 65536 && value <= (uint64_t)1 << 34 && !(value & (value - 1)) ? value : 0;
+    return value >= 262144 && value <= (uint64_t)1 << 34 && !(value & (value - 1)) ? value : 0;
 }
 
 bool options_parse(const char *text, struct options *o, char *error, size_t error_size) {
@@ -52,7 +53,7 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
             o->classes = !strcmp(value, "on");
         } else {
             snprintf(error, error_size,
-                     "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two, classes=on|off)", option,
+                     "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two from 256k, classes=on|off)", option,
                      value ? "=" : "", value ? value : "");
             return false;
         }

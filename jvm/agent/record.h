@@ -31,7 +31,7 @@ enum record_type {
     REC_NMETHOD_STATE = 19,
 };
 
-enum { FLAG_REPLAYED = 1 };
+enum { FLAG_REPLAYED = 1, FLAG_RECONSTRUCTED = 2 };
 
 enum ring_state { STATE_STARTING = 0, STATE_RUNNING = 1, STATE_ENDED = 2 };
 

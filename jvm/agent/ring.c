@@ -151,7 +151,7 @@ static enum ring_result write_at(uint64_t position, struct iovec *iov, int count
 }
 
 // Writes one record at the head, with a PAD before it where it would wrap.
-static enum ring_result append(uint16_t type, const struct iovec *parts, int count) {
+static enum ring_result append(uint32_t kind, const struct iovec *parts, int count) {
     struct ring_header *h = ring.header;
     size_t size = sizeof(struct record_header);
     for (int i = 0; i < count; i++) size += parts[i].iov_len;
@@ -172,8 +172,8 @@ static enum ring_result append(uint16_t type, const struct iovec *parts, int cou
     }
     struct record_header header = {
         .size = (uint32_t)size,
-        .type = type,
-        .flags = ring_replaying ? FLAG_REPLAYED : 0,
+        .type = (uint16_t)kind,
+        .flags = (uint16_t)(kind >> 16 | (ring_replaying ? FLAG_REPLAYED : 0)),
         .tsc = clock_tsc(),
         .tid = os_tid(),
     };
@@ -188,7 +188,7 @@ static enum ring_result append(uint16_t type, const struct iovec *parts, int cou
     return result;
 }
 
-enum ring_result ring_write(uint16_t type, const struct iovec *parts, int count) {
+enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count) {
     pthread_mutex_lock(&ring.lock);
     enum ring_result result = RING_DROPPED;
     struct ring_header *h = ring.header;
@@ -198,13 +198,13 @@ enum ring_result ring_write(uint16_t type, const struct iovec *parts, int count)
             struct iovec only = part(&lost, sizeof lost);
             ring.overflow_due = append(REC_OVERFLOW, &only, 1) != RING_OK;
         }
-        if (!ring.overflow_due) result = append(type, parts, count);
+        if (!ring.overflow_due) result = append(kind, parts, count);
         if (result == RING_DROPPED) {
             uint64_t size = sizeof(struct record_header);
             for (int i = 0; i < count; i++) size += parts[i].iov_len;
             ring.overflow_due = true;
             __atomic_store_n(&h->dropped_bytes, h->dropped_bytes + size, __ATOMIC_RELAXED);
-            if (type == REC_CLASS_DEF)
+            if ((uint16_t)kind == REC_CLASS_DEF)
                 __atomic_store_n(&h->dropped_classes, h->dropped_classes + 1, __ATOMIC_RELAXED);
             __atomic_store_n(&h->dropped_records, h->dropped_records + 1, __ATOMIC_RELEASE);
         }
@@ -214,15 +214,17 @@ enum ring_result ring_write(uint16_t type, const struct iovec *parts, int count)
 }
 
 void ring_wait_for_room(size_t size) {
-    enum { SPARE = 16384, PATIENCE_MS = 1000 };
+    enum { SPARE = 4096, PATIENCE_MS = 1000 };
     static uint64_t stalled_tail = UINT64_MAX;  // where the consumer stood when patience ran out
+    if (!ring_replaying) return;
     uint64_t last_tail = UINT64_MAX;
     for (int waited = 0; waited < PATIENCE_MS; waited++) {
         pthread_mutex_lock(&ring.lock);
         struct ring_header *h = ring.header;
         uint64_t tail = h ? __atomic_load_n(&h->tail, __ATOMIC_ACQUIRE) : 0;
-        // Half the ring always suffices, for a record larger than that is dropped; a PAD may take as much again.
-        uint64_t wanted = h ? size + SPARE < h->ring_size / 2 ? 2 * (size + SPARE) : h->ring_size : 0;
+        // As much again for the PAD; a record that needs more than the whole ring so is dropped anyway, or needs none.
+        uint64_t wanted = 2 * (uint64_t)size + SPARE;
+        if (h && wanted > h->ring_size) wanted = h->ring_size;
         bool enough = !h || h->state == STATE_ENDED || h->ring_size - (h->head - tail) >= wanted;
         pthread_mutex_unlock(&ring.lock);
         if (enough || tail == stalled_tail) return;
@@ -231,6 +233,13 @@ void ring_wait_for_room(size_t size) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     stalled_tail = last_tail;
+}
+
+enum ring_result ring_write_patiently(uint32_t kind, const struct iovec *parts, int count) {
+    size_t size = 0;
+    for (int i = 0; i < count; i++) size += parts[i].iov_len;
+    ring_wait_for_room(size + sizeof(struct record_header));
+    return ring_write(kind, parts, count);
 }
 
 void ring_set_state(uint32_t state) {

@@ -16,13 +16,14 @@ enum ring_result {
 // On failure false, with one line in `error`.
 bool ring_open(const char *path, uint64_t size, char *error, size_t error_size);
 
-// Appends a record made of `parts`, at most RING_PARTS of them. Never waits for the consumer. The parts are read by
+// Appends a record made of `parts`, at most RING_PARTS of them; `kind` is its type, and flags << 16. Never waits for the consumer. The parts are read by
 // the kernel, so they may point at code that vanishes meanwhile.
 enum { RING_PARTS = 12 };
-enum ring_result ring_write(uint16_t type, const struct iovec *parts, int count);
+enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count);
 
-// For the agent's own thread alone, and with no lock held: waits until `size` bytes (and some more) would fit, or the
-// consumer has stood still for a second. So a replay that is larger than the ring comes through whole.
+// The same, but on the agent's own thread during a replay waits for room first, until the consumer has stood still for
+// a second: so a replay that is larger than the ring comes through whole. To be called with no lock held.
+enum ring_result ring_write_patiently(uint32_t kind, const struct iovec *parts, int count);
 void ring_wait_for_room(size_t size);
 
 void ring_set_state(uint32_t state);

