@@ -90,6 +90,7 @@ static void put_psb(struct thread *t, struct stream *s, uint64_t ip)
 	encoder_flush_tnt(s);
 	encoder_cyc(s);
 	uint64_t tsc = tsc_of_epoch(s);
+	truth_mark(t, s, TRUTH_PSB, tsc, ip);
 	encoder_put(s, 0x8202820282028202, 8);
 	encoder_put(s, 0x8202820282028202, 8);
 	s->last_ip = 0;
