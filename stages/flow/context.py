@@ -61,26 +61,36 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
 
 
 @inner
+def probe(cmemo, mask, key):  # type: ignore[no-untyped-def]
+    """The slot of `key` in the table of contexts, or −1."""
+    i = scatter(key) & mask
+    while True:
+        k = cmemo[2 * i]
+        if k == key:
+            return i
+        if k == 0:
+            return -1
+        i = (i + 1) & mask
+
+
+@inner
 def step(t, node, path):  # type: ignore[no-untyped-def]
     """Count `path` in `node` and return the node behind its calls."""
     key = node << 32 | path
     mask = t.g[G_CMEMO_MASK]
-    i = scatter(key) & mask
-    while True:
-        k = np.int64(t.cmemo[2 * i])
-        if k == key:
-            value = np.int64(t.cmemo[2 * i + 1])
-            t.cmemo[2 * i + 1] = value + 1
-            return value >> 32
-        if k == 0:
-            break
-        i = (i + 1) & mask
+    i = probe(t.cmemo, mask, key)
+    if i >= 0:
+        t.cmemo[2 * i + 1] += 1
+        return t.cmemo[2 * i + 1] >> 32
     t.g[G_CMISSES] += 1
     after = node
     for k in range(t.path[path * PA + PA_PUSHES]):
         after = child(t, after, np.int64(t.pool[t.path[path * PA + PA_PUSH] + k]))
-    if 3 * t.g[G_CMEMO] < 2 * t.g[G_CMEMO_MASK]:
+    if 3 * t.g[G_CMEMO] < 2 * mask:
         t.g[G_CMEMO] += 1
+        i = scatter(key) & mask
+        while t.cmemo[2 * i] != 0:
+            i = (i + 1) & mask
         t.cmemo[2 * i] = key
         t.cmemo[2 * i + 1] = after << 32 | 1
     else:  # no room to remember: still right, only slower and less fine

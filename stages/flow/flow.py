@@ -164,7 +164,7 @@ class Flow:
         g[G_FILTER_HI] = np.uint64(self._config.filter_hi).view(np.int64)
         g[G_NORETCOMP] = self._config.noretcomp
         small = min(c.memo, 1 << 14)
-        contexts = min(c.contexts, 1 << 17)
+        contexts = min(c.contexts, 1 << 14)
         tables = Tables(
             code=self._code.code,
             blob_start=self._code.start,
@@ -174,7 +174,7 @@ class Flow:
             stretch=np.zeros(c.stretches * ST, np.int32),
             address=np.zeros(c.stretches, np.int64),
             last=np.zeros(c.stretches, np.int64),
-            by_address=np.zeros(2 << 16, np.int64),
+            by_address=np.zeros(2 << 15, np.int64),
             by_cut=np.zeros(1 << 14, np.int32),
             memo=np.zeros(small * ME, np.int32),
             path=np.zeros(c.paths * PA, np.int32),

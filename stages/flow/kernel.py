@@ -98,7 +98,7 @@ BREAKS = 1024  # room for so many in one call
 BR = 5  # columns of a break: index in the order, stream position, cause, where the walker was, where it goes on
 
 RUNNING, DONE, TABLES_FULL, OUTPUT_FULL = 0, 1, 2, 3
-STRIDE = 4096  # bytes between two looks at the table of contexts
+STRIDE = 512  # bytes between two looks at the table of contexts
 SPARE = 512  # room in the output that one packet may need
 
 _SIZES = np.array([0, 2, 4, 6, 6, 0, 8, 0], dtype=np.int64)
@@ -574,6 +574,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
     or its unwalked bits in X_PENDING.
     """
     memo, stretch, by_address = t.memo, t.stretch, t.by_address
+    cmemo, nodes, cmemo_mask = t.cmemo, t.node, t.g[G_CMEMO_MASK]
     memo_mask = t.g[G_MEMO_MASK]
     address_mask = t.g[G_ADDRESS_MASK]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
@@ -637,7 +638,13 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         ring[top] = np.int64(t.pool[first + n])
                         depth = min(depth + 1, RING)
                     if use_context:
-                        node = context.step(t, node, path)
+                        c = context.probe(cmemo, cmemo_mask, node << 32 | path)
+                        if c >= 0:
+                            count = cmemo[2 * c + 1]
+                            cmemo[2 * c + 1] = count + 1
+                            node = count >> 32
+                        else:
+                            node = context.step(t, node, path)
                 elif use_context:
                     t.node_instrs[node] += t.path_instrs[path]
                 if not flags & F_RET:
@@ -646,7 +653,10 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                 top = (top - 1) & (RING - 1)
                 depth -= 1
                 if use_context:
-                    node = context.returned(t, node, s)
+                    if np.int64(nodes[node * context.NO + context.NO_RETURN]) == s:
+                        node = np.int64(nodes[node * context.NO + context.NO_PARENT])
+                    else:
+                        node = context.returned(t, node, s)
                 bits = flags >> LEFT
                 if bits < 2:
                     break
@@ -687,7 +697,10 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     top = (top - 1) & (RING - 1)
                     depth -= 1
                     if use_context:
-                        node = context.returned(t, node, target)
+                        if np.int64(nodes[node * context.NO + context.NO_RETURN]) == target:
+                            node = np.int64(nodes[node * context.NO + context.NO_PARENT])
+                        else:
+                            node = context.returned(t, node, target)
             else:
                 if kind == UNWALKED:
                     if walk(t, s) == FULL:
@@ -708,7 +721,13 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         ring[top] = np.int64(t.pool[first + n])
                         depth = min(depth + 1, RING)
                     if use_context:
-                        node = context.step(t, node, path)
+                        c = context.probe(cmemo, cmemo_mask, node << 32 | path)
+                        if c >= 0:
+                            count = cmemo[2 * c + 1]
+                            cmemo[2 * c + 1] = count + 1
+                            node = count >> 32
+                        else:
+                            node = context.step(t, node, path)
                 elif use_context:
                     t.node_instrs[node] += t.path_instrs[path]
                 if kind == RET:
@@ -716,13 +735,17 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         top = (top - 1) & (RING - 1)
                         depth -= 1
                     if use_context:
-                        node = context.returned(t, node, target)
+                        if np.int64(nodes[node * context.NO + context.NO_RETURN]) == target:
+                            node = np.int64(nodes[node * context.NO + context.NO_PARENT])
+                        else:
+                            node = context.returned(t, node, target)
                 if low == 0x01:
                     order[out] = P_DISABLED
                     out += 1
             s = target
             last_ip = ip
             pos += 1 + np.int64(_SIZES[form])
+            pos += zero_bytes(load64(data, pos))  # padding often follows, in no pattern a branch could learn
             continue
         if b != 0:
             break
