@@ -110,7 +110,7 @@ _BODY = {
     RecordType.SWITCH_CPU_WIDE: 1,  # the other task's pid tid
 }
 KINDS = frozenset(_BODY)
-_KIND = {
+_KIND: dict[int, SideKind] = {
     RecordType.LOST: SideKind.LOST,
     RecordType.LOST_SAMPLES: SideKind.LOST,
     RecordType.COMM: SideKind.COMM,
@@ -123,7 +123,15 @@ _KIND = {
 _TYPES = max(_BODY) + 1  # any later type is read as this one, which is not known
 _BODY_WORDS = np.array([_BODY.get(t, 0) for t in range(_TYPES + 1)], np.int64)  # type: ignore[call-overload]
 _KNOWN = np.array([t in _BODY for t in range(_TYPES + 1)])
+# The body begins with the task the record is about, which is not always the one that caused it.
 _BODY_OWNER = (RecordType.COMM, RecordType.MMAP2, RecordType.ITRACE_START)
+# Fields a, b, c of a row: words of the body.
+_FIELDS: dict[int, tuple[tuple[str, int], ...]] = {
+    RecordType.LOST: (("a", 1), ("b", 0)),
+    RecordType.LOST_SAMPLES: (("a", 0),),
+    RecordType.AUX: (("a", 0), ("b", 1), ("c", 2)),
+    RecordType.MMAP2: (("a", 1), ("b", 2), ("c", 3)),
+}
 
 
 def starts(words: Words) -> tuple[NDArray[np.int64], str]:
@@ -174,31 +182,24 @@ def _rows(
         rows["cpu"] = words[end - f.cpu] & np.uint64(0xFFFFFFFF)
     if f.tid:
         _set_task(rows, slice(None), words[end - f.tid])
-    for record, side in _KIND.items():
-        rows["kind"][kind == record] = side
-    switch = (kind == RecordType.SWITCH) | (kind == RecordType.SWITCH_CPU_WIDE)
-    out = (words[at] >> np.uint64(32) & np.uint64(MISC_SWITCH_OUT)) != 0
-    rows["kind"][switch] = np.where(out[switch], SideKind.SWITCH_OUT, SideKind.SWITCH_IN)
-
-    def body(which: NDArray[np.bool_], word: int) -> Words:
-        return words[at[which] + 1 + word]
-
-    for record in _BODY_OWNER:  # the record is about another task than the one that caused it
+    for record in np.unique(kind).tolist():
         which = kind == record
-        _set_task(rows, which, body(which, 0))
-    which = kind == RecordType.LOST
-    rows["a"][which], rows["b"][which] = body(which, 1), body(which, 0)
-    which = kind == RecordType.LOST_SAMPLES
-    rows["a"][which] = body(which, 0)
-    which = (kind == RecordType.FORK) | (kind == RecordType.EXIT)  # pid ppid, tid ptid
-    low = np.uint64(0xFFFFFFFF)
-    parents, threads = body(which, 0), body(which, 1)
-    _set_task(rows, which, parents & low | (threads & low) << np.uint64(32))
-    rows["a"][which], rows["b"][which] = parents >> np.uint64(32), threads >> np.uint64(32)
-    which = kind == RecordType.AUX
-    rows["a"][which], rows["b"][which], rows["c"][which] = body(which, 0), body(which, 1), body(which, 2)
-    which = kind == RecordType.MMAP2
-    rows["a"][which], rows["b"][which], rows["c"][which] = body(which, 1), body(which, 2), body(which, 3)
+        body = at[which] + 1
+        if record in (RecordType.SWITCH, RecordType.SWITCH_CPU_WIDE):
+            out = (words[body - 1] >> np.uint64(32) & np.uint64(MISC_SWITCH_OUT)) != 0
+            rows["kind"][which] = np.where(out, SideKind.SWITCH_OUT, SideKind.SWITCH_IN)
+            continue
+        rows["kind"][which] = _KIND[record]
+        if record in (RecordType.FORK, RecordType.EXIT):  # pid ppid, tid ptid
+            low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+            processes, threads = words[body], words[body + 1]
+            _set_task(rows, which, processes & low | (threads & low) << high)
+            rows["a"][which], rows["b"][which] = processes >> high, threads >> high
+            continue
+        if record in _BODY_OWNER:
+            _set_task(rows, which, words[body])
+        for field, word in _FIELDS.get(record, ()):
+            rows[field][which] = words[body + word]
     return rows
 
 
