@@ -1,0 +1,92 @@
+"""A source and a capture as processes of their own: capture is killed again and again, the source never waits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capture import ring
+from jvm.export import iter_records
+from jvm.ring import open_export
+from stages.messages import Loss
+from tests.capture.child import LINE
+from tests.capture.perfwriter import Producer
+
+ROOT = Path(__file__).parents[2]
+
+
+def child(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "tests.capture.child", *arguments], cwd=ROOT)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("it did not happen in time")
+        time.sleep(0.005)
+
+
+def lines(log: Path) -> list[tuple[int, int, bool, int]]:
+    data = log.read_bytes() if log.exists() else b""
+    whole = len(data) // LINE.size * LINE.size
+    return list(LINE.iter_unpack(data[:whole]))
+
+
+@pytest.mark.slow
+def test_capture_killed_in_mid_run(tmp_path: Path) -> None:
+    session, logs = tmp_path / "s", [tmp_path / f"log{i}" for i in range(3)]
+    source = child("produce", str(session), "6")
+    try:
+        for log in logs[:-1]:
+            victim = child("capture", str(session), str(log))
+            until(lambda log=log: len(lines(log)) > 20)  # type: ignore[misc]
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+        last = child("capture", str(session), str(logs[-1]))
+        assert source.wait(60) == 0
+        assert last.wait(60) == 0
+    finally:
+        source.kill()
+        source.wait()
+    producer = Producer(session / "pt/cpu0.ring")
+    head, tail = producer.get(ring.AUX_HEAD), producer.get(ring.AUX_TAIL)
+    producer.close()
+    assert head == tail
+    at = gaps = 0
+    for number, log in enumerate(logs):
+        for first, (offset, size, right, causes) in zip([True] + [False] * 10**6, lines(log), strict=False):
+            assert right
+            assert offset >= at  # nothing twice
+            if first and number:
+                assert causes >> Loss.CAPTURE_DOWN & 1
+                gaps += offset - at
+            else:
+                assert offset == at
+            at = offset + size
+    assert at == head
+    assert gaps <= 2 * 8192  # what a killed capture had taken and not yet written: a chunk each time
+    pid = next(int(file.stem[4:]) for file in session.glob("jit-*.export"))
+    export = open_export(session / f"jit-{pid}.export")
+    tids = [record.os_tid for record in iter_records(export.records)]  # type: ignore[attr-defined]
+    assert sorted(set(tids)) == list(range(max(tids) + 1))
+
+
+@pytest.mark.slow
+def test_nobody_drains(tmp_path: Path) -> None:
+    """The source goes on with full rings, and says so; who comes late gets what there is."""
+    source = child("produce", str(tmp_path / "s"), "1")
+    assert source.wait(60) == 0
+    capture = child("capture", str(tmp_path / "s"), str(tmp_path / "log"))
+    assert capture.wait(60) == 0
+    rows = lines(tmp_path / "log")
+    assert sum(size for _, size, _, _ in rows) == 16 * ring.PAGE
+    assert all(right for _, _, right, _ in rows)
+    assert rows[-1][1] == 0
+    assert rows[-1][3] >> Loss.AUX_FULL & 1
