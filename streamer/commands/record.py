@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import zstandard
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from capture.drain import Drain
+from capture.record import Recorder
+from stages.messages import Chunk, Sideband
+from streamer import target
+from streamer.cli import Failure
+from streamer.config import Settings
+from streamer.hub.text import bytes_text
+from streamer.options import one_line, pipeline_options
+from streamer.session import session
+
+PACK_LEVEL = 19
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), show_default=".",
+              help="Directory of the recording.")  # fmt: skip
+@click.option("--name", default="trace", show_default=True, help="NAME.json, NAME.perf.data, NAME-<pid>.export.")
+@click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
+@click.option("--pack", is_flag=True, help="Pack the files with zstd when the JVM has ended.")
+@click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
+@pipeline_options
+def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bool, java: tuple[str, ...]) -> None:
+    """Start a JVM and keep its trace, without looking at it.
+
+    \b
+    streamer record --emulate -o traces -- java -cp app.jar Main
+    streamer replay traces/trace.json
+
+    `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
+    """
+    console = Console(stderr=True)
+    if not emulate:
+        raise Failure("tracing on hardware is not built yet: use --emulate")
+    if "/" in name or not name:
+        raise Failure(f"{name!r} is no name for a file")
+    with one_line(), session(settings.runtime_dir) as directory:
+        argv = target.emulated(java, directory, settings)
+        drain = Drain(directory, host=socket.gethostname(), chunk_bytes=settings.capture.chunk_kib << 10)
+        recorder = Recorder(output, name, options={"java": list(java)})
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        try:
+            written = _record(drain, recorder, process, console, settings.capture.poll_ms / 1000)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            drain.close()
+        status = process.wait()
+        manifest = recorder.close()
+        if pack:
+            _pack(output, name)
+    lost = drain.statistics()["truncated"]
+    console.print(
+        f"{bytes_text(written)} of trace in {manifest}" + (f"; the ring was full {lost} times" if lost else "")
+    )
+    sys.exit(status)
+
+
+def _record(
+    drain: Drain, recorder: Recorder, process: subprocess.Popen[bytes], console: Console, poll_seconds: float
+) -> int:
+    """Until the target has ended and all is written; Ctrl-C ends the target. Returns bytes of trace."""
+    written = 0
+    columns = SpinnerColumn(), TextColumn("recording: {task.fields[size]}  ·  Ctrl-C stops")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", size="0 B")
+        while not drain.ended:
+            try:
+                messages = drain.poll()
+                for message in messages:
+                    recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
+                    if isinstance(message, Chunk):
+                        written += len(message.data)
+                progress.update(task, size=bytes_text(written))
+                if process.poll() is not None and not drain.streams:
+                    drain.stop()  # it may have ended before it made a trace
+                if not drain.backlog:
+                    time.sleep(poll_seconds)
+            except KeyboardInterrupt:
+                process.terminate()
+    return written
+
+
+def _pack(directory: Path, name: str) -> None:
+    for path in [directory / f"{name}.perf.data", *directory.glob(f"{name}-*.export")]:
+        with path.open("rb") as source, path.with_name(path.name + ".zst").open("wb") as packed:
+            zstandard.ZstdCompressor(level=PACK_LEVEL).copy_stream(source, packed)
+        path.unlink()
