@@ -18,6 +18,7 @@ from stages import accounts
 from stages.messages import (
     MARK_DTYPE,
     U8,
+    Account,
     Chunk,
     Decoded,
     EndOfStream,
@@ -108,6 +109,7 @@ class Decode:
         stream.reopened = False
         if stream.offset < 0:
             stream.offset = offset
+            out.append(Account(stream.key, offset, offset, 0, ()))  # from here on every byte is accounted for
             stream.state[TIME] = max(0, chunk.tsc - (1 << 55))  # TSC packets have 56 bits: near which time?
         marks = sorted(chunk.losses)
         if offset > stream.expected:

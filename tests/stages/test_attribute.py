@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages import attribute, decode, segment
+from stages.accounts import joined
+from stages.addresses import addresses, tally, times
+from stages.attribute import Attribute
+from stages.messages import (
+    Account,
+    Chunk,
+    Clock,
+    CodeKind,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    PaneReport,
+    PtConfig,
+    Sideband,
+    SideKind,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
+from tests.jvm.exportwriter import Writer
+from tests.stages import naive
+from tests.stages.ptbytes import OVF, fup, pgd, psb_plus, tip, tnt, tsc
+from tests.stages.test_decode import streams
+from tests.stages.test_segment import FAR, machine, sideband, steps
+
+KEY = StreamKey("h", 42, 0, -1)
+PANE = 10 * FAR
+
+
+def code() -> JitBatch:
+    written = Writer(10, step=0).method(1, "La/A;", "outer").method(2, "La/B;", "inner").method(3, "La/C;", "run")
+    written.codelet(0x5000, 0x5800, 182, "invokevirtual").dynamic_code(0x6000, "vtable stub", bytes(64))
+    written.nmethod_load(0x7000, bytes(0x800), 1, [(0x400, [(2, 1), (1, 0)])], blob=9)
+    written.nmethod_load(0x8000, bytes(0x100), 3, level=3, blob=9, compile_id=2)
+    return JitBatch("h", 42, 0, np.frombuffer(written.bytes(), np.uint8), 0, 20)
+
+
+def chain(messages: list[object], **options: int) -> list[object]:
+    stages = [decode.make(), segment.make(), Attribute(**{"pane_ticks": PANE, "lateness_ticks": 10} | options)]
+    for stage in stages:
+        out: list[object] = []
+        for message in messages:
+            out += stage.feed(message)
+        messages = out
+    return messages
+
+
+def table(out: list[object]) -> dict[tuple[int, int, str, int], tuple[int, int]]:
+    """(pane, thread, name, kind) → hits, ticks, summed over reports."""
+    names: dict[int, str] = {}
+    hits: Counter[tuple[int, int, str, int]] = Counter()
+    ticks: Counter[tuple[int, int, str, int]] = Counter()
+    for report in out:
+        if isinstance(report, PaneReport):
+            names |= dict(report.names)
+            for row in report.profile:
+                key = report.pane, int(row["tid"]), names[int(row["method"])], int(row["kind"])
+                hits[key] += int(row["hits"])
+                ticks[key] += int(row["ticks"])
+    return {key: (hits[key], ticks[key]) for key in hits}
+
+
+def account(out: list[object]) -> Account:
+    return joined(a for m in out if isinstance(m, PaneReport) for a in m.accounts)
+
+
+def feed(stream: bytes, side: Sideband | None, cuts: list[int], drains: bool = True) -> list[object]:
+    places = sorted({0, len(stream), *(c % (len(stream) + 1) for c in cuts)})
+    messages: list[object] = [StreamOpen(KEY, PtConfig(), Clock(1, 0, 0, 0)), code()]
+    messages += [side] if side is not None else []
+    for seq, (a, b) in enumerate(pairwise(places)):
+        time = 100 * FAR * (seq + 1) if drains else 0
+        messages.append(Chunk(KEY, seq, a, np.frombuffer(stream[a:b], np.uint8), (), time))
+    return [*messages, EndOfStream("test")]
+
+
+RUNNING = sideband((1, SideKind.SWITCH_IN, 7))
+
+
+def test_every_address_finds_its_code() -> None:
+    stream = psb_plus(PANE, 0x7000) + tip(0x7404) + tip(0x5004) + tip(0x6000) + tip(0x9000) + fup(0x8000)
+    stream += pgd(0x123) + tsc(PANE + FAR)
+    found = table(chain(feed(stream, RUNNING, [])))
+    assert {(name, CodeKind(kind)): hits for (_, _, name, kind), (hits, _) in found.items()} == {
+        ("a.B.inner", CodeKind.C2): 1,
+        ("a.A.outer", CodeKind.C2): 1,
+        ("a.C.run", CodeKind.C1): 1,
+        ("[interpreter] invokevirtual", CodeKind.INTERPRETED): 1,
+        ("[stub] vtable stub", CodeKind.STUB): 1,
+        ("[unknown code]", CodeKind.UNKNOWN): 1,
+    }
+    assert {key[:2] for key in found} == {(1, 7)}
+
+
+def test_time_goes_to_the_address_that_holds_until_the_next() -> None:
+    head = psb_plus(1000, 0x8000)
+    stream = head + tnt("1") * 40 + tip(0x5000) + tnt("1") * 13 + tsc(1000 + len(head) + 60)
+    found = table(chain(feed(stream, RUNNING, [])))
+    by_name = {name: ticks for (_, _, name, _), (_, ticks) in found.items()}
+    assert by_name["[interpreter] invokevirtual"] == 20
+    assert by_name["a.C.run"] == len(head) + 40 - head.index(fup(0x8000))
+
+
+def test_accounts_add_up_to_the_byte_with_every_loss() -> None:
+    good = psb_plus(FAR, 0x8000) + tip(0x8004)
+    stream = b"\x37" * 5 + good + OVF + fup(0x8000) + b"\x02\x99" + good + tip(0x8004)
+    total = account(chain(feed(stream, RUNNING, [])))
+    assert (total.start, total.end) == (0, len(stream))
+    assert dict(total.holes) == {Loss.NO_SYNC: 5, Loss.BAD_PACKET: 2}
+    assert dict(total.events) == {Loss.NO_SYNC: 1, Loss.BAD_PACKET: 1, Loss.OVERFLOW: 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.booleans(), st.lists(st.integers(0, 500), max_size=8), st.booleans())
+def test_the_table_does_not_depend_on_chunks(
+    operations: list[str | int], dated: bool, cuts: list[int], drains: bool
+) -> None:
+    made = machine(operations, dated)
+    side = sideband(*made.side)
+    whole = chain(feed(bytes(made.stream), side, [], drains))
+    cut = chain(feed(bytes(made.stream), side, cuts, drains))
+    assert table(cut) == table(whole)
+    assert account(cut) == account(whole)
+    total = account(whole)
+    assert total.decoded + sum(n for _, n in total.holes) == len(made.stream)
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.lists(st.integers(0, 500), max_size=8))
+def test_any_bytes_add_up_however_they_are_chunked(stream: bytes, cuts: list[int]) -> None:
+    if not stream:
+        return
+    whole, cut = (chain(feed(stream, RUNNING, c, False)) for c in ([], cuts))
+    assert table(cut) == table(whole)
+    assert account(cut) == account(whole)
+    total = account(whole)
+    assert (total.start, total.end) == (0, len(stream))
+    assert total.decoded + sum(n for _, n in total.holes) == len(stream)
+    assert total.decoded <= sum(b - a for a, b in naive.walk(stream).runs)
+
+
+def test_a_segment_waits_for_late_loads() -> None:
+    stage = Attribute(pane_ticks=PANE, lateness_ticks=100)
+    stages = [decode.make(), segment.make(), stage]
+
+    def send(message: object) -> list[object]:
+        messages = [message]
+        for each in stages:
+            messages = [m for before in messages for m in each.feed(before)]
+        return messages
+
+    stream = psb_plus(1995, 0xA000) + tip(0xA004) + tsc(2000)
+    send(code())
+    send(RUNNING)
+    send(Chunk(KEY, 0, 0, np.frombuffer(stream, np.uint8), (), 2010))
+    send(Tick("h", 42, 2050))
+    assert stage.statistics()["attribute_held_segments"] == 1
+    late = Writer(2090, step=0).method(9, "Lq/Late;", "load").nmethod_load(0xA000, bytes(16), 9, blob=1)
+    send(JitBatch("h", 42, 1, np.frombuffer(late.bytes(), np.uint8)))
+    send(Tick("h", 42, 2110))
+    assert stage.statistics()["attribute_held_segments"] == 1  # the drain at 2110 is perhaps not all here yet
+    send(Tick("h", 42, 2120))
+    assert stage.statistics()["attribute_held_segments"] == 0
+    assert {name for _, _, name, _ in table(stage.flush())} == {"q.Late.load"}
+
+
+def test_what_cannot_wait_is_a_hole() -> None:
+    stream = psb_plus(FAR, 0x8000) + tip(0x8004) * 50 + tsc(2 * FAR)
+    messages = feed(stream, RUNNING, [])
+    messages.remove(code_of(messages))
+    out = chain(messages, max_held=100)
+    assert dict(account(out).holes).get(Loss.CODE_PENDING, 0) > 0
+    assert account(out).end == len(stream)
+
+
+def code_of(messages: list[object]) -> object:
+    return next(m for m in messages if isinstance(m, JitBatch))
+
+
+def test_panes_close_in_order_and_only_once() -> None:
+    stream = b"".join(psb_plus(n * PANE // 2, 0x8000) + tip(0x8004) for n in range(1, 12)) + tsc(6 * PANE)
+    messages = feed(stream, RUNNING, list(range(0, 500, 40)))
+    messages = [replace(m, tsc=(m.seq + 1) * PANE) if isinstance(m, Chunk) else m for m in messages]
+    reports = [m for m in chain(messages) if isinstance(m, PaneReport)]
+    closed = [r.pane for r in reports if r.closed]
+    assert closed == sorted(set(closed))
+    assert closed[-1] == max(r.pane for r in reports)
+
+
+def test_a_broken_clock_does_not_take_for_ever() -> None:
+    stream = psb_plus(FAR, 0x8000) + tip(0x8004) + tsc((1 << 56) - 1) + tip(0x8008)
+    stage = Attribute(pane_ticks=10)
+    out = decode.make().feed(Chunk(KEY, 0, 0, np.frombuffer(stream, np.uint8)))
+    cut = segment.make()
+    cut.feed(RUNNING)
+    for message in out:
+        for piece in cut.feed(message):
+            stage.feed(piece)
+    reports = stage.flush()
+    assert stage.counts["time_jumps"] == 1
+    assert sum(hits for hits, _ in table(reports).values()) == 2
+
+
+# kernels
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams)
+def test_addresses_against_a_plain_decoder(stream: bytes) -> None:
+    expected = naive.walk(stream)
+    found = []
+    for start, end in expected.runs:
+        data = np.frombuffer(stream[start:end], np.uint8)
+        ips, at = np.empty(len(data), np.uint64), np.empty(len(data), np.int64)
+        n = addresses(data, np.uint64(0), ips, at)
+        found += [(start + int(p), int(ip)) for p, ip in zip(at[:n], ips[:n], strict=True)]
+    assert found == expected.addresses
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=2, max_size=6),
+    st.lists(st.integers(0, 49), max_size=8),
+)
+def test_times_are_between_their_points(points: list[tuple[int, int]], positions: list[int]) -> None:
+    point = np.array(sorted([0, 51, *(p for p, _ in points)]), np.int64)
+    tsc_ = np.sort(np.array([0, 1000, *(t for _, t in points)], np.uint64))
+    at = np.array(sorted(positions), np.int64)
+    out = np.empty(len(at), np.uint64)
+    times(at, point, tsc_, out)
+    for p, t in zip(at.tolist(), out.tolist(), strict=True):
+        k = max(i for i in range(len(point) - 1) if point[i] <= p)
+        a, b = int(tsc_[k]), int(tsc_[k + 1])
+        assert t == a + (b - a) * (p - int(point[k])) // int(point[k + 1] - point[k])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(0, 9)), min_size=1, max_size=10),
+    st.integers(0, 9),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
+def test_tally_tick_by_tick(rows: list[tuple[int, bool, int]], tail: int, lo: int, width: int) -> None:
+    tscs = np.cumsum([r[2] for r in rows]).astype(np.uint64)
+    end, hi = int(tscs[-1]) + tail, lo + width
+    hits, ticks = np.zeros(5, np.uint64), np.zeros(5, np.uint64)
+    tally(
+        np.array([r[0] for r in rows], np.int32), np.array([r[1] for r in rows]), tscs, np.uint64(end),
+        np.uint64(lo), np.uint64(hi), hits, ticks,
+    )  # fmt: skip
+    expected: Counter[int] = Counter()
+    starts = [*tscs.tolist(), end]
+    for t in range(lo, hi):
+        for i, (site, inside, _) in enumerate(rows):
+            if inside and starts[i] <= t < starts[i + 1]:
+                expected[site] += 1
+    assert ticks.tolist() == [expected[s] for s in range(5)]
+    counted = Counter(r[0] for i, r in enumerate(rows) if i and r[1] and lo <= starts[i] < hi)
+    assert hits.tolist() == [counted[s] for s in range(5)]
+
+
+def test_make_takes_plain_parameters() -> None:
+    assert isinstance(attribute.make(worker=1, pane_seconds=0.5), Attribute)
