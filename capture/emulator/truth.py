@@ -98,13 +98,13 @@ class Truth:
         rows = self.blocks[of.ran[begin:end]]
         start, stop = rows["start"].copy(), rows["end"].copy()
         count = rows["instructions"].astype(np.int64)
-        for mark in of.marks[of.marks["kind"] == Mark.PARTIAL]:
+        at_index = of.marks["index"].astype(np.int64) - begin
+        for mark in of.marks[(of.marks["kind"] == Mark.PARTIAL) & (at_index >= 0) & (at_index < len(rows))]:
             at = int(mark["index"]) - begin
-            if 0 <= at < len(rows):
-                stop[at] = mark["ip"]
-                first = int(rows[at]["lengths_at"])
-                sizes = self.lengths[first : first + int(count[at])].cumsum()
-                count[at] = int(np.searchsorted(sizes, int(mark["ip"] - start[at]), side="right"))
+            stop[at] = mark["ip"]
+            first = int(rows[at]["lengths_at"])
+            sizes = self.lengths[first : first + int(count[at])].cumsum()
+            count[at] = int(np.searchsorted(sizes, int(mark["ip"] - start[at]), side="right"))
         # A string instruction with REP makes a block an iteration, all but the first beginning at itself: one for PT.
         again = (rows["rep"][:-1] == 1) & (start[1:] == rows["last"][:-1])
         stop[:-1][again] = rows["last"][:-1][again]
@@ -133,30 +133,32 @@ def _span(
     """From a COME mark to the next GO. Returns whether the stream is stopped at the end."""
     begin = int(thread.marks[at]["index"])
     restarted = False  # by a PSB+: the AUX area was full; otherwise by an OVF packet
-    for row in thread.marks[at + 1 :]:
+
+    def close(end: int) -> int:
+        if not stopped and end > begin:
+            regions[-1].pieces.append(Piece(number, begin, end))
+        return end
+
+    marks = thread.marks[at + 1 :]
+    for row in marks[np.isin(marks["kind"], (Mark.GO, Mark.STOP, Mark.RESUME, Mark.PSB))]:
         kind, index, offset, tsc = Mark(row["kind"]), int(row["index"]), int(row["offset"]), int(row["tsc"])
-        if kind in (Mark.PARTIAL, Mark.TIME, Mark.COME):
-            continue
-        if kind == Mark.RESUME:
+        if kind == Mark.GO:
+            close(index)
+            return stopped
+        if kind == Mark.STOP:
+            begin = close(index)
+            stopped, restarted = True, False
+        elif kind == Mark.RESUME:
             if not restarted:
                 regions.append(Region(offset, regions[-1].tsc, True, []))
             stopped, begin = False, index
-            continue
-        if kind == Mark.PSB and stopped:
+        elif stopped:
             regions.append(Region(offset, tsc, False, []))
             restarted = True
-            continue
-        if not stopped and index > begin:
-            regions[-1].pieces.append(Piece(number, begin, index))
-        begin = index
-        if kind == Mark.GO:
-            return stopped
-        if kind == Mark.STOP:
-            stopped, restarted = True, False
         elif np.diff(np.searchsorted(changes, [regions[-1].tsc, tsc], side="right"))[0]:
+            begin = close(index)
             regions.append(Region(offset, tsc, False, []))
-    if not stopped and len(thread.ran) > begin:
-        regions[-1].pieces.append(Piece(number, begin, len(thread.ran)))
+    close(len(thread.ran))
     return stopped
 
 

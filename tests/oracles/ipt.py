@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,7 @@ def compare(
     step = (rows["region"][1:] != rows["region"][:-1]) | (rows["kind"][1:] == Kind.OVERFLOW)
     cuts = np.concatenate(([0], np.flatnonzero(step) + 1, [len(rows)])) if len(rows) else np.zeros(1, np.int64)
     groups: dict[tuple[int, int], NDArray[np.void]] = {}
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in pairwise(cuts.tolist()):
         part = int(rows[begin]["region"])
         number = sum(1 for key in groups if key[0] == part) if rows[begin]["kind"] == Kind.OVERFLOW else 0
         groups[part, number + (rows[begin]["kind"] == Kind.OVERFLOW and number == 0)] = rows[begin:end]
@@ -164,7 +165,7 @@ def _region(truth: Truth, region: Region, overflows: bool, rows: NDArray[np.void
     cut = max(0, len(ran.start) - len(seen.start)) if overflows else 0
     if cut <= CUT_MAX:
         ran = Runs(*(part[: len(part) - cut] for part in ran))
-    result = _runs(ran, seen, region)
+    result = _runs(ran, seen, region, overflows)
     result.cut = cut
     # An error counts if something that ran had not been seen yet.
     until = np.cumsum(np.where(rows["kind"] == Kind.BLOCK, rows["count"], 0))
@@ -176,7 +177,7 @@ def _region(truth: Truth, region: Region, overflows: bool, rows: NDArray[np.void
 CUT_MAX = 8
 
 
-def _runs(ran: Runs, seen: Runs, region: Region) -> Comparison:
+def _runs(ran: Runs, seen: Runs, region: Region, overflows: bool) -> Comparison:
     result = Comparison(int(ran.instructions.sum()), len(ran.start))
     if not len(ran.start):
         return result
@@ -188,8 +189,8 @@ def _runs(ran: Runs, seen: Runs, region: Region) -> Comparison:
         & (ran.instructions[:both] == seen.instructions[:both])
     )
     last = len(ran.start) - 1
-    if last < both and seen.start[last] == ran.start[last] and seen.end[last] >= ran.end[last]:
-        equal[last] = True  # libipt may walk on until it needs a packet
+    if last < both and seen.start[last] == ran.start[last] and (seen.end[last] >= ran.end[last] or overflows):
+        equal[last] = True  # libipt may walk on until it needs a packet; an OVF stops it at its last one
     result.overrun = max(0, int(seen.instructions[last:].sum()) - int(ran.instructions[last]))
     result.wrong_runs = int((~equal).sum())
     if result.wrong_runs:
