@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from stages.messages import Account, PaneReport, StreamKey, StreamOpen
 from streamer import summary, web
 from streamer.config import Settings
 from streamer.hub import Balance, Hub
-from streamer.hub.text import headline, holes_line, loss_line, methods_table
+from streamer.hub.text import headline, holes_line, loss_line, methods_table, plain
 from streamer.supervisor import Supervisor
 from streamer.topology import Topology
 
 REFRESH_SECONDS = 1.0
-MAX_MISSING = 20  # seconds that capture waits for a target which makes no trace before it is told to stop
+TELL_SECONDS = 5.0
 
 
 class HubStage:
@@ -134,14 +133,14 @@ class Runner:
             self.url = await nursery.start(web.serve, self.hub, self.settings.web)
             async with trio.open_nursery() as work:
                 work.start_soon(self._supervise, work.cancel_scope)
-                for member in self.supervisor.members.values():
-                    await member.ready.wait()
+                with self.console.status("starting (kernels are compiled on first use: half a minute)"):
+                    for member in self.supervisor.members.values():
+                        await member.ready.wait()
                 self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
                 task_status.started(self.url)
+                work.start_soon(self._show if self.live else self._tell)
                 if self.target is not None:
-                    outcome.target_status = await self._run_target(work)
-                if self.live:
-                    work.start_soon(self._show)
+                    outcome.target_status = await self._run_target()
             if self.target is not None:
                 outcome.balances = self.hub.finish(aux_heads(self.session))
             else:
@@ -156,11 +155,8 @@ class Runner:
         await self.supervisor.run()
         work.cancel()
 
-    async def _run_target(self, work: trio.Nursery) -> int:
+    async def _run_target(self) -> int:
         assert self.target is not None
-        live = trio.CancelScope()
-        if self.live:
-            work.start_soon(partial(self._show, live))
         self.process = await trio.lowlevel.open_process(list(self.target), stdin=subprocess.DEVNULL)
         try:
             status = await self.process.wait()
@@ -168,19 +164,23 @@ class Runner:
             self.process.terminate()
             raise
         # capture finds out by itself that the target has ended, unless it never made a trace
-        source = EmulatedSource(self.session / "pt", socket.gethostname())
-        if not source.ended():
+        if not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
             self.supervisor.stop()
         return status
 
-    async def _show(self, scope: trio.CancelScope | None = None) -> None:
-        with (
-            scope or trio.CancelScope(),
-            Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view,
-        ):
+    async def _show(self) -> None:
+        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:
             while True:
                 view.update(screen(self.hub, self.url), refresh=True)
                 await trio.sleep(REFRESH_SECONDS)
+
+    async def _tell(self) -> None:
+        """Progress where there is no terminal: one line now and then."""
+        while True:
+            await trio.sleep(TELL_SECONDS)
+            view = self.hub.hot(top=3).json()
+            hottest = ", ".join(f"{m['share']:.0%} {plain(m['method'])}" for m in view["methods"])
+            self.console.print(f"{headline(view)}: {hottest or 'nothing yet'}", highlight=False, markup=False)
 
     def stop(self) -> None:
         """The orderly end: the target is told to end, what was drained is counted."""

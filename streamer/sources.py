@@ -7,7 +7,9 @@ wait, so nothing of it is lost.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +71,14 @@ class ReplaySource:
         self._pace, self._seconds = pace, seconds
         self._scope = trio.CancelScope()
         self._told: list[Message] = []  # what a worker that was started again has to know
-        self._sent = self._bytes = 0
+        self._sent = 0
+        self._first_tsc = 0  # of all messages
+        self._wall_zero = 0
 
     async def run(self, output: Output) -> None:
         async def send(message: Message) -> None:
             await output.heal(self._introduction)
+            message = self._as_of_now(message)
             if isinstance(message, StreamOpen | JitBatch):
                 self._told.append(message)
             if not isinstance(message, EndOfStream):
@@ -87,6 +92,17 @@ class ReplaySource:
 
     def _introduction(self) -> Iterator[Message]:
         return iter(list(self._told))
+
+    def _as_of_now(self, message: Message) -> Message:
+        """Move the recording's wall time to now, so that lag means how far the pipeline is behind the replay."""
+        if isinstance(message, StreamOpen):
+            if self._first_tsc:
+                clock = message.clock
+                self._wall_zero = self._wall_zero or time.time_ns() - clock.ns(self._first_tsc)
+                return replace(message, clock=clock._replace(wall_zero=self._wall_zero))
+        elif not self._first_tsc:
+            self._first_tsc = message.tsc if not isinstance(message, EndOfStream) else 0
+        return message
 
     def stop(self) -> None:
         self._scope.cancel()
