@@ -45,6 +45,7 @@ class Stream:
             self._wait(LossMark(self.head, Loss.CAPTURE_DOWN, 0, now))
         self._not_written = 0
         self.fault = ""  # why the ring is no longer read
+        self.ended = False  # nobody writes this ring any more
         self.raw: Words = np.zeros(0, np.uint64)  # the records behind the last Sideband
         self.running: Side = np.zeros(0, SIDE_DTYPE)  # the last SWITCH_IN or ITRACE_START: one row, or none
         self.drained = self.refused_bytes = self.refused_chunks = self.lost_records = self.truncated = 0
@@ -54,19 +55,18 @@ class Stream:
         """Bytes seen by the last `look` and not drained yet."""
         return 0 if self.fault else self.head - self.ring.aux_tail
 
-    @property
-    def ended(self) -> bool:
-        """The source has closed this ring: what stands in it is all."""
-        return bool(self.fault) or self.ring.counter(ENDED) != 0
-
     def look(self) -> None:
         """How far has the trace been written? Before the data ring is read, so that this is never ahead of it."""
         self._seen = self.head
         if not self.fault:
+            self.ended = self.ring.counter(ENDED) != 0  # before the head, which is final if this is true
             try:
                 self.head = self.ring.aux_head()
             except RingError as error:
-                self.fault = str(error)
+                self._give_up(error)
+
+    def _give_up(self, error: RingError) -> None:
+        self.fault, self.ended = str(error), True
 
     def sideband(self, tsc: int) -> Sideband | None:
         """What the data ring holds, if it holds anything; its bytes are in `raw` until the next call."""
@@ -75,7 +75,7 @@ class Stream:
         try:
             self.raw = self.ring.take_records()
         except RingError as error:
-            self.fault = str(error)
+            self._give_up(error)
             return None
         if not len(self.raw):
             return None
@@ -108,7 +108,7 @@ class Stream:
         try:
             offset, data = self.ring.take_aux(min(end, self.head), most)
         except RingError as error:
-            self.fault = str(error)
+            self._give_up(error)
             return None
         self.drained += len(data)
         return self._numbered_chunk(offset, data, tsc)
