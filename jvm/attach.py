@@ -131,9 +131,14 @@ def _connect(target: _Target, deadline: float) -> socket.socket:
 
 def _wake(target: _Target, deadline: float) -> None:
     """Makes the JVM open its socket."""
-    while not int(_status(target.pid)["SigCgt"], 16) >> (signal.SIGQUIT - 1) & 1:
+    while True:  # a stopped JVM would find the signal later, and without the file print its stacks
+        status = _status(target.pid)
+        stopped = status["State"].strip()[0] in "Tt"
+        if int(status["SigCgt"], 16) >> (signal.SIGQUIT - 1) & 1 and not stopped:
+            break
         if time.monotonic() > deadline:
-            raise AttachError(f"JVM {target.pid} does not handle SIGQUIT (still starting, or run with -Xrs)")
+            why = "it is stopped" if stopped else "it does not handle SIGQUIT yet, so it is still starting"
+            raise AttachError(f"JVM {target.pid} cannot answer: {why}")
         time.sleep(0.02)
     name = f".attach_pid{target.inner_pid}"
     trigger = Path(f"/proc/{target.pid}/cwd") / name
@@ -149,9 +154,7 @@ def _wake(target: _Target, deadline: float) -> None:
         pause = 0.005
         while not _listens(target):
             if time.monotonic() > deadline:
-                stopped = _status(target.pid)["State"].strip()[0] in "Tt"
-                why = "it is stopped" if stopped else "it is busy, or attaching is switched off in it"
-                raise AttachError(f"JVM {target.pid} did not answer in time: {why}")
+                raise AttachError(f"JVM {target.pid} did not answer in time (busy, or attaching is switched off in it)")
             time.sleep(pause)
             pause = min(0.1, 2 * pause)
     finally:

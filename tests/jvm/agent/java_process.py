@@ -71,8 +71,9 @@ class Subject:
         prefix: Sequence[str] = (),
         user: int | None = None,
         cwd: Path | None = None,
+        classpath: str | None = None,
     ) -> None:
-        command = [*prefix, java(version), "-Xmx256m", *options, "-cp", str(classes()), "Subject"]
+        command = [*prefix, java(version), "-Xmx256m", *options, "-cp", classpath or str(classes()), "Subject"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA_")}
         self.process = subprocess.Popen(
             command,
@@ -99,8 +100,8 @@ class Subject:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        while (answer := self._line()) != f"done {line}":
-            assert answer, f"the JVM ended at '{line}'"
+        while self._line() != f"done {line}":
+            assert self.process.poll() is None, f"the JVM ended at '{line}'"
 
     def finish(self) -> int:
         """Lets it come to its end; its exit status."""
