@@ -56,7 +56,7 @@ class CodeImage:
         self.counts: Counter[str] = Counter()
         self.epoch = 0
         self.complete_until = 0
-        self.primed = False  # codelets are known, so the JVM's first state has been told
+        self.primed = False  # what was there when the agent began has been told: the interpreter, blobs without event
         self._ids = 0
         self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
         self._nmethod_starts: list[int] = []
@@ -110,10 +110,11 @@ class CodeImage:
             case export.Codelet():
                 self.codelets.add(record)
                 self._other(Kind.CODELET, record, record.start, record.end, label(record), memoryview(b""))
-                self.primed = True
             case export.Overflow():
                 self.counts["overflows"] += 1
                 self._replayed = None  # the replay under way, if any, is not whole
+            case export.ThreadStart():  # found ones stand behind the code that was found
+                self.primed |= bool(record.flags & export.RecordFlag.REPLAYED) and len(self.codelets) > 0
             case export.ReplayBegin():
                 self._replayed, self._replay_began = set(), record.tsc
             case export.ReplayEnd():
@@ -232,6 +233,7 @@ class CodeImage:
                     self.counts["healed_unloads"] += 1
                     self._end(v, tsc)
         self._replayed = None
+        self.primed |= len(self.codelets) > 0
 
     def forget_before(self, tsc: int) -> None:
         """No one will ask about a time before `tsc` again: drops versions that had ended by then."""

@@ -43,6 +43,7 @@ def code() -> JitBatch:
     written.codelet(0x5000, 0x5800, 182, "invokevirtual").dynamic_code(0x6000, "vtable stub", bytes(64))
     written.nmethod_load(0x7000, bytes(0x800), 1, [(0x400, [(2, 1), (1, 0)])], blob=9)
     written.nmethod_load(0x8000, bytes(0x100), 3, level=3, blob=9, compile_id=2)
+    written.thread_start(7, "main", flags=1)
     return JitBatch("h", 42, 0, np.frombuffer(written.bytes(), np.uint8), 0, 20)
 
 

@@ -151,6 +151,8 @@ def test_codelets_name_the_bytecode() -> None:
     written = Writer().interpreter(0x1000, bytes(64)).codelet(0x1000, 0x1010, 182, "invokevirtual")
     written.codelet(0x1010, 0x1020, -1, "slow signature  handler")
     code = image(written, lateness=0)
+    assert not code.primed
+    code.feed(Writer().thread_start(7, "main", flags=REPLAYED).bytes())
     assert code.primed
     assert label(code, 0x1008, 1) == ("[interpreter] invokevirtual", SiteKind.INTERPRETED)
     assert label(code, 0x1010, 1)[0] == "[interpreter] slow signature handler"
