@@ -39,7 +39,7 @@ from stages.flow.graph import (
     ST_KIND,
     Tables,
 )
-from stages.flow.raw import Pointer
+from stages.flow.raw import addresses
 from stages.messages import PtConfig, Segment, ThreadKey
 
 BREAK_DTYPE = np.dtype(
@@ -282,21 +282,17 @@ class Flow:
         x[kernel.X_POS] = x[kernel.X_OUT] = x[kernel.X_BREAKS] = 0
         stop_at = np.full(len(stops), -1, np.int64)
         ticks = np.maximum(np.diff(tsc), 0)
-        buffers = (Pointer(self._buffer), size, Pointer(stops), Pointer(stop_at))
+        io = np.zeros(10, np.int64)
+        io[:5] = addresses(x, thread.ring, self._order, self._breaks, self._buffer)
+        io[5] = size
+        io[6:8] = addresses(stops, stop_at)
+        io[8] = len(stops)
         x[kernel.X_ROOM] = len(self._order)
         done = 0  # stops accounted for
         out: list[FlowOutput] = []
         while True:
-            result = kernel.run(
-                *buffers,
-                self._raw,
-                Pointer(x),
-                Pointer(thread.ring),
-                Pointer(self._order),
-                Pointer(self._breaks),
-                self._context and len(self._tables.cmemo) // 2 < self._capacity.contexts,
-                len(stops),
-            )
+            io[9] = self._context and len(self._tables.cmemo) // 2 < self._capacity.contexts
+            result = kernel.run(self._raw, io)
             if result == kernel.TABLES_FULL and self._enlarge():
                 continue
             reached = int(np.count_nonzero(stop_at >= 0))

@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from stages.flow import x86
-from stages.flow.raw import Pointer, inner
+from stages.flow.raw import addresses, i32_at, i64_at, inner, u8_at
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -96,8 +96,8 @@ class Tables(NamedTuple):
     cmemo: I64  # open addressing: node << 32 | path, node' << 32 | times
     node_instrs: I64
 
-    def raw(self) -> Raw:
-        """The tables as kernels take them, their sizes in `g`. The tables must outlive it."""
+    def raw(self) -> I64:
+        """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it."""
         g = self.g
         g[G_STRETCH_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
         g[G_RANGE_ROOM], g[G_NODE_ROOM] = len(self.ranges) // 3, len(self.node_instrs)
@@ -105,10 +105,20 @@ class Tables(NamedTuple):
         g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
         g[G_CMEMO_MASK] = len(self.cmemo) // 2 - 1
         g[G_BLOBS], g[G_CODE_SIZE] = len(self.blob_start), len(self.code)
-        return Raw(*map(Pointer, self))
+        return addresses(*self)
 
 
 Raw = namedtuple("Raw", Tables._fields)
+
+
+@inner
+def raw_tables(a):  # type: ignore[no-untyped-def]
+    """The tables as pointers, from `Tables.raw()`."""
+    return Raw(
+        u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i32_at(a[5]), i64_at(a[6]),
+        i64_at(a[7]), i64_at(a[8]), i32_at(a[9]), i32_at(a[10]), i32_at(a[11]), i64_at(a[12]), i32_at(a[13]),
+        i64_at(a[14]), i32_at(a[15]), i64_at(a[16]), i64_at(a[17]), i64_at(a[18]),
+    )  # fmt: skip
 
 
 @inner
@@ -155,11 +165,12 @@ def intern(t, address):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def intern_all(t, addresses):  # type: ignore[no-untyped-def]
-    """Replace each address by its stretch; 0 stays 0."""
-    for k in range(len(addresses)):
-        if addresses[k]:
-            addresses[k] = intern(t, addresses[k])
+def intern_all(where, those):  # type: ignore[no-untyped-def]
+    """Replace each address in `those` by its stretch; 0 stays 0. `where`: `Tables.raw()`."""
+    t = raw_tables(where)
+    for k in range(len(those)):
+        if those[k]:
+            those[k] = intern(t, those[k])
 
 
 @inner
@@ -319,13 +330,13 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
         begun = after
         break
     t.last[s] = here
-    if since or g[G_RANGES] == first_range:
-        if not (kind == COND or kind == RET or kind == FAR or kind == IND):
-            n = g[G_RANGES]
-            t.ranges[3 * n] = begun
-            t.ranges[3 * n + 1] = here
-            t.ranges[3 * n + 2] = since
-            g[G_RANGES] = n + 1
+    ended = kind == COND or kind == RET or kind == FAR or kind == IND  # by an instruction, whose range is written
+    if not ended and (since or g[G_RANGES] == first_range):
+        n = g[G_RANGES]
+        t.ranges[3 * n] = begun
+        t.ranges[3 * n + 1] = here
+        t.ranges[3 * n + 2] = since
+        g[G_RANGES] = n + 1
     if kind == OFF and instrs == 0:
         kind = OUTSIDE
     t.stretch[r + ST_KIND] = kind

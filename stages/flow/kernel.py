@@ -60,12 +60,13 @@ from stages.flow.graph import (
     cut,
     intern,
     on_stretch,
+    raw_tables,
     room,
     scatter,
     walk,
 )
 from stages.flow.memo import F_ERROR, F_RET, F_STACK, F_STALE, F_TIP, LEFT, bit_length, lookup, slot_of
-from stages.flow.raw import inner, load64, zero_bytes
+from stages.flow.raw import i32_at, i64_at, inner, load64, u8_at, zero_bytes
 
 # the state of one thread's walk, int64 each
 (
@@ -763,13 +764,18 @@ def contexts_full(t):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(data, end, stops, stop_at, t, x, ring, order, breaks, may_grow, n_stops):  # type: ignore[no-untyped-def]
-    """Walk `data[x[X_POS]:end]`; at least 16 bytes lie behind `end`.
+def run(where, io):  # type: ignore[no-untyped-def]
+    """Walk a piece of trace. `where`: `Tables.raw()`; `io`: addresses and numbers in the order below.
 
-    `stops` (ascending positions): `stop_at[k]` gets the index in `order` where the walker was at `stops[k]`, and no
-    run-length spans it. `may_grow`: the table of contexts can be enlarged. Returns
-    DONE, or TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output.
+    `data[x[X_POS]:end]` is walked; at least 32 bytes lie behind `end`. `stops` (ascending positions): `stop_at[k]`
+    gets the index in `order` where the walker was at `stops[k]`, and no run-length spans it; −1 before. `may_grow`:
+    the table of contexts can be enlarged. Returns DONE, or TABLES_FULL or OUTPUT_FULL: call again with new tables
+    or a new output.
     """
+    t = raw_tables(where)
+    x, ring, order, breaks = i64_at(io[0]), i32_at(io[1]), i32_at(io[2]), i64_at(io[3])
+    data, end = u8_at(io[4]), io[5]
+    stops, stop_at, n_stops, may_grow = i64_at(io[6]), i64_at(io[7]), io[8], io[9]
     k = 0
     while k < n_stops and stop_at[k] >= 0:
         k += 1

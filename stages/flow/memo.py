@@ -52,6 +52,7 @@ from stages.flow.graph import (
     UNWALKED,
     alive,
     new_path,
+    raw_tables,
     room,
     walk,
 )
@@ -179,9 +180,11 @@ def lookup(t, s, byte):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def invalidate(t, stretches, lo, hi):  # type: ignore[no-untyped-def]
+def invalidate(where, stretches, lo, hi):  # type: ignore[no-untyped-def]
     """Forget what depends on code in any of the intervals [lo[k], hi[k]), sorted and disjoint. Returns how many
-    stretches died. Stretches that ended where code was missing die too: it may be there now."""
+    stretches died. Stretches that ended where code was missing die too: it may be there now.
+    `where`: `Tables.raw()`."""
+    t = raw_tables(where)
     dead = 0
     for s in range(2, stretches):
         r = s * ST

@@ -22,6 +22,7 @@ from stages.flow.graph import (
     ST_RANGES,
     Tables,
     blob_of,
+    raw_tables,
 )
 
 
@@ -68,7 +69,8 @@ def stretches(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 @njit(cache=True, nogil=True)
-def _addresses(ids, t, out):  # type: ignore[no-untyped-def]
+def _addresses(ids, where, out):  # type: ignore[no-untyped-def]
+    t = raw_tables(where)
     n = 0
     for s in ids:
         for k in range(t.stretch[s * ST + ST_RANGES]):
@@ -132,7 +134,8 @@ def tally(order, stops, ticks, instrs, times, spent, seen):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def spread(seen, times, spent, t, lo, hi, instrs, ticks):  # type: ignore[no-untyped-def]
+def spread(seen, times, spent, where, lo, hi, instrs, ticks):  # type: ignore[no-untyped-def]
+    t = raw_tables(where)
     n = 0
     for j in range(len(seen)):
         p = seen[j]

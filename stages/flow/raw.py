@@ -2,68 +2,66 @@
 
 Numba counts references to the arrays in a tuple whenever a kernel touches one, with atomic operations: that alone
 cost more than the walk. It also takes a negative index to mean "from the end", two instructions on the critical
-path of every load, and cannot load an unaligned word. So kernels get pointers, and keep to bounds that they are
-given as numbers. With NUMBA_DISABLE_JIT=1 a `Pointer` is indexed by plain Python, which checks the bounds.
+path of every load, cannot load an unaligned word, and needs most of a millisecond to look at a tuple of arrays that
+Python hands it. So kernels are given one array of addresses, make pointers of them, and keep to bounds that they
+are given as numbers. The caller keeps the arrays alive. With NUMBA_DISABLE_JIT=1 ctypes pointers stand in.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
-from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
-from numba.np.numpy_support import from_dtype
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 # A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
 # compile than the function itself.
 inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-_TYPES = {np.dtype(d): types.CPointer(from_dtype(np.dtype(d))) for d in (np.uint8, np.int32, np.int64, np.float64)}
 
-
-class Pointer:
-    """A contiguous array, handed to a kernel as the address of its first item. Keeps the array alive."""
-
-    __slots__ = ("address", "array", "type")
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        if array.ndim != 1 or not array.flags.c_contiguous:
-            raise ValueError("a pointer needs a contiguous array")
-        self.array = array
-        self.address = array.ctypes.data
-        self.type = _TYPES[array.dtype]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.array[index]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self.array[index] = value
-
-
-@typeof_impl.register(Pointer)  # type: ignore[untyped-decorator]
-def _typeof(value: Pointer, c: Any) -> Any:
-    return value.type
-
-
-@unbox(types.CPointer)  # type: ignore[untyped-decorator]
-def _unbox(typ: Any, obj: Any, c: Any) -> NativeValue:
-    address = c.pyapi.object_getattr_string(obj, "address")
-    number = c.pyapi.long_as_ulonglong(address)
-    c.pyapi.decref(address)
-    return NativeValue(c.builder.inttoptr(number, c.context.get_value_type(typ)), is_error=c.pyapi.c_api_error())
+def addresses(*arrays: NDArray[Any]) -> NDArray[np.int64]:
+    """Where the arrays' first items lie."""
+    if not all(a.ndim == 1 and a.flags.c_contiguous for a in arrays):
+        raise ValueError("a pointer needs a contiguous array")
+    return np.array([a.ctypes.data for a in arrays], dtype=np.int64)
 
 
 if config.DISABLE_JIT:
 
+    def u8_at(address: int) -> Any:
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_uint8))
+
+    def i32_at(address: int) -> Any:
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int32))
+
+    def i64_at(address: int) -> Any:
+        return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int64))
+
     def load64(data: Any, index: int) -> int:
-        return int.from_bytes(data.array[index : index + 8].tobytes(), "little", signed=True)
+        return int.from_bytes(bytes(data[index : index + 8]), "little", signed=True)
 
     def zero_bytes(word: int) -> int:
         return next((k for k in range(8) if (word >> 8 * k) & 0xFF), 8)
 
 else:
+
+    def _pointer_maker(item: Any) -> Any:
+        @intrinsic  # type: ignore[untyped-decorator]
+        def at(typingctx, address):  # type: ignore[no-untyped-def]
+            pointer = types.CPointer(item)
+
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+            return pointer(types.int64), codegen
+
+        return at
+
+    u8_at, i32_at, i64_at = _pointer_maker(types.uint8), _pointer_maker(types.int32), _pointer_maker(types.int64)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def load64(typingctx, data, index):  # type: ignore[no-untyped-def]
