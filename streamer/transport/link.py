@@ -49,14 +49,15 @@ class Sender:
         self.refused += 1
         return False
 
-    async def send(self, message: Any) -> bool:
-        """Waits for room. False, and counted as dropped, only if the receiver is gone for good. A cancelled send has
-        sent nothing. Raises `CodecError`; `trio.ClosedResourceError` after `close`."""
+    async def send(self, message: Any, *, while_up: bool = False) -> bool:
+        """Waits for room. False, and counted as dropped, only if the receiver is gone for good, or (`while_up`) if
+        it is down. A cancelled send has sent nothing. Raises `CodecError`; `trio.ClosedResourceError` after
+        `close`."""
         while True:
-            if self._gone:
+            socket = self._socket
+            if self._gone or (while_up and socket is None):
                 self.dropped += 1
                 return False
-            socket = self._socket
             if socket is None:
                 await self._changed.wait()
                 continue
@@ -80,7 +81,16 @@ class Sender:
         self.sent_bytes += sum(map(len, frames))
         return True
 
+    @property
+    def has_room(self) -> bool:
+        """Whether `try_send` would take a message."""
+        return self._socket is not None and self._socket.writable
+
     # ---- the receiver's fate
+
+    @property
+    def is_up(self) -> bool:
+        return self._socket is not None
 
     def down(self) -> None:
         """The receiver has died: forget what was queued towards it."""
@@ -115,8 +125,8 @@ class Sender:
                 opened = self.reopened
                 with self._transport.connect(zmq.DEALER, self._address.acks) as asker:
                     while opened == self.reopened and not self._gone:
-                        asker.try_send([self.name.encode()])
                         with trio.move_on_after(ASK_EVERY):
+                            await asker.send([self.name.encode()])
                             await asker.receive()
                             return True
         return False
@@ -146,6 +156,8 @@ class Receiver:
         self._acks = transport.bind(zmq.ROUTER, address.acks)
         self._ended: set[str] = set()
         self._asking: dict[str, bytes] = {}  # sender → routing id of its open question
+        self._unanswered: set[str] = set()  # senders that have ended and have not asked yet
+        self._answered = trio.Event()  # set, and replaced, at each answer
         self.gaps = GapDetector()
         self.received = self.received_bytes = self.rejected = 0
 
@@ -178,9 +190,16 @@ class Receiver:
     def acknowledge(self, sender: str) -> None:
         """Tell `sender` (an `Envelope.sender`) that its end of stream, hence all before it, is here."""
         self._ended.add(sender)
+        self._unanswered.add(sender)
         asking = self._asking.pop(sender, None)
         if asking is not None:
-            self._acks.try_send([asking, sender.encode()])
+            self._answer(asking, sender)
+
+    def _answer(self, asking: bytes, sender: str) -> None:
+        if self._acks.try_send([asking, sender.encode()]):
+            self._unanswered.discard(sender)
+            self._answered.set()
+            self._answered = trio.Event()
 
     async def serve(self) -> None:
         """Answers senders until cancelled or closed."""
@@ -189,9 +208,20 @@ class Receiver:
                 asking, name, *_ = [bytes(frame) for frame in await self._acks.receive()] + [b""]
                 sender = name.decode(errors="replace")
                 if sender in self._ended:
-                    self._acks.try_send([asking, name])
+                    self._answer(asking, sender)
                 elif len(self._asking) < MAX_ASKING:
                     self._asking[sender] = asking
+
+    async def settle(self, seconds: float = 2.0) -> None:
+        """To be called before `close`: until every sender that has ended has been told so, or the time is over (one
+        may have died before it asked)."""
+        with trio.move_on_after(seconds):
+            while self._unanswered:
+                await self._answered.wait()
+
+    async def wait(self) -> None:
+        """Until `try_receive` may find something."""
+        await self._data.wait_readable()
 
     def close(self) -> None:
         self._data.close()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,7 +100,6 @@ class Gatekeeper:
         self._authenticator.configure_curve_callback("streamer", self)
         self._authenticator.start()
         self._socket = Socket(self._authenticator.zap_socket)
-        self._scope = trio.CancelScope()
         self.admitted = self.refused = 0
 
     def callback(self, domain: str, key: bytes) -> bool:
@@ -113,11 +113,11 @@ class Gatekeeper:
         return known
 
     async def serve(self) -> None:
-        with self._scope:
+        """Answers libzmq until closed."""
+        with suppress(trio.ClosedResourceError):
             while True:
                 request = [bytes(frame) for frame in await self._socket.receive()]
                 await self._authenticator.handle_zap_message(request)
 
     def close(self) -> None:
-        self._scope.cancel()
         self._socket.close()

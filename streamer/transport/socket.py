@@ -145,6 +145,11 @@ class Socket:
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
 
+    @property
+    def writable(self) -> bool:
+        """Whether `try_send` would succeed now."""
+        return bool(self._events() & zmq.POLLOUT)
+
     async def wait_readable(self) -> None:
         """Until `try_receive` will find a message, unless another task takes it first."""
         await self._wait(zmq.POLLIN)

@@ -1,0 +1,53 @@
+"""Which workers of the next group a message goes to.
+
+Bulk data goes to one worker, by key: a key's state lives in one worker. What all of them must know (streams, code,
+time, the end) goes to all. `lane` says which of `lanes` senders we are: the receivers of such a message are shared
+out among the lanes, so that each receiver hears it once. The end comes from every lane.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from stages.messages import (
+    Chunk,
+    Decoded,
+    EndOfStream,
+    JitBatch,
+    Segment,
+    Sideband,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
+
+Key = tuple[str | int, ...]
+
+
+@lru_cache(maxsize=65536)
+def shard(key: Key, workers: int) -> int:
+    """The worker of a key: the same in every process, host and release (Python's own `hash` is not)."""
+    text = "\0".join(map(str, key)).encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest()) % workers
+
+
+def key_of(stream: StreamKey) -> Key:
+    """A per-thread stream belongs to its thread; a per-CPU stream has threads that migrate: to its process."""
+    return (stream.host, stream.pid) if stream.tid < 0 else (stream.host, stream.pid, stream.tid)
+
+
+def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
+    """Indexes of the workers that `lane` sends `message` to."""
+    match message:
+        case Chunk() | Sideband() | Decoded():
+            return (shard(key_of(message.stream), workers),)
+        case Segment():
+            return (shard(tuple(message.thread), workers),)
+        case StreamOpen() | JitBatch() | Tick():
+            return tuple(range(lane, workers, lanes))
+        case EndOfStream():
+            return tuple(range(workers))
+        case _:  # reports and accounts: to the hub, which is one
+            return (0,)

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import pytest
+import trio
+
+from streamer.config import Settings, TransportConfig
+from streamer.supervisor import Policy, Supervisor
+from streamer.topology import Group, Topology
+from streamer.transport.routing import shard
+from tests.supervisor.scene import HOST, Ledger, source_state
+from tests.transport.waiting import eventually
+
+SCENE = "tests.supervisor.scene"
+Mode = Literal["inproc", "ipc", "tcp"]
+
+# two processes for each of two workers
+PIDS = [next(p for p in range(base, base + 99) if shard((HOST, p), 2) == w) for base in (1, 500) for w in (0, 1)]
+QUICK = Policy(first_delay=0.05, longest_delay=0.2, most_failures=4, shutdown_seconds=20, silence=30)
+
+
+def plan(workers: int = 2, middle: tuple[str, ...] = ("Tally",), split: bool = False, **options: Any) -> Topology:
+    options = {"pids": PIDS, **options}
+    stages = tuple(f"{SCENE}:{name}" for name in middle)
+    groups = [(s,) for s in stages] if split else [stages]
+    return Topology(
+        (
+            Group("source", (f"{SCENE}:Numbers",), 1, options),
+            *(Group(f"work{i}", g, workers, options) for i, g in enumerate(groups)),
+            Group("sink", ("ledger",)),
+        )
+    )
+
+
+class Scene:
+    def __init__(self, supervisor: Supervisor, ledger: Ledger, directory: Path) -> None:
+        self.supervisor, self.ledger, self.directory = supervisor, ledger, directory
+
+    def pid(self, member: str) -> int:
+        run = self.supervisor.members[member].run
+        assert run is not None
+        return run.pid
+
+    def source(self) -> dict[int, dict[str, int]]:
+        return source_state(self.directory, PIDS)
+
+    async def some(self, chunks: int = 40) -> None:
+        """Until so many more chunks of every stream have arrived."""
+        start = {pid: self.ledger.count(pid) for pid in PIDS}
+        await eventually(lambda: all(self.ledger.count(p) >= start[p] + chunks for p in PIDS), 40)
+
+    def statistics(self, member: str) -> dict[str, Any]:
+        found = self.supervisor.statistics()["members"][member]["statistics"]
+        assert isinstance(found, dict)
+        return found
+
+
+@asynccontextmanager
+async def running(
+    tmp_path: Path, topology: Topology, mode: Mode = "ipc", policy: Policy = QUICK, hwm: int = 64
+) -> AsyncIterator[Scene]:
+    """Everything runs inside; on leaving it is stopped and has ended."""
+    directory = tmp_path / "s"
+    directory.mkdir(mode=0o700)
+    ledger = Ledger()
+    settings = Settings(transport=TransportConfig(mode=mode, hwm=hwm), runtime_dir=tmp_path)
+    supervisor = Supervisor(settings, topology, directory, here={"sink": [ledger]}, policy=policy)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.run)
+            yield Scene(supervisor, ledger, directory)
+            supervisor.stop()
+
+
+def lost(scene: Scene, pid: int) -> list[int]:
+    """Positions of a stream that no report tells of. None may be told of twice."""
+    seen = scene.ledger.seen[pid]
+    assert set(seen.values()) == {1}
+    return [i for i in range(scene.source()[pid]["position"]) if i not in seen]
+
+
+@pytest.mark.parametrize("mode", ["inproc", "ipc", "tcp"])
+async def test_an_orderly_end_loses_nothing(tmp_path: Path, mode: Mode) -> None:
+    async with running(tmp_path, plan(wait=True), mode) as scene:
+        await scene.some()
+    assert all(lost(scene, pid) == [] for pid in PIDS)
+    assert scene.ledger.wrong == 0
+    statistics = scene.supervisor.statistics()
+    assert (statistics["restarts"], statistics["given_up"], statistics["killed"]) == (0, [], [])
+    assert all(m["up"] and m["why"] == "ended" for m in statistics["members"].values())
+    assert scene.statistics("sink/0")["input"]["missing"] == 0
+    assert scene.statistics("sink/0")["input"]["rejected"] == 0
+    assert not list(scene.directory.glob("*.ipc*"))
+
+
+@pytest.mark.parametrize("mode", ["ipc", "tcp"])
+async def test_each_stage_can_be_alone_in_its_process(tmp_path: Path, mode: Mode) -> None:
+    topology = plan(1, ("Pass", "Pass", "Tally"), split=True, chunks=300, wait=True)
+    async with running(tmp_path, topology, mode, hwm=8) as scene:
+        await eventually(lambda: all(scene.ledger.count(pid) == 300 for pid in PIDS), 40)
+    assert len({m["pid"] for m in scene.supervisor.statistics()["members"].values()} - {0}) == 4
+    assert all(lost(scene, pid) == [] for pid in PIDS)
+    assert scene.ledger.wrong == 0
+
+
+async def test_a_source_that_ends_by_itself_ends_everything(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(chunks=100, wait=True), "inproc") as scene:
+        await eventually(lambda: all(m.ended for m in scene.supervisor.members.values()))
+    assert [scene.ledger.count(pid) for pid in PIDS] == [100] * 4
+
+
+async def test_a_killed_worker_is_back_and_what_it_had_is_accounted(tmp_path: Path) -> None:
+    async with running(tmp_path, plan()) as scene:
+        await scene.some()
+        os.kill(scene.pid("work0/0"), signal.SIGKILL)
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts == 1)
+        await scene.some()
+    killed = [pid for pid in PIDS if shard((HOST, pid), 2) == 0]
+    for pid in PIDS:
+        refused = scene.source()[pid]["refused"]
+        if pid not in killed:
+            assert len(lost(scene, pid)) == refused  # nothing but what had no room
+    # The new incarnation's numbers tell how many went to the old one; what that did not report is lost.
+    entered = scene.statistics("work0/0")["input"]
+    assert entered["missing"] == 0
+    not_reported = entered["skipped"] - scene.ledger.by[0, 1]
+    assert not_reported >= 0
+    queued = sum(s["sent"] for p, s in scene.source().items() if p in killed) - sum(
+        scene.ledger.by[0, i] for i in (1, 2)
+    )
+    assert sum(len(lost(scene, p)) for p in killed) == queued + sum(scene.source()[p]["refused"] for p in killed)
+    assert scene.ledger.wrong == 0  # it was told of the streams before their chunks
+    assert scene.ledger.by[0, 2] > 0
+    assert scene.supervisor.statistics()["restarts"] == 1
+
+
+async def test_a_killed_source_is_back_and_the_workers_did_not_notice(tmp_path: Path) -> None:
+    async with running(tmp_path, plan()) as scene:
+        await scene.some()
+        os.kill(scene.pid("source/0"), signal.SIGKILL)
+        await eventually(lambda: scene.supervisor.members["source/0"].restarts == 1)
+        await scene.some()
+    for pid in PIDS:
+        holes = lost(scene, pid)
+        # sent by the dead one but still in its memory: one run of positions; and what had no room
+        runs = sum(1 for i, at in enumerate(holes) if i == 0 or holes[i - 1] != at - 1)
+        assert runs <= 1 + scene.source()[pid]["refused"]
+        assert len(holes) <= 64 + scene.source()[pid]["refused"]
+    assert scene.ledger.wrong == 0
+    assert {i for _, i in scene.ledger.by} == {1}
+    assert scene.supervisor.statistics()["restarts"] == 1
+
+
+async def test_a_worker_further_down_is_introduced_through_those_before_it(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(1, ("Pass", "Tally"), split=True)) as scene:
+        await scene.some()
+        opened = scene.ledger.opened
+        os.kill(scene.pid("work1/0"), signal.SIGKILL)
+        await eventually(lambda: scene.ledger.opened >= opened + len(PIDS))
+        await scene.some()
+        before = scene.ledger.wrong
+        await scene.some()
+    assert scene.ledger.wrong == before
+
+
+async def test_a_poisoned_worker_goes_on_behind_the_poison(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(1, poison=30, wait=True), "inproc") as scene:
+        await scene.some(60)
+    assert scene.supervisor.statistics()["restarts"] >= 1
+    assert 30 not in scene.ledger.seen[PIDS[0]]
+    assert scene.ledger.wrong == 0
+
+
+async def test_terminated_by_somebody_else_a_worker_works_off_its_input_and_is_started_again(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(1)) as scene:
+        await scene.some()
+        os.kill(scene.pid("work0/0"), signal.SIGTERM)
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts == 1)
+        await scene.some()
+    assert scene.ledger.wrong == 0
+
+
+async def test_a_member_that_keeps_dying_is_given_up_and_everything_ends(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(1, ("broken",))) as scene:
+        await eventually(lambda: scene.supervisor.statistics()["given_up"] == ["work0/0"])
+    status = scene.supervisor.statistics()["members"]["work0/0"]
+    assert not status["up"]
+    assert status["why"] == "died without a word"
+    assert status["restarts"] == QUICK.most_failures - 1
+
+
+@pytest.mark.parametrize("mode", ["inproc", "ipc"])
+async def test_a_member_that_cannot_be_made_is_given_up_at_once_saying_why(tmp_path: Path, mode: Mode) -> None:
+    async with running(tmp_path, plan(1, ("nothing",)), mode) as scene:
+        await eventually(lambda: scene.supervisor.statistics()["given_up"] == ["work0/0"])
+    status = scene.supervisor.statistics()["members"]["work0/0"]
+    assert "cannot be loaded" in status["why"]
+    assert status["restarts"] == 0
+
+
+async def test_a_silent_member_is_killed_and_started_again(tmp_path: Path) -> None:
+    policy = Policy(first_delay=0.05, silence=4, shutdown_seconds=20)
+    async with running(tmp_path, plan(1), policy=policy) as scene:
+        await scene.some()
+        os.kill(scene.pid("work0/0"), signal.SIGSTOP)
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts == 1)
+        await scene.some()
+    assert scene.ledger.wrong == 0
+
+
+async def test_the_end_is_bounded_in_time(tmp_path: Path) -> None:
+    policy = Policy(shutdown_seconds=1.5, term_seconds=0.5)
+    async with running(tmp_path, plan(1, deaf=True), policy=policy) as scene:
+        await scene.some()
+        pids = [scene.pid(m) for m in ("source/0", "work0/0")]
+    assert "source/0" in scene.supervisor.killed
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def test_members_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
+    program = (
+        "import trio, sys; from pathlib import Path\n"
+        "from tests.supervisor import test_supervisor as t\n"
+        "async def main():\n"
+        "    async with t.running(Path(sys.argv[1]), t.plan(1)) as scene:\n"
+        "        await scene.some()\n"
+        "        print(scene.pid('source/0') * 2**32 + scene.pid('work0/0'), flush=True)\n"
+        "        await trio.sleep_forever()\n"
+        "trio.run(main)\n"
+    )
+    process = await trio.lowlevel.open_process([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    async with process.stdout:
+        with trio.fail_after(40):
+            pids = divmod(int(await process.stdout.receive_some()), 2**32)
+            process.kill()
+            await process.wait()
+    await eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 40)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.messages import (
+    MARK_DTYPE,
+    PROFILE_DTYPE,
+    Chunk,
+    Decoded,
+    EndOfStream,
+    JitBatch,
+    PaneReport,
+    Segment,
+    StreamKey,
+    ThreadKey,
+    Tick,
+)
+from streamer.config import Settings, TransportConfig
+from streamer.topology import Group, Pipeline, Place, Topology, TopologyError, make, topology
+from streamer.transport.routing import route, shard
+from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
+
+EMPTY = np.zeros(0, np.uint8)
+SCENE = "tests.supervisor.scene"
+
+
+def shape(plan: Topology) -> list[tuple[str, tuple[str, ...], int]]:
+    return [(g.name, g.stages, g.workers) for g in plan.groups]
+
+
+def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
+    settings = Settings(transport=TransportConfig(workers=3))
+    assert shape(topology(settings)) == [
+        ("capture", ("capture",), 1),
+        ("decode", ("decode", "segment", "attribute"), 3),
+        ("hub", ("hub",), 1),
+    ]
+
+
+def test_every_boundary_can_be_a_socket() -> None:
+    settings = Settings(transport=TransportConfig(workers=2, split=("segment", "attribute")))
+    plan = topology(settings, pids=[1])
+    assert [g.stages for g in plan.groups] == [("capture",), ("decode",), ("segment",), ("attribute",), ("hub",)]
+    assert plan.members == ["capture/0", *(f"{s}/{i}" for s in ("decode", "segment", "attribute") for i in (0, 1)),
+                            "hub/0"]  # fmt: skip
+    assert plan.groups[1].options == {"pids": [1]}
+    one_cut = topology(Settings(transport=TransportConfig(split=("attribute",))))
+    assert [g.stages for g in one_cut.groups[1:3]] == [("decode", "segment"), ("attribute",)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ([Group("a", ("x",))], "at least one group behind"),
+        ([Group("a", ("x",)), Group("a", ("x",))], "one name"),
+        ([Group("a", ("x",)), Group("b/c", ("x",))], "no name for a group"),
+        ([Group("a", ("x",)), Group("b", ())], "no stages"),
+        ([Group("a", ("x",)), Group("b", ("y",), 0), Group("c", ("y",))], "0 workers"),
+        ([Group("a", ("x", "y")), Group("b", ("x",))], "source stands alone"),
+        ([Group("a", ("x",)), Group("b", ("x",), 2)], "last group has one member"),
+    ],
+)
+def test_a_topology_that_cannot_run_is_one_clear_error(groups: list[Group], why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        Topology(tuple(groups))
+
+
+def test_unknown_stages_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="no stage is called nonsense; there are decode"):
+        topology(Settings(transport=TransportConfig(split=("nonsense",))))
+    for name, why in [("nonsense", "no stage"), ("no.module:x", "cannot be loaded"), (f"{SCENE}:no", "cannot be")]:
+        with pytest.raises(TopologyError, match=why):
+            make(name, None)  # type: ignore[arg-type]
+
+
+# ---- routing
+
+
+@given(st.text(), st.integers(0, 2**22), st.integers(1, 300))
+def test_a_key_has_one_worker(host: str, pid: int, workers: int) -> None:
+    chosen = shard((host, pid), workers)
+    assert 0 <= chosen < workers
+    key = StreamKey(host, pid, 3, -1)
+    chunk = Chunk(key, 0, 0, EMPTY)
+    decoded = Decoded(key._replace(cpu=5), 0, EMPTY, np.zeros(0, MARK_DTYPE), (), 0, 0)
+    assert route(chunk, 0, 1, workers) == route(decoded, 1, 2, workers) == (chosen,)
+
+
+def test_shards_do_not_depend_on_the_process() -> None:
+    """Fixed for ever: two releases on two hosts must agree."""
+    assert [shard(("host", pid), 8) for pid in range(1000, 1006)] == [6, 3, 0, 0, 4, 4]
+
+
+def test_threads_of_a_per_thread_stream_have_workers_of_their_own() -> None:
+    def segment(tid: int) -> Segment:
+        key = StreamKey("h", 7, 0, -1)
+        return Segment(ThreadKey("h", 7, tid), key, 0, 0, EMPTY, np.zeros(0, MARK_DTYPE), 0, 0, 0, False)
+
+    threads = {tid: route(segment(tid), 0, 1, 4) for tid in range(50)}
+    assert len(set(threads.values())) == 4
+    for tid, workers in threads.items():
+        assert route(Chunk(StreamKey("h", 7, -1, tid), 0, 0, EMPTY), 0, 1, 4) == workers
+
+
+@given(st.integers(1, 6), st.integers(1, 6))
+def test_what_all_must_know_reaches_each_worker_once_and_the_end_from_every_lane(lanes: int, workers: int) -> None:
+    for message in (JitBatch("h", 1, 0, EMPTY), Tick("h", 1, 1)):
+        reached = [i for lane in range(lanes) for i in route(message, lane, lanes, workers)]
+        assert sorted(reached) == list(range(workers))
+    for lane in range(lanes):
+        assert route(EndOfStream("x"), lane, lanes, workers) == tuple(range(workers))
+    assert route(PaneReport("h", 1, 0, 0, np.zeros(0, PROFILE_DTYPE), (), ()), 2, 3, 1) == (0,)
+
+
+# ---- everything in one process
+
+
+def test_a_pipeline_without_sockets_does_the_same_work(tmp_path: Path) -> None:
+    stages = (f"{SCENE}:Pass", f"{SCENE}:Tally")
+    plan = Topology(
+        (
+            Group("source", (f"{SCENE}:Numbers",)),
+            Group("first", stages[:1], 2),
+            Group("second", stages[1:], 3),
+            Group("sink", ("ledger",)),
+        )
+    )
+    ledger = Ledger()
+    pipeline = Pipeline(plan, Settings(), tmp_path, here={"sink": [ledger]})
+    source: Any = Numbers(Place(Settings(), tmp_path, 0, 1, {"pids": [1, 2, 3]}))
+    for message in source.introduction():
+        pipeline.feed(message)
+    for seq in range(10):
+        for pid in (1, 2, 3):
+            pipeline.feed(Chunk(stream(pid), seq, seq, np.full(10, seq, np.uint8)))
+    assert ledger.count(1) < 10  # the tally holds some back
+    pipeline.flush()
+    assert [ledger.count(pid) for pid in (1, 2, 3)] == [10, 10, 10]
+    assert ledger.wrong == 0
+    assert set(pipeline.statistics()) == {"first/0", "first/1", "second/0", "second/1", "second/2", "sink/0"}
+    assert pipeline.statistics()["sink/0"] == {"seen": 30}
+    assert isinstance(make(f"{SCENE}:Tally", Place(Settings(), tmp_path, 0)), Tally)
+    assert stream(1).host == HOST
