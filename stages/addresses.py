@@ -18,6 +18,7 @@ from stages.pt.packets import Int
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
+_SMALL = np.uint64(1 << 40)  # so that ticks times bytes fit in 64 bits
 OUTSIDE = np.uint64(0)
 """In place of an address: from here on no code in the filter runs."""
 
@@ -63,9 +64,12 @@ def times(at: I64, point: I64, tsc: U64, out: U64) -> None:
         if width <= 0:
             out[i] = tsc[k + 1]
             continue
-        share = float(at[i] - point[k]) / float(width)
-        ticks = np.uint64(float(tsc[k + 1] - tsc[k]) * share)
-        out[i] = min(tsc[k] + ticks, tsc[k + 1])
+        passed = np.uint64(at[i] - point[k])
+        ticks = tsc[k + 1] - tsc[k]
+        if ticks < _SMALL and width < 1 << 24:
+            out[i] = tsc[k] + ticks * passed // np.uint64(width)
+        else:
+            out[i] = min(tsc[k] + np.uint64(float(ticks) * float(passed) / float(width)), tsc[k + 1])
 
 
 @njit(cache=True, nogil=True)

@@ -203,8 +203,9 @@ class Attribute:
     # Segments
 
     def _release(self, p: _Process) -> list[object]:
+        """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
         if p.image.primed:
-            while p.held and p.held[0].tsc_end + p.lateness <= p.complete:
+            while p.held and (p.now == 0 or p.held[0].tsc_end + p.lateness <= p.complete):
                 segment = p.held.popleft()
                 p.held_bytes -= len(segment.data)
                 self._count(p, segment)

@@ -100,6 +100,11 @@ class Decode:
 
     def _chunk(self, chunk: Chunk) -> list[object]:
         out: list[object] = []
+        process = chunk.stream.host, chunk.stream.pid
+        if chunk.tsc > self._times.get(process, 0):
+            # Before the first chunk of a drain: what the drains before it held has come, code and switches too.
+            self._times[process] = chunk.tsc
+            out.append(Tick(*process, chunk.tsc))
         stream = self._streams.setdefault(chunk.stream, _Stream(chunk.stream))
         data, offset = chunk.data, chunk.offset
         self.counts["chunks"] += 1
@@ -124,11 +129,6 @@ class Decode:
             data, offset = data[at - offset :], at
             self._loss(stream, mark._replace(offset=at), out)
         self._bytes(stream, data, chunk.tsc, False, out)
-        process = chunk.stream.host, chunk.stream.pid
-        if chunk.tsc > self._times.get(process, 0):
-            # Behind the first chunk of a drain: what the drains before it held has come, code and switches too.
-            self._times[process] = chunk.tsc
-            out.append(Tick(*process, chunk.tsc))
         return out
 
     def _gap(self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object]) -> None:

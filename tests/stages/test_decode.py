@@ -193,6 +193,6 @@ def test_each_drain_gives_one_tick_and_the_rest_passes() -> None:
     empty = np.empty(0, np.uint8)
     other = StreamKey("h", 42, 1, -1)
     out = [m for c in (Chunk(KEY, 0, 0, empty, (), 5), Chunk(other, 0, 0, empty, (), 5)) for m in stage.feed(c)]
-    assert out == [Account(KEY, 0, 0, 0, ()), Tick("h", 42, 5), Account(other, 0, 0, 0, ())]
+    assert out == [Tick("h", 42, 5), Account(KEY, 0, 0, 0, ()), Account(other, 0, 0, 0, ())]
     assert stage.feed(EndOfStream("x")) == [EndOfStream("x")]
     assert stage.feed("what") == ["what"]
