@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from jvm.attach import AttachError
 from jvm.export import ExportError
 from streamer import config, logs
 from streamer.cli import Failure
-from streamer.runner import Outcome, Runner, report
+from streamer.runner import Outcome, Runner, figures, report
 from streamer.session import SessionError
 from streamer.target import TargetError
 from streamer.topology import TopologyError
@@ -61,6 +62,10 @@ _OPTIONS = [
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
                  help="How much is logged to stderr.  [default: info]"),
 ]  # fmt: skip
+summary_option = click.option(
+    "--summary", "summary_file", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the summary to this file too, as JSON with every method and exact counts.",
+)  # fmt: skip
 
 
 def pipeline_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -95,9 +100,9 @@ def one_line() -> Iterator[None]:
         raise Failure(f"{what}{error.strerror or error}") from error
 
 
-def run_to_the_end(runner: Runner, console: Console) -> Outcome:
-    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one. Prints the summary.
-    Raises Failure for what was expected to be possible."""
+def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:
+    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one. Prints the summary,
+    and writes it to `summary_file` as JSON. Raises Failure for what was expected to be possible."""
 
     async def main() -> Outcome:
         async with trio.open_nursery() as nursery:
@@ -111,6 +116,8 @@ def run_to_the_end(runner: Runner, console: Console) -> Outcome:
             outcome = trio.run(main)
         except BaseExceptionGroup as group:
             raise _only(group) from None
+        if summary_file is not None:
+            summary_file.write_text(json.dumps(figures(outcome), indent=1) + "\n")
     click.echo(report(outcome, color=console.is_terminal))
     if outcome.failed:
         raise Failure(f"did not work to the end: {', '.join(outcome.failed)}")

@@ -193,3 +193,11 @@ class Runner:
 
 def report(outcome: Outcome, color: bool) -> str:
     return summary.render(outcome.hub, outcome.balances, color=color)
+
+
+def figures(outcome: Outcome) -> dict[str, Any]:
+    """The summary for programs, JSON."""
+    return summary.figures(outcome.hub, outcome.balances) | {
+        "target_status": outcome.target_status,
+        "failed": outcome.failed,
+    }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from streamer.hub import Balance, Hub
 from streamer.hub.text import bytes_text, holes_line, loss_line, methods_table
+from streamer.hub.view import CAUSES
 
 WIDTH = 120
 
@@ -54,6 +56,24 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
     console = Console(file=out, width=WIDTH, force_terminal=color, color_system="standard" if color else None)
     console.print(Group(*parts))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
+    """The same for programs, JSON: `run` (a `HotView` with every method), `streams` (the bytes of each, written,
+    decoded and in holes by cause) and `restarts` by component."""
+    return {
+        "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
+        "streams": [
+            {
+                "stream": list(b.stream),
+                "written": b.aux_head,
+                "decoded": b.decoded,
+                "holes": {CAUSES[cause]: size for cause, size in sorted(b.holes.items()) if size},
+            }
+            for b in balances
+        ],
+        "restarts": {name: int(s.get("restarts", 0)) for name, s in sorted(hub.components.items())},
+    }
 
 
 def _balance_line(balances: list[Balance]) -> str:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from capture.replay import Replay
 from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
 from streamer.runner import Runner
 from streamer.session import session
 from streamer.topology import topology
@@ -19,8 +19,16 @@ from streamer.topology import topology
               help="1: as it was recorded; 2: twice as fast; max: as fast as possible.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
 @click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
+@summary_option
 @pipeline_options
-def command(settings: Settings, recording: Path, pace: str, seconds: float | None, live: bool | None) -> None:
+def command(
+    settings: Settings,
+    recording: Path,
+    pace: str,
+    seconds: float | None,
+    live: bool | None,
+    summary_file: Path | None,
+) -> None:
     """Play a recording through the pipeline, as if the JVM ran now.
 
     RECORDING is NAME.json or NAME.perf.data (or either with .zst), as `streamer record` wrote it; a perf.data of
@@ -38,4 +46,4 @@ def command(settings: Settings, recording: Path, pace: str, seconds: float | Non
         plan = topology(settings, source="replay", path=str(recording.absolute()), pace=speed, seconds=seconds)
         runner = Runner(settings, plan, directory, console=console,
                         live=console.is_terminal if live is None else live)  # fmt: skip
-        run_to_the_end(runner, console)
+        run_to_the_end(runner, console, summary_file)

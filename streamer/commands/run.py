@@ -10,7 +10,7 @@ from rich.console import Console
 from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
 from streamer.runner import Runner
 from streamer.session import session
 from streamer.topology import topology
@@ -32,8 +32,16 @@ from streamer.topology import topology
               help="Emulation: write what really ran to this directory.")  # fmt: skip
 @click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
 @click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
+@summary_option
 @pipeline_options
-def command(settings: Settings, emulate: bool, record: Path | None, live: bool | None, java: tuple[str, ...]) -> None:
+def command(
+    settings: Settings,
+    emulate: bool,
+    record: Path | None,
+    live: bool | None,
+    summary_file: Path | None,
+    java: tuple[str, ...],
+) -> None:
     """Start a JVM, trace it, and serve what is hot until it ends.
 
     \b
@@ -59,7 +67,7 @@ def command(settings: Settings, emulate: bool, record: Path | None, live: bool |
         plan = topology(settings, **options)
         runner = Runner(settings, plan, directory, target=argv, console=console,
                         live=console.is_terminal if live is None else live)  # fmt: skip
-        outcome = run_to_the_end(runner, console)
+        outcome = run_to_the_end(runner, console, summary_file)
     if not outcome.books_balance:
         raise Failure("bytes written, decoded and in holes do not add up: see above")
     sys.exit(outcome.target_status or 0)
