@@ -162,10 +162,12 @@ class Drain:
         except FileNotFoundError:
             return
         for name in names:
-            match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
-            if match is None or name in self._jit_seen:
+            if name in self._jit_seen:
                 continue
             self._jit_seen.add(name)
+            match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
+            if match is None:
+                continue
             pid = int(match[1])
             try:
                 if pid not in self._spools:

@@ -31,6 +31,7 @@ DATA_HEAD, DATA_TAIL, DATA_OFFSET, DATA_SIZE = 1024, 1032, 1040, 1048
 AUX_HEAD, AUX_TAIL, AUX_OFFSET, AUX_SIZE = 1056, 1064, 1072, 1080
 
 CAP_USER_TIME_ZERO = 1 << 4
+NO_WORDS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
 # The emulated PT's own counters, where the kernel has nothing (docs/emulator.md); words of 8 bytes.
 COUNTERS, COUNTERS_MAGIC = 2048, 0x31544E5543545054
@@ -126,6 +127,8 @@ class PerfRing:
         head = self._head("data", DATA_HEAD, DATA_TAIL, len(self._data))
         if tail % 8 or head % 8:
             raise RingError(f"{self.name}: data_head {head} or data_tail {tail} inside a word")
+        if head == tail:
+            return NO_WORDS
         words = _copy(self._data, tail, head - tail).view(np.uint64)
         self._page[DATA_TAIL // 8] = head
         return words

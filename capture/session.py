@@ -59,9 +59,11 @@ class EmulatedSource:
         """`directory` holds emulator.json and the rings (`<session>/pt`); it need not exist yet."""
         self.directory, self.host = directory, host
         self.faults: list[str] = []
+        self._file = os.fspath(directory / "emulator.json")
         self._seen: set[tuple[str, int]] = set()
         self._stamp = (0, 0)
         self._state: dict[str, Any] = {}
+        self._config: PtConfig | None = None
         self._start = 0
 
     @property
@@ -73,21 +75,8 @@ class EmulatedSource:
         return _integer(self._state, "sample_type") or SAMPLE_TYPE
 
     def config(self) -> PtConfig | None:
-        state = self._read()
-        lo, hi = _filter(state)
-        if lo == hi:
-            return None
-        return PtConfig(
-            family=_integer(state, "family"),
-            model=_integer(state, "model"),
-            filter_lo=lo,
-            filter_hi=hi,
-            mtc_shift=_integer(state, "mtc", -1),
-            ctc_num=_integer(state, "ctc_num"),
-            ctc_den=_integer(state, "ctc_den"),
-            noretcomp=state.get("retcomp") is False,
-            cyc=_integer(state, "cyc", -1) >= 0,
-        )
+        self._read()
+        return self._config
 
     def wall_zero(self) -> int | None:
         clock = self._state.get("clock")
@@ -101,11 +90,13 @@ class EmulatedSource:
         except FileNotFoundError:
             return
         for entry in entries:
-            name = re.fullmatch(r"(cpu|tid)(\d{1,9})(?:\D.*)?\.ring", entry.name)
             # A name can come again (thread ids do): what tells rings apart is the file.
-            if name is None or (entry.name, entry.inode()) in self._seen:
+            if (entry.name, entry.inode()) in self._seen:
                 continue
             self._seen.add((entry.name, entry.inode()))
+            name = re.fullmatch(r"(cpu|tid)(\d{1,9})(?:\D.*)?\.ring", entry.name)
+            if name is None:
+                continue
             number = int(name[2])
             cpu, tid = (number, -1) if name[1] == "cpu" else (-1, number)
             try:
@@ -114,8 +105,8 @@ class EmulatedSource:
                 self.faults.append(str(error))
 
     def ended(self) -> bool:
-        state = self._read()
-        return bool(self.pid) and (state.get("state") == "ended" or not self._alive())
+        self._read()
+        return bool(self.pid) and (self._state.get("state") == "ended" or not self._alive())
 
     def _alive(self) -> bool:
         """Is it the same process still? A killed emulator leaves "running"; its pid may be taken again."""
@@ -123,31 +114,30 @@ class EmulatedSource:
         self._start = self._start or start
         return start != 0 and start == self._start
 
-    def _read(self) -> dict[str, Any]:
-        """emulator.json, read again when it was replaced. Raises SessionError."""
-        path = self.directory / "emulator.json"
+    def _read(self) -> None:
+        """emulator.json, if it was replaced since. Raises SessionError."""
         try:
-            status = path.stat()
+            status = os.stat(self._file)  # noqa: PTH116 (many times a second)
             stamp = (status.st_ino, status.st_mtime_ns)
             if stamp == self._stamp:
-                return self._state
+                return
             if status.st_size > MAX_JSON:
-                raise SessionError(f"{path}: {status.st_size} bytes are too many")
-            state = json.loads(path.read_bytes())
+                raise SessionError(f"{self._file}: {status.st_size} bytes are too many")
+            state = json.loads(Path(self._file).read_bytes())
         except FileNotFoundError:
-            return self._state
+            return
         except (OSError, ValueError, RecursionError) as error:
-            raise SessionError(f"{path}: {error}") from error
+            raise SessionError(f"{self._file}: {error}") from error
         if not isinstance(state, dict) or state.get("version") != 1 or _integer(state, "pid") <= 0:
-            raise SessionError(f"{path}: no description of an emulated PT of version 1")
-        self._state, self._stamp = state, stamp
-        return state
+            raise SessionError(f"{self._file}: no description of an emulated PT of version 1")
+        self._state, self._stamp, self._config = state, stamp, _pt_config(state)
 
 
 def process_start(pid: int) -> int:
     """Start time of a process in clock ticks since boot; 0: there is none, or it is dead and not yet waited for."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 (many times a second)
+            fields = file.read(4096).rpartition(b")")[2].split()
     except OSError:
         return 0
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
@@ -158,8 +148,18 @@ def _integer(state: dict[str, Any], name: str, default: int = 0) -> int:
     return value if isinstance(value, int) and -1 <= value < 1 << 64 else default
 
 
-def _filter(state: dict[str, Any]) -> tuple[int, int]:
+def _pt_config(state: dict[str, Any]) -> PtConfig | None:
     match state.get("filter"):
-        case [int(lo), int(hi)] if 0 <= lo < hi < 1 << 64:
-            return lo, hi
-    return 0, 0
+        case [int(low), int(high)] if 0 <= low < high < 1 << 64:
+            return PtConfig(
+                family=_integer(state, "family"),
+                model=_integer(state, "model"),
+                filter_lo=low,
+                filter_hi=high,
+                mtc_shift=_integer(state, "mtc", -1),
+                ctc_num=_integer(state, "ctc_num"),
+                ctc_den=_integer(state, "ctc_den"),
+                noretcomp=state.get("retcomp") is False,
+                cyc=_integer(state, "cyc", -1) >= 0,
+            )
+    return None  # the JVM has not mapped its code cache yet
