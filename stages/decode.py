@@ -49,6 +49,7 @@ class _Stream:
     skipping: Loss = Loss.NO_SYNC  # cause of the bytes skipped while not synced
     skipped: bool = False  # some of them have been told
     reopened: bool = False
+    drained: int = 0  # when its last chunk was
     losses: list[LossMark] = field(default_factory=list)  # to be told with the next Decoded
     state: Any = field(default_factory=lambda: np.zeros(STATE_SIZE, np.uint64))
 
@@ -111,7 +112,7 @@ class Decode:
         if stream.offset >= 0 and stream.reopened and offset < stream.expected:
             self._end(stream, out)  # the key came again (a thread id was reused): another stream
             stream = self._streams[chunk.stream] = _Stream(chunk.stream, stream.config)
-        stream.reopened = False
+        stream.reopened, stream.drained = False, chunk.tsc
         if stream.offset < 0:
             stream.offset = offset
             out.append(Account(stream.key, offset, offset, 0, ()))  # from here on every byte is accounted for
@@ -125,10 +126,10 @@ class Decode:
             data, offset = data[twice:], offset + twice
         for mark in marks:
             at = min(max(mark.offset, stream.expected), offset + len(data))
-            self._bytes(stream, data[: at - offset], chunk.tsc, False, out)
+            self._bytes(stream, data[: at - offset], False, out)
             data, offset = data[at - offset :], at
             self._loss(stream, mark._replace(offset=at), out)
-        self._bytes(stream, data, chunk.tsc, False, out)
+        self._bytes(stream, data, False, out)
         return out
 
     def _gap(self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object]) -> None:
@@ -161,14 +162,14 @@ class Decode:
     def _end(self, stream: _Stream, out: list[object]) -> None:
         if stream.offset < 0:
             return
-        self._bytes(stream, _NOTHING, 0, True, out)
+        self._bytes(stream, _NOTHING, True, out)
         if len(stream.carry):
             self.counts["cut_packets"] += 1
             out.append(accounts.hole(stream.key, stream.offset, stream.expected, Loss.BAD_PACKET))
             stream.offset, stream.carry = stream.expected, _NOTHING
             self._lose_sync(stream, Loss.NO_SYNC)
 
-    def _bytes(self, stream: _Stream, new: U8, tsc: int, last: bool, out: list[object]) -> None:
+    def _bytes(self, stream: _Stream, new: U8, last: bool, out: list[object]) -> None:
         """Goes through the carried bytes and `new` as far as packets are whole."""
         data = np.concatenate((stream.carry, new)) if len(stream.carry) else new
         base, at = stream.offset, 0
@@ -185,7 +186,7 @@ class Decode:
                 if open_ended:
                     break
                 stream.synced = True
-            at, why = self._walk(stream, data, at, base, last, tsc, out)
+            at, why = self._walk(stream, data, at, base, last, out)
             if why == BAD:
                 mark = LossMark(base + at, Loss.BAD_PACKET, 0, stream.tsc)
                 self.counts["losses_bad_packet"] += 1
@@ -209,13 +210,20 @@ class Decode:
             out.append(accounts.hole(stream.key, start, end, stream.skipping, event=count))
             stream.skipped = True
 
-    def _walk(
-        self, stream: _Stream, data: U8, at: int, base: int, last: bool, tsc: int, out: list[object]
-    ) -> tuple[int, int]:
+    def _walk(self, stream: _Stream, data: U8, at: int, base: int, last: bool, out: list[object]) -> tuple[int, int]:
         config, state = stream.config, stream.state
         last_ip, before = int(state[LAST_IP]), stream.tsc
         to, n, why = walk(
-            data, at, base, last, state, config.mtc_shift, config.ctc_num, config.ctc_den, np.uint64(tsc), self._marks
+            data,
+            at,
+            base,
+            last,
+            state,
+            config.mtc_shift,
+            config.ctc_num,
+            config.ctc_den,
+            np.uint64(stream.drained),
+            self._marks,
         )
         if to > at:
             marks = self._marks[:n].copy()

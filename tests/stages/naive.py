@@ -11,6 +11,9 @@ IP_SIZE = {0: 0, 1: 2, 2: 4, 3: 6, 4: 6, 6: 8}
 EXT = {0x23: 2, 0xF3: 2, 0x03: 4, 0x73: 7, 0x43: 8, 0xA3: 8, 0x83: 2}
 
 
+DRAINED = 10  # time of a PSB+ without a TSC
+
+
 class Packet(NamedTuple):
     name: str
     size: int
@@ -84,6 +87,14 @@ def find_psb(data: bytes, at: int) -> int:
     return at
 
 
+def end_psb_plus(marks: list[tuple[int, int, int, int]], psb: int, ip: int, tsc: int, timed: bool) -> int:
+    """Marks the PSB+ that began at `psb` (−1: none), whatever ended it; the time behind it."""
+    if psb >= 0:
+        tsc = tsc if timed else max(tsc, DRAINED)
+        marks.append((MarkKind.PSB, psb, ip, tsc))
+    return tsc
+
+
 def walk(data: bytes) -> Result:
     """A whole stream without losses told by its source."""
     at = find_psb(data, 0)
@@ -92,7 +103,7 @@ def walk(data: bytes) -> Result:
     addresses: list[tuple[int, int]] = []
     while at >= 0:
         start, last_ip, tsc, psb = at, 0, marks[-1][3] if marks else 0, -1
-        psb_ip = 0
+        psb_ip, timed = 0, True
         while at < len(data):
             try:
                 p = packet(data[at : at + 16])
@@ -101,7 +112,8 @@ def walk(data: bytes) -> Result:
             if p is None:
                 break
             if p.name == "psb":
-                last_ip, psb, psb_ip = 0, at, 0
+                tsc, psb = end_psb_plus(marks, psb, psb_ip, tsc, timed), -1
+                last_ip, psb, psb_ip, timed = 0, at, 0, False
             elif p.name in ("tip", "fup", "pge", "pgd"):
                 last_ip = next_ip(last_ip, p)
                 if p.name == "pgd":
@@ -114,15 +126,16 @@ def walk(data: bytes) -> Result:
                     kind = MarkKind.PGE if p.name == "pge" else MarkKind.PGD
                     marks.append((kind, at, last_ip if p.ip_bytes else 0, tsc))
             elif p.name == "tsc":
-                tsc = max(tsc, p.value)
+                tsc, timed = max(tsc, p.value), True
                 if psb < 0:
                     marks.append((MarkKind.TIME, at, 0, tsc))
             elif p.name == "psbend":
-                marks.append((MarkKind.PSB, psb, psb_ip, tsc))
-                psb = -1
+                tsc, psb = end_psb_plus(marks, psb, psb_ip, tsc, timed), -1
             elif p.name == "ovf":
+                tsc, psb = end_psb_plus(marks, psb, psb_ip, tsc, timed), -1
                 marks.append((MarkKind.OVF, at, 0, tsc))
             at += p.size
+        tsc, psb = end_psb_plus(marks, psb, psb_ip, tsc, timed), -1
         if at > start:
             runs.append((start, at))
         if at >= len(data) or packet_is_cut(data[at:]):
