@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 
 from capture import perf_event, tsc
+from capture.drain import Drain
 from capture.perf_event import DUMMY, FLAGS, IOC_ENABLE, PMU, SOFTWARE, EventRing, HardwareError, HardwareSource
 from capture.records import parse
 from capture.ring import RingError
-from stages.messages import Clock, SideKind
+from stages.messages import Clock, EndOfStream, PtConfig, Sideband, SideKind, StreamOpen
 
 NANOSECONDS = Clock(1, 0, 0, 0)
 
@@ -129,6 +131,64 @@ def test_a_process_that_is_not(tmp_path: Path) -> None:
     (tmp_path / "type").write_text("8\n")
     with pytest.raises(HardwareError, match="no process"):
         HardwareSource(2**22 + 1, "h", (1, 2), pmu=tmp_path)
+
+
+CHILD = """
+import sys, threading
+stop = threading.Event()
+for _ in range(2):
+    threading.Thread(target=stop.wait).start()
+print("ready", flush=True)
+sys.stdin.readline()
+late = threading.Thread(target=stop.wait)
+late.start()
+sys.stdin.readline()
+stop.set()
+"""
+
+
+def test_all_threads_of_a_process_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way of Intel PT but the trace: dummy events in its place."""
+    (tmp_path / "type").write_text(f"{SOFTWARE}\n")
+    monkeypatch.setattr(perf_event.perfdata, "pt_config_bits", lambda config: DUMMY)
+    monkeypatch.setattr(EventRing, "time_conversion", (1, 0, 0))
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin
+    assert child.stdout
+    child.stdout.readline()
+    try:
+        source = HardwareSource(child.pid, "h", (0x1000, 0x2000), aux_size=0, data_size=4096, pmu=tmp_path)
+        assert source.config() == PtConfig(*perf_event._cpu())  # a dummy event takes no filter
+        drain = Drain(tmp_path / "session", host="h", source=source)
+        messages = drain.poll()
+        assert len(drain.streams) == 3
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+
+        def polled(kind: type, count: int) -> bool:
+            messages.extend(drain.poll())
+            return sum(isinstance(message, kind) for message in messages) >= count
+
+        until(lambda: polled(StreamOpen, 4))
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        until(lambda: polled(EndOfStream, 1))
+    except HardwareError as error:
+        pytest.skip(str(error))
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+    tids = {message.stream.tid for message in messages if isinstance(message, StreamOpen)}
+    assert child.pid in tids
+    rows = np.concatenate([message.records for message in messages if isinstance(message, Sideband)])
+    assert set(rows["tid"][rows["kind"] == SideKind.SWITCH_IN].tolist()) <= tids
+    exits = rows[rows["kind"] == SideKind.EXIT]
+    assert set(exits["tid"].tolist()) <= tids
+    assert len(exits) >= 3
+    assert source.faults == []
+    drain.close()
 
 
 @pytest.mark.skipif(not PMU.exists(), reason="this machine has no Intel PT")
