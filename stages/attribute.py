@@ -78,6 +78,7 @@ class _Process:
     image: CodeImage
     pane_ticks: int
     lateness: int
+    clocked: bool  # both are known: before, no pane has a length and nothing is counted
     held: deque[Segment] = field(default_factory=deque)
     held_bytes: int = 0
     panes: dict[int, _Pane] = field(default_factory=dict)
@@ -166,15 +167,15 @@ class Attribute:
         if known is None:
             lateness = max(self._lateness_ticks, 0)
             image = CodeImage(lateness, self.sites)
-            known = _Process((host, pid), image, self._pane_ticks or 1 << 31, lateness)
+            known = _Process((host, pid), image, self._pane_ticks or 1 << 31, lateness, self._pane_ticks > 0)
             self._processes[host, pid] = known
         return known
 
     def _clock(self, opened: StreamOpen) -> None:
-        key = opened.stream.host, opened.stream.pid
-        if key in self._processes and self._processes[key].ledgers:
+        p = self._process(opened.stream.host, opened.stream.pid)
+        if p.clocked:
             return
-        p = self._process(*key)
+        p.clocked = True
         if not self._pane_ticks:
             p.pane_ticks = max(1, round(self._pane_seconds * opened.clock.hz))
         if self._lateness_ticks < 0:
@@ -193,6 +194,8 @@ class Attribute:
         p.complete, p.now = p.now, tsc
         p.image.complete_until = p.complete
         out = self._release(p)
+        if not p.clocked:
+            return out
         first_held = min((s.tsc for s in p.held), default=p.complete)
         done = min(first_held, p.complete - p.lateness) // p.pane_ticks - 1
         if done > p.closed and done >= 0:
@@ -204,7 +207,7 @@ class Attribute:
 
     def _release(self, p: _Process) -> list[object]:
         """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
-        if p.image.primed:
+        if p.image.primed and p.clocked:
             while p.held and (p.now == 0 or p.held[0].tsc_end + p.lateness <= p.complete):
                 segment = p.held.popleft()
                 p.held_bytes -= len(segment.data)
