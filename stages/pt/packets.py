@@ -36,7 +36,7 @@ How the fields of a packet are packed into `payload` (uint64) and `sub` (a small
     CFE                  vector                      IP_FLAG | type
     EVD                  payload                     type
     TRIG                 TRBV | ICNT << 8            IP_FLAG | TRIG_ICNT | TRIG_MULT
-    SKIPPED              0                           why: NO_SYNC, or −UNKNOWN, −MALFORMED
+    BAD                  0                           what is wrong: −UNKNOWN, −MALFORMED
 """
 
 from __future__ import annotations
@@ -54,18 +54,17 @@ Int = Any  # int outside kernels, a machine integer of some width inside: mypy w
 
 # fmt: off
 (PAD, TNT_8, TNT_64, TIP, TIP_PGE, TIP_PGD, FUP, PIP, MODE_EXEC, MODE_TSX, STOP, CBR, TSC, MTC, TMA, CYC, OVF, VMCS,
- PSB, PSBEND, MNT, PTW, EXSTOP, MWAIT, PWRE, PWRX, BBP, BIP, BEP, CFE, EVD, TRIG, INVALID, SKIPPED) = range(34)
+ PSB, PSBEND, MNT, PTW, EXSTOP, MWAIT, PWRE, PWRX, BBP, BIP, BEP, CFE, EVD, TRIG, INVALID, BAD, SKIPPED) = range(35)
 NAMES = (
     "pad", "tnt.8", "tnt.64", "tip", "tip.pge", "tip.pgd", "fup", "pip", "mode.exec", "mode.tsx", "stop", "cbr", "tsc",
     "mtc", "tma", "cyc", "ovf", "vmcs", "psb", "psbend", "mnt", "ptw", "exstop", "mwait", "pwre", "pwrx", "bbp", "bip",
-    "bep", "cfe", "evd", "trig", "<invalid>", "<skipped>",
+    "bep", "cfe", "evd", "trig", "<invalid>", "<bad>", "<skipped>",
 )
 # fmt: on
 
 CUT = -1  # the buffer ends inside the packet (or before it)
 UNKNOWN = -2  # no packet begins with these bytes
 MALFORMED = -3  # a known packet with a field that cannot be
-NO_SYNC = 0  # `sub` of SKIPPED: bytes before the first PSB of a stream
 
 IP_FLAG = 0x80  # a FUP follows that says where
 TRIG_ICNT = 0x40  # `payload` carries an instruction count
@@ -151,7 +150,7 @@ def _ext(data: U8, at: Int, end: Int, context: Int) -> Any:
         if left < 8:
             return CUT, 0, _0, 0
         value = _value(data, at + 2, 6)
-        bits = 0
+        bits = np.int64(0)
         for i in range(6):
             if data[at + 2 + i]:
                 bits = 8 * i + np.int64(_BITS[data[at + 2 + i]])
@@ -360,13 +359,12 @@ def reconstruct_ip(last_ip: Int, ip_bytes: Int, payload: Int) -> Any:
     return last_ip
 
 
-STATE_CONTEXT, STATE_LAST_IP, STATE_SKIPPING = range(3)  # fields of a scanner's state
-_SYNCED = np.uint64(255)  # STATE_SKIPPING otherwise holds the `sub` of the SKIPPED record in the making
+STATE_CONTEXT, STATE_LAST_IP, STATE_SYNCED = range(3)  # fields of a scanner's state
 
 
-def scanner(context: Int = 0, synced: bool = False) -> NDArray[np.uint64]:
+def scanner(context: int = 0, synced: bool = False) -> NDArray[np.uint64]:
     """The state of a `scan` at the beginning of a stream. `synced`: its first byte is known to begin a packet."""
-    return np.array([context, 0, _SYNCED if synced else NO_SYNC], np.uint64)
+    return np.array([context, 0, synced], np.uint64)
 
 
 @njit(cache=True, nogil=True)
@@ -387,42 +385,41 @@ def scan(data: U8, at: Int, end: Int, base: Int, state: NDArray[np.uint64], out:
     next packet is cut: go on with the bytes from the position reached, and more behind them. `ip` is filled in for
     TIP, TIP_PGE, TIP_PGD and FUP (the last IP where they carry none) and is 0 elsewhere.
 
-    Records follow each other without a gap; what is no packet is in SKIPPED records (one for each call that met a
-    piece of the same gap). There is one overlap: a PSB may cut the packet before it, which is noticed only at bytes
-    that are no packet. So the search for a PSB begins up to 15 bytes before them, where data[:at] has those bytes;
-    SKIPPED then has size 0 and the PSB's offset lies before it.
+    Records follow each other without a gap. Where bytes are no packet stands a BAD record of size 0, then SKIPPED
+    records up to the next PSB (one for each call that met a piece of the gap). There is one overlap: a PSB may cut
+    the packet before it, which is noticed only at the bytes after. So the search for a PSB begins up to 15 bytes
+    before them, as far as data[:at] has those bytes; the PSB's offset then lies before that of BAD.
     """
     if at < 0 or at > end or end > data.size:
         return 0, at
     context = np.int64(state[STATE_CONTEXT])
     last_ip = state[STATE_LAST_IP]
-    skipping = state[STATE_SKIPPING]
+    synced = state[STATE_SYNCED] != _0
     n = 0
     while n < out.size and at < end:
-        if skipping != _SYNCED:
+        if not synced:
             psb = find_psb(data, at, end)
             to = psb if psb >= 0 else max(at, end - PSB_SIZE + 1)  # the end may be the beginning of a PSB
             if to > at:
-                _put(out, n, SKIPPED, base + at, min(to - at, 0xFFFFFFFF), skipping)
-                at += np.int64(out[n]["size"])
+                size = min(to - at, 0xFFFFFFFF)
+                _put(out, n, SKIPPED, base + at, size, 0)
                 n += 1
+                at += size
             if psb < 0:
                 break
-            if at == psb:
-                skipping = _SYNCED
+            synced = at == psb
             continue
         kind, size, payload, sub = next_packet(data, at, end, context)
         if kind == CUT:
             break
         if kind < 0:
+            _put(out, n, BAD, base + at, 0, -kind)
+            n += 1
             context &= ~BLOCK_BYTES
-            skipping = np.uint64(-kind)
             psb = find_psb(data, max(at - PSB_SIZE + 1, 0), min(at + PSB_SIZE - 1, end))
-            if 0 <= psb < at:
-                _put(out, n, SKIPPED, base + at, 0, skipping)
-                n += 1
+            synced = 0 <= psb < at
+            if synced:
                 at = psb
-                skipping = _SYNCED
             continue
         ip = np.uint64(0)
         if TIP <= kind <= FUP:
@@ -438,5 +435,5 @@ def scan(data: U8, at: Int, end: Int, base: Int, state: NDArray[np.uint64], out:
         at += size
     state[STATE_CONTEXT] = context
     state[STATE_LAST_IP] = last_ip
-    state[STATE_SKIPPING] = skipping
+    state[STATE_SYNCED] = 1 if synced else 0
     return n, at
