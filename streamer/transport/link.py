@@ -92,6 +92,12 @@ class Sender:
     def is_up(self) -> bool:
         return self._socket is not None
 
+    async def wait_up(self) -> bool:
+        """Until the receiver is there; False if it will not come back."""
+        while self._socket is None and not self._gone:
+            await self._changed.wait()
+        return not self._gone
+
     def down(self) -> None:
         """The receiver has died: forget what was queued towards it."""
         if self._socket is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from streamer.transport.link import Sender
-from streamer.transport.routing import route
+from streamer.transport.routing import FOR_ALL, route
 
 
 class Output:
@@ -25,7 +25,7 @@ class Output:
         """Without waiting, to all that `message` goes to or to none. False: no room, or its worker is down or not
         yet introduced. A message to all leaves out those, since the introduction will tell them."""
         targets = self._targets(message)
-        if len(targets) == 1:
+        if not isinstance(message, FOR_ALL):
             return targets[0] not in self._strangers and self.senders[targets[0]].try_send(message)
         senders = [self.senders[i] for i in targets if self.senders[i].is_up and i not in self._strangers]
         if all(s.has_room for s in senders):
@@ -38,13 +38,23 @@ class Output:
 
     async def send(self, message: Any) -> bool:
         """Waits for room. False if its worker is gone for good; a source's output also if it is down or not yet
-        introduced, where others wait. Cancelled, it may have sent to some of several workers."""
-        targets = self._targets(message)
+        introduced, where others wait (a message to all leaves those out, as above). Cancelled, it may have sent to
+        some of several workers."""
         sent = True
-        for i in targets:
+        for i in self._targets(message):
             if i in self._strangers or not await self.senders[i].send(message, while_up=self._introduces):
                 sent = False
-        return sent or (self._introduces and len(targets) > 1)
+        return sent or (self._introduces and isinstance(message, FOR_ALL))
+
+    async def deliver(self, message: Any, introduction: Callable[[], Iterable[Any]]) -> bool:
+        """For a source that can wait, like a recording: waits through a worker's restart too, introduces it and sends
+        then. False if the worker is gone for good."""
+        while not await self.send(message):
+            for i in self._targets(message):
+                if not await self.senders[i].wait_up():
+                    return False
+            await self.heal(introduction)
+        return True
 
     def _targets(self, message: Any) -> tuple[int, ...]:
         return route(message, self._lane, self._lanes, len(self.senders))

@@ -38,6 +38,10 @@ def key_of(stream: StreamKey) -> Key:
     return (stream.host, stream.pid) if stream.tid < 0 else (stream.host, stream.pid, stream.tid)
 
 
+FOR_ALL = (StreamOpen, JitBatch, Tick)
+"""What every worker has to know. A worker that was not there is told by an introduction."""
+
+
 def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
     """Indexes of the workers that `lane` sends `message` to."""
     match message:
