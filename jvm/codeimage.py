@@ -5,7 +5,8 @@ valid at its addresses. The sources say less than that, so:
 
 - A load is told late: the Service Thread posts it after the code may already run. So a version reaches back from its
   load to the end of what stood there before it, but by `lateness` ticks at most; what was *found* (REPLAYED) reaches
-  back without that limit. The limit makes a lookup for time t depend on nothing told after t + lateness: who waits
+  back without that limit, and so does what is told until the JVM's beginning is over (`settled`): code compiled before
+  VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t + lateness: who waits
   until `complete_until` has passed that point gets, live, what a replay of the recording gets.
 - An unload may be lost: a new load ends whatever it overlaps (`evicted`). An unloaded version stays known until it
   is overlapped or `forget_before` drops it, because a stream may still be behind.
@@ -56,7 +57,7 @@ class CodeImage:
         self.counts: Counter[str] = Counter()
         self.epoch = 0
         self.complete_until = 0
-        self.primed = False  # what was there when the agent began has been told: the interpreter, blobs without event
+        self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
         self._ids = 0
         self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
         self._nmethod_starts: list[int] = []
@@ -114,7 +115,8 @@ class CodeImage:
                 self.counts["overflows"] += 1
                 self._replayed = None  # the replay under way, if any, is not whole
             case export.ThreadStart():  # found ones stand behind the code that was found
-                self.primed |= bool(record.flags & export.RecordFlag.REPLAYED) and len(self.codelets) > 0
+                if record.flags & export.RecordFlag.REPLAYED:
+                    self._prime(record.tsc)
             case export.ReplayBegin():
                 self._replayed, self._replay_began = set(), record.tsc
             case export.ReplayEnd():
@@ -233,7 +235,11 @@ class CodeImage:
                     self.counts["healed_unloads"] += 1
                     self._end(v, tsc)
         self._replayed = None
-        self.primed |= len(self.codelets) > 0
+        self._prime(tsc)
+
+    def _prime(self, tsc: int) -> None:
+        if self.codelets:
+            self.primed_at = min(self.primed_at, tsc)
 
     def forget_before(self, tsc: int) -> None:
         """No one will ask about a time before `tsc` again: drops versions that had ended by then."""
@@ -255,6 +261,10 @@ class CodeImage:
             self._changed()
 
     # What is asked
+
+    def settled(self, tsc: int) -> bool:
+        """Is the JVM's beginning, with all that was told late of it, over at `tsc`?"""
+        return self.lateness is not None and tsc > self.primed_at + self.lateness
 
     def at(self, ip: int, tsc: int) -> Version | None:
         """The innermost version that holds `ip` at `tsc`."""
@@ -325,8 +335,9 @@ class CodeImage:
         rows = self._rows[: self._row_count]
         before = (rows["start"] < end) & (rows["end"] > start) & (rows["until"] <= record.tsc)
         floor = int(rows["until"][before].max(initial=0))
-        if self.lateness is None or record.flags & export.RecordFlag.REPLAYED or isinstance(record, _FOUND):
+        if record.flags & export.RecordFlag.REPLAYED or isinstance(record, _FOUND) or not self.settled(record.tsc):
             return floor
+        assert self.lateness is not None
         return max(floor, record.tsc - self.lateness)
 
     def _retire(self, versions: list[Version], tsc: int) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stages.messages import U8
 from stages.pt import packets as pt
 from stages.pt.packets import Int
+from stages.walk import PLAIN_SIZE, plain_ip, plain_tip, plain_tnt
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -32,6 +33,17 @@ def addresses(data: U8, last_ip: Int, ips: U64, at: I64) -> int:
     end = data.size
     context = 0
     while i < end:
+        byte = np.int64(data[i])
+        if plain_tnt(byte, context):
+            i += 1
+            continue
+        if plain_tip(byte, i, end):
+            last_ip = plain_ip(data, i, byte, last_ip)
+            ips[n] = last_ip
+            at[n] = i
+            n += 1
+            i += PLAIN_SIZE[byte >> 5]
+            continue
         kind, size, payload, sub = pt.next_packet(data, i, end, context)
         if kind < 0:
             break

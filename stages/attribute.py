@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
+from jvm.codeversion import FOREVER
 from jvm.sites import Sites
 from stages import accounts
 from stages.accounts import Ledger
@@ -43,6 +44,7 @@ KEEP_PANES = 10
 """So many panes behind, code that is gone is forgotten."""
 _SUM_ROWS = 1 << 16
 _ROW_DTYPE = np.dtype([("site", "<i4"), ("tid", "<i4"), ("hits", "<u8"), ("ticks", "<u8")])
+_PSB, _TIME = int(MarkKind.PSB), int(MarkKind.TIME)
 Rows = NDArray[np.void]
 Process = tuple[str, int]
 
@@ -79,6 +81,7 @@ class _Process:
     pane_ticks: int
     lateness: int
     clocked: bool  # both are known: before, no pane has a length and nothing is counted
+    early: list[JitBatch] = field(default_factory=list)  # came before the clock, so before the lateness was known
     held: deque[Segment] = field(default_factory=deque)
     held_bytes: int = 0
     panes: dict[int, _Pane] = field(default_factory=dict)
@@ -113,6 +116,7 @@ class Attribute:
         self._processes: dict[Process, _Process] = {}
         self._hits = np.zeros(1024, np.uint64)
         self._ticks = np.zeros(1024, np.uint64)
+        self._ips, self._at = np.empty(1 << 16, np.uint64), np.empty(1 << 16, np.int64)
 
     def feed(self, message: object) -> list[object]:
         match message:
@@ -142,6 +146,9 @@ class Attribute:
         """Nothing more comes: everything that is held is counted and told, and every pane closed."""
         out: list[object] = []
         for p in self._processes.values():
+            for batch in p.early:
+                p.image.feed(batch.data)
+            p.early.clear()
             while p.held:
                 self._count(p, p.held.popleft())
             p.held_bytes = 0
@@ -180,10 +187,16 @@ class Attribute:
             p.pane_ticks = max(1, round(self._pane_seconds * opened.clock.hz))
         if self._lateness_ticks < 0:
             p.lateness = p.image.lateness = max(0, round(self._lateness_seconds * opened.clock.hz))
+        for batch in p.early:
+            p.image.feed(batch.data)
+        p.early.clear()
 
     def _jit(self, batch: JitBatch) -> None:
         p = self._process(batch.host, batch.pid)
-        p.image.feed(batch.data)
+        if p.clocked:
+            p.image.feed(batch.data)
+        else:
+            p.early.append(batch)
         if batch.dropped > p.dropped:
             self.counts["jit_dropped"] += batch.dropped - p.dropped
             p.dropped = batch.dropped
@@ -207,8 +220,9 @@ class Attribute:
 
     def _release(self, p: _Process) -> list[object]:
         """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
-        if p.image.primed and p.clocked:
-            while p.held and (p.now == 0 or p.held[0].tsc_end + p.lateness <= p.complete):
+        timeless = p.now == 0 and p.image.primed_at < FOREVER
+        if p.clocked and (timeless or p.image.settled(p.complete)):
+            while p.held and (timeless or p.held[0].tsc_end + p.lateness <= p.complete):
                 segment = p.held.popleft()
                 p.held_bytes -= len(segment.data)
                 self._count(p, segment)
@@ -230,7 +244,9 @@ class Attribute:
         size, end = len(s.data), s.offset + len(s.data)
         self.counts["bytes"] += size
         self._ledger(p, s).add(accounts.decoded(s.stream, s.offset, end))
-        ips, at = np.empty(size + 1, np.uint64), np.empty(size + 1, np.int64)
+        if size + 1 > len(self._ips):
+            self._ips, self._at = np.empty(2 * size + 2, np.uint64), np.empty(2 * size + 2, np.int64)
+        ips, at = self._ips, self._at
         ips[0], at[0] = OUTSIDE, 0
         n = 1 + addresses(s.data, np.uint64(s.last_ip), ips[1:], at[1:])
         tscs = _times(s, at[:n])
@@ -311,7 +327,8 @@ class Attribute:
 
 def _times(s: Segment, at: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Times of (n,) positions in a segment's bytes."""
-    timed = s.marks[(s.marks["kind"] == MarkKind.PSB) | (s.marks["kind"] == MarkKind.TIME)]
+    kind = s.marks["kind"]
+    timed = s.marks[(kind == _PSB) | (kind == _TIME)]
     point = np.concatenate(
         (np.zeros(1, np.int64), timed["offset"].astype(np.int64) - s.offset, np.array([len(s.data)], np.int64))
     )

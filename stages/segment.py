@@ -42,6 +42,7 @@ MAX_WAITING = 4 << 20
 MAX_HOLES = 32
 """Marks kept of what lies before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
+_PSB, _OVF, _PGE, _PGD, _TIME, _BAD = (int(kind) for kind in MarkKind)  # an enum's members are slow to get at
 _END_OF_TIME = (1 << 64) - 1
 
 
@@ -182,7 +183,7 @@ class Segmentation:
         broken = any(m.cause != Loss.OVERFLOW for m in losses) or d.offset != stream.end
         if broken:
             cut = np.zeros(1, MARK_DTYPE)
-            cut["offset"], cut["kind"], cut["tsc"] = stream.end, MarkKind.BAD, stream.tsc
+            cut["offset"], cut["kind"], cut["tsc"] = stream.end, _BAD, stream.tsc
             marks = np.concatenate((cut, marks))
         stream.losses += losses
         stream.marks = np.concatenate((stream.marks, marks)) if len(stream.marks) else marks
@@ -198,7 +199,7 @@ class Segmentation:
     def _decide(self, s: _Stream, out: list[object], *, to_the_end: bool) -> None:
         """Goes from time mark to time mark as far as there are any, and on request to the end without one."""
         kind = s.marks["kind"][s.passed :]
-        timed = np.flatnonzero((kind == MarkKind.PSB) | (kind == MarkKind.TIME)) + s.passed
+        timed = np.flatnonzero((kind == _PSB) | (kind == _TIME)) + s.passed
         times = s.marks["tsc"][timed]
         at = 0  # into `timed`
         while at < len(timed):
@@ -208,7 +209,7 @@ class Segmentation:
             at = at if switching else before - 1
             mark = s.marks[timed[at]]
             self._slot(s, int(timed[at]), int(mark["offset"]), int(mark["tsc"]), switching, out)
-            s.lone = int(mark["kind"]) == MarkKind.TIME
+            s.lone = int(mark["kind"]) == _TIME
             at += 1
         if to_the_end and s.at < s.end:
             self.counts["undated"] += 1
@@ -240,13 +241,13 @@ class Segmentation:
     ) -> None:  # fmt: skip
         """The bytes up to `to` among `owners`."""
         kind = inside["kind"]
-        pge = inside["offset"][kind == MarkKind.PGE]
+        pge = inside["offset"][kind == _PGE]
         starts, traced = [s.at], [s.tracing]
         if not s.tracing:
             starts.append(s.at)
             traced.append(False)
-        for mark in inside[(kind == MarkKind.PGD) | (kind == MarkKind.OVF) | (kind == MarkKind.BAD)]:
-            gone = int(mark["kind"]) == MarkKind.PGD
+        for mark in inside[(kind == _PGD) | (kind == _OVF) | (kind == _BAD)]:
+            gone = int(mark["kind"]) == _PGD
             starts.append(int(mark["offset"]) + (int(mark["size"]) if gone else 0))
             traced.append(not gone)
         ends = [*starts[1:], to]
@@ -303,7 +304,7 @@ class Segmentation:
     def _time_at(s: _Stream, offset: int) -> int:
         """Time of the last time mark before `offset`."""
         here = s.marks[: np.searchsorted(s.marks["offset"], offset)]
-        timed = np.flatnonzero((here["kind"] == MarkKind.PSB) | (here["kind"] == MarkKind.TIME))
+        timed = np.flatnonzero((here["kind"] == _PSB) | (here["kind"] == _TIME))
         return int(here["tsc"][timed[-1]]) if len(timed) else s.tsc
 
     def _add(self, s: _Stream, tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]) -> None:
@@ -333,7 +334,7 @@ class Segmentation:
             out.append(
                 Segment(
                     key, s.key, known.number, piece.start, run.data[piece.start - run.offset : piece.end - run.offset],
-                    marks[marks["kind"] != MarkKind.BAD], self._last_ip(s, run, piece.start), piece.tsc, piece.tsc_end,
+                    marks[marks["kind"] != _BAD], self._last_ip(s, run, piece.start), piece.tsc, piece.tsc_end,
                     continues, tuple(known.holes),
                 )
             )  # fmt: skip
@@ -344,9 +345,7 @@ class Segmentation:
     @staticmethod
     def _last_ip(s: _Stream, run: _Run, at: int) -> int:
         """Last IP before `at`: counted from the last PSB, or from where the run begins."""
-        here = s.marks[
-            (s.marks["kind"] == MarkKind.PSB) & (s.marks["offset"] <= at) & (s.marks["offset"] >= run.offset)
-        ]
+        here = s.marks[(s.marks["kind"] == _PSB) & (s.marks["offset"] <= at) & (s.marks["offset"] >= run.offset)]
         base, last_ip = (int(here[-1]["offset"]), 0) if len(here) else (run.offset, run.last_ip)
         return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
 
@@ -370,13 +369,13 @@ class Segmentation:
 def _tracing(marks: NDArray[np.void], before: bool) -> bool:
     """Is code being traced behind `marks`, if it was (or was not) `before`?"""
     kind = marks["kind"]
-    telling = np.flatnonzero((kind != MarkKind.TIME) & (kind != MarkKind.BAD))
+    telling = np.flatnonzero((kind != _TIME) & (kind != _BAD))
     if not len(telling):
         return before
     mark = marks[telling[-1]]
-    if mark["kind"] == MarkKind.PSB:
+    if mark["kind"] == _PSB:
         return bool(mark["ip"])
-    return int(mark["kind"]) in (MarkKind.PGE, MarkKind.OVF)  # an OVF is followed by a FUP, or a PGE that says so
+    return int(mark["kind"]) in (_PGE, _OVF)  # an OVF is followed by a FUP, or a PGE that says so
 
 
 def make() -> Segmentation:

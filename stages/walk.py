@@ -35,6 +35,38 @@ _0 = np.uint64(0)
 _1 = np.uint64(1)
 
 
+PLAIN_SIZE = np.array([0, 3, 5, 7, 0, 0, 0, 0], np.int64)
+"""Size of a TIP by IPBytes, for the three forms that processors write in 64-bit code."""
+
+
+# What nearly all bytes of a trace are, without the way through next_packet. The rest of it is for next_packet.
+
+
+@njit(cache=True, nogil=True)
+def plain_tnt(byte: Int, context: Int) -> Int:
+    """Is it a short TNT, outside of a block?"""
+    return byte & 1 == 0 and byte > 2 and context & pt.BLOCK_BYTES == 0
+
+
+@njit(cache=True, nogil=True)
+def plain_tip(byte: Int, at: Int, end: Int) -> Int:
+    """Is it a whole TIP with an IP?"""
+    return byte & 0x1F == 0x0D and PLAIN_SIZE[byte >> 5] != 0 and at + PLAIN_SIZE[byte >> 5] <= end
+
+
+@njit(cache=True, nogil=True)
+def plain_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
+    """Address (uint64) of the TIP that begins with `byte` at `at`."""
+    ip = np.uint64(data[at + 1]) | np.uint64(data[at + 2]) << np.uint64(8)
+    if byte >> 5 == 1:
+        return (last_ip & ~np.uint64(0xFFFF)) | ip
+    ip |= np.uint64(data[at + 3]) << np.uint64(16) | np.uint64(data[at + 4]) << np.uint64(24)
+    if byte >> 5 == 2:
+        return (last_ip & ~np.uint64(0xFFFFFFFF)) | ip
+    ip |= np.uint64(data[at + 5]) << np.uint64(32) | np.uint64(data[at + 6]) << np.uint64(40)
+    return pt.reconstruct_ip(last_ip, 3, ip)
+
+
 @njit(cache=True, nogil=True)
 def full_tsc(payload: Int, near: Int) -> Int:
     """A TSC packet has 56 bits: the time nearest to `near` (uint64) that ends in them."""
@@ -153,31 +185,42 @@ def walk(
     """
     n = 0
     end = data.size
+    why = DONE
+    last_ip = state[LAST_IP]
+    context = np.int64(state[CONTEXT])
     while at < end:
-        if n == marks.size:
-            return at, n, FULL
-        kind, size, payload, sub = pt.next_packet(data, at, end, np.int64(state[CONTEXT]))
-        if kind == pt.TNT_8:
-            at += size
-            if state[CONTEXT] & np.uint64(pt.BLOCK_BYTES):
-                state[CONTEXT] = np.uint64(pt.next_context(np.int64(state[CONTEXT]), kind, payload))
+        byte = np.int64(data[at])
+        if plain_tnt(byte, context):
+            at += 1
             continue
+        if plain_tip(byte, at, end):
+            last_ip = plain_ip(data, at, byte, last_ip)
+            at += PLAIN_SIZE[byte >> 5]
+            continue
+        if n == marks.size:
+            why = FULL
+            break
+        kind, size, payload, sub = pt.next_packet(data, at, end, context)
         if kind == pt.CUT:
-            return at, n, DONE
+            break
         if kind < 0:
-            return at, n, BAD
+            why = BAD
+            break
         if kind == pt.PSB:
+            state[CONTEXT] = np.uint64(context)
             to, ip = _psb_plus(data, at, end, last, state, mtc_shift, num, den, late)
             if to < 0:
-                return at, n, DONE
+                break
             _mark(marks, n, _PSB, base + at, ip, state[TIME], to - at)
             n += 1
             at = to
+            last_ip = state[LAST_IP]
+            context = np.int64(state[CONTEXT])
             continue
         if pt.TIP <= kind <= pt.FUP:
-            state[LAST_IP] = pt.reconstruct_ip(state[LAST_IP], sub, payload)
+            last_ip = pt.reconstruct_ip(last_ip, sub, payload)
             if kind == pt.TIP_PGE or kind == pt.TIP_PGD:
-                ip = state[LAST_IP] if sub else _0
+                ip = last_ip if sub else _0
                 _mark(marks, n, _PGE if kind == pt.TIP_PGE else _PGD, base + at, ip, state[TIME], size)
                 n += 1
         elif kind == pt.OVF:
@@ -187,9 +230,11 @@ def walk(
         elif timing(state, kind, payload, sub, mtc_shift, num, den):
             _mark(marks, n, _TIME, base + at, _0, state[TIME], size)
             n += 1
-        state[CONTEXT] = np.uint64(pt.next_context(np.int64(state[CONTEXT]), kind, payload))
+        context = pt.next_context(context, kind, payload)
         at += size
-    return at, n, DONE
+    state[LAST_IP] = last_ip
+    state[CONTEXT] = np.uint64(context)
+    return at, n, why
 
 
 @njit(cache=True, nogil=True)

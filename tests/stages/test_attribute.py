@@ -176,6 +176,17 @@ def test_a_segment_waits_for_late_loads() -> None:
     assert {name for _, _, name, _ in table(stage.flush())} == {"q.Late.load"}
 
 
+def test_code_told_before_the_clock_is_known_is_told_in_time() -> None:
+    batch, opened = code(), StreamOpen(KEY, PtConfig(), Clock(1 << 10, 10, 0, 0))  # 10^9 ticks a second
+    data = psb_plus(1995, 0xA000) + tip(0xA004) + tsc(2000)
+    late = Writer(2090, step=0).method(9, "Lq/Late;", "load").nmethod_load(0xA000, bytes(16), 9, blob=1).bytes()
+    late_batch = JitBatch("h", 42, 1, np.frombuffer(late, np.uint8))
+    messages = [batch, late_batch, opened, RUNNING, Chunk(KEY, 0, 0, np.frombuffer(data, np.uint8)), EndOfStream("x")]
+    for stage in (decode.make(), segment.make(), Attribute(lateness_seconds=100e-9)):
+        messages = [m for before in messages for m in stage.feed(before)]
+    assert {name for _, _, name, _ in table(messages)} == {"q.Late.load"}
+
+
 def test_what_cannot_wait_is_a_hole() -> None:
     stream = psb_plus(FAR, 0x8000) + tip(0x8004) * 50 + tsc(2 * FAR)
     messages = feed(stream, RUNNING, [])

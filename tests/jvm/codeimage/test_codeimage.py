@@ -53,15 +53,29 @@ def test_kind_of_compiled_code(level: int, blob: int, kind: str) -> None:
     assert label(code, 0x1000, 5000) == ("a.A.outer", SiteKind[kind])
 
 
+def begun() -> Writer:
+    """What an agent tells at first."""
+    return methods(Writer(step=0)).at(1000).codelet(0x100, 0x110, 21, "iload").thread_start(7, "main", flags=REPLAYED)
+
+
 def test_a_load_reaches_back_as_far_as_it_may_be_late() -> None:
-    written = methods(Writer()).at(10_000).nmethod_load(0x1000, bytes(16), 1)
+    written = begun().at(10_000).nmethod_load(0x1000, bytes(16), 1)
     assert image(written, lateness=500).at(0x1000, 9_500)
     assert image(written, lateness=500).at(0x1000, 9_499) is None
     assert image(written).at(0x1000, 0)
 
 
+def test_what_is_told_at_the_beginning_reaches_back_without_limit() -> None:
+    code = image(begun().at(1500).nmethod_load(0x1000, bytes(16), 1).at(1501).nmethod_load(0x2000, bytes(8), 2), 500)
+    assert code.at(0x1000, 0)
+    assert code.at(0x2000, 1000) is None
+    assert code.at(0x2000, 1001)
+    assert not code.settled(1500)
+    assert code.settled(1501)
+
+
 def test_what_was_found_reaches_back_to_what_stood_there_before() -> None:
-    written = methods(Writer()).at(10_000).nmethod_load(0x1000, bytes(16), 1, flags=REPLAYED)
+    written = begun().at(10_000).nmethod_load(0x1000, bytes(16), 1, flags=REPLAYED)
     written.codelet(0x2000, 0x2010, 21, "iload").blob(0x3000, "StubRoutines (1)", bytes(8))
     code = image(written, lateness=10)
     assert all(code.at(ip, 0) for ip in (0x1000, 0x2000, 0x3000))
@@ -151,9 +165,9 @@ def test_codelets_name_the_bytecode() -> None:
     written = Writer().interpreter(0x1000, bytes(64)).codelet(0x1000, 0x1010, 182, "invokevirtual")
     written.codelet(0x1010, 0x1020, -1, "slow signature  handler")
     code = image(written, lateness=0)
-    assert not code.primed
+    assert code.primed_at == FOREVER
     code.feed(Writer().thread_start(7, "main", flags=REPLAYED).bytes())
-    assert code.primed
+    assert code.primed_at == 1000
     assert label(code, 0x1008, 1) == ("[interpreter] invokevirtual", SiteKind.INTERPRETED)
     assert label(code, 0x1010, 1)[0] == "[interpreter] slow signature handler"
     assert label(code, 0x1020, 1) == ("[interpreter]", SiteKind.INTERPRETED)

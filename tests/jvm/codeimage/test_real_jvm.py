@@ -42,7 +42,7 @@ def test_compiled_code_is_found_by_name_and_a_replay_changes_nothing(version: in
             return any(v.name == "Subject.outer" and v.level == 4 for v in read(code, reader).versions())
 
         eventually("Subject.outer is compiled by C2", compiled)
-        eventually("all that was found at the start is told", lambda: read(code, reader).primed)
+        eventually("all that was found at the start is told", lambda: read(code, reader).primed_at < FOREVER)
         (outer, *_) = (v for v in code.versions() if v.name == "Subject.outer" and v.level == 4)
         ips = np.arange(outer.start, outer.end, dtype=np.uint64)
         sites = code.sites_of(ips, np.full(len(ips), NOW, np.uint64))
