@@ -80,10 +80,10 @@ def pt_config_bits(config: PtConfig) -> int:
 
 
 def auxtrace_info(config: PtConfig, clock: Clock, per_cpu: bool, filter_text: str) -> bytes:
-    """Payload of the AUXTRACE_INFO event. Switches are looked for in SWITCH_CPU_WIDE records (3) with a ring a CPU,
-    in SWITCH records (2) with a ring a thread."""
+    """Payload of the AUXTRACE_INFO event. With a ring a CPU perf has to look for the threads in SWITCH_CPU_WIDE
+    records (3); with a ring a thread it must not (0)."""
     words = [
-        PMU_TYPE, clock.shift, clock.mult, clock.zero & (1 << 64) - 1, 1, TSC, NORETCOMP, 3 if per_cpu else 2, 0,
+        PMU_TYPE, clock.shift, clock.mult, clock.zero & (1 << 64) - 1, 1, TSC, NORETCOMP, 3 if per_cpu else 0, 0,
         int(per_cpu), MTC, MTC_PERIOD, config.ctc_num, config.ctc_den, CYC, 0,
     ]  # fmt: skip
     text = filter_text.encode()

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from capture import notes, perfdata
+from capture import memory, notes, perfdata
 from capture.drain import Message
 from capture.elf import CODE_OFFSET, CodeElf
 from capture.perfdata import Event, Feature, PerfDataError
@@ -36,9 +36,17 @@ class Recorder:
     """Takes every message of a Drain, in order, whether or not the transport takes it too."""
 
     def __init__(
-        self, directory: Path, name: str, *, sample_type: int = SAMPLE_TYPE, options: dict[str, Any] | None = None
+        self,
+        directory: Path,
+        name: str,
+        *,
+        sample_type: int = SAMPLE_TYPE,
+        options: dict[str, Any] | None = None,
+        reread_seconds: float | None = 1.0,
     ) -> None:
-        """Creates `directory/name.*`. `options` go into the manifest as they are. Raises OSError."""
+        """Creates `directory/name.*`. `options` go into the manifest as they are. The ELF file is filled from the JIT
+        export, and every `reread_seconds` from the process itself if that is permitted: code is patched, and some
+        stubs are filled in, without an event. Raises OSError."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.name = directory, name
         self._options = options or {}
@@ -51,6 +59,8 @@ class Recorder:
         self._last: dict[tuple[Any, ...], int] = {}  # last number written, of each numbered sequence
         self._ids: set[int] = set()
         self._numbered = 0
+        self._reread_seconds = reread_seconds
+        self._reread_next = 0 if reread_seconds else 1 << 64  # TSC
 
     def write(self, message: Message, raw: Words | None = None) -> None:
         """`raw`: for a Sideband, its records as the kernel wrote them (`Drain.raw`). A message that was written
@@ -70,7 +80,10 @@ class Recorder:
                     self._code(message)
             case Chunk():
                 self._chunk(message)
-            case Tick() | EndOfStream():
+            case Tick():
+                self._note(message)
+                self._reread(message)
+            case EndOfStream():
                 self._note(message)
 
     def _note(self, note: notes.Note) -> None:
@@ -171,6 +184,15 @@ class Recorder:
                         elf.put(address, code)
                     case Interpreter(start=address, code=code):
                         elf.put(address, code)
+
+    def _reread(self, now: Tick) -> None:
+        elf = self._elves.get(now.pid)
+        if elf is None or now.tsc < self._reread_next:
+            return
+        hz = next(opened.clock.hz for _, opened in self._streams.values())
+        self._reread_next = now.tsc + int(hz * (self._reread_seconds or 0))
+        for address, code in memory.pages(now.pid, elf.low, elf.high):
+            elf.put(address, code)
 
     def flush(self) -> None:
         """What was written can be read, should this process die. The notes last: they speak of the rest."""

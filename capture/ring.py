@@ -31,6 +31,7 @@ DATA_HEAD, DATA_TAIL, DATA_OFFSET, DATA_SIZE = 1024, 1032, 1040, 1048
 AUX_HEAD, AUX_TAIL, AUX_OFFSET, AUX_SIZE = 1056, 1064, 1072, 1080
 
 CAP_USER_TIME_ZERO = 1 << 4
+PSB = b"\x02\x82" * 8  # no other packets have these bytes (SDM vol. 3, "Packet Stream Boundary")
 NO_WORDS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
 # The emulated PT's own counters, where the kernel has nothing (docs/emulator.md); words of 8 bytes.
@@ -112,13 +113,16 @@ class PerfRing:
 
     def take_aux(self, head: int, most: int) -> tuple[int, U8]:
         """(offset, copy) of the trace from the tail to `head` (a value `aux_head` gave), at most `most` bytes; frees
-        them in the ring."""
+        them in the ring. If there is more than `most`, it ends before a PSB if there is one: `aux_head` is at the end
+        of a packet, a cut elsewhere might be inside one, and perf cannot join the halves."""
         tail = self.aux_tail
         size = min(head - tail, most)
         if size < 0 or size > len(self._aux):
             raise RingError(f"{self.name}: aux_tail {tail} was moved by another reader")
         data = _copy(self._aux, tail, size)
-        self._page[AUX_TAIL // 8] = tail + size
+        if size < head - tail and (cut := data.tobytes().rfind(PSB)) > 0:
+            data = data[:cut]
+        self._page[AUX_TAIL // 8] = tail + len(data)
         return tail, data
 
     def take_records(self) -> NDArray[np.uint64]:

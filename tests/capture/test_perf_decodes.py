@@ -37,7 +37,7 @@ def record(directory: Path) -> None:
         argv = launch.command([java, agent, "-Xint", "-XX:+UseSerialGC", "-version"], directory / "pt")
     except (EmulatorError, build.BuildError) as error:
         pytest.skip(str(error))
-    drain, recorder = Drain(directory, host="h"), Recorder(directory / "rec", "x")
+    drain, recorder = Drain(directory, host="h", chunk_bytes=20_000), Recorder(directory / "rec", "x")
     cpu = str(min(os.sched_getaffinity(0)))  # one CPU, hence one stream
     process = subprocess.Popen(["taskset", "-c", cpu, *argv], stderr=subprocess.DEVNULL)
     written = 0

@@ -72,7 +72,7 @@ class Run:
     def __init__(self, session: Session, **options: Any) -> None:
         self.session = session
         self.drain = session.drain(**options)
-        self.recorder = Recorder(session.path / "rec", "x", options={"argv": ["java"]})
+        self.recorder = Recorder(session.path / "rec", "x", options={"argv": ["java"]}, reread_seconds=None)
         self.seen: list[Message] = []
 
     def poll(self) -> list[Message]:

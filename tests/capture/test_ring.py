@@ -159,3 +159,16 @@ def test_no_aux_area(tmp_path: Path) -> None:
     reader = PerfRing.open(producer.path)
     assert reader.aux_head() == 0
     assert np.array_equal(reader.take_aux(0, 100)[1], [])
+
+
+def test_a_bounded_piece_ends_before_a_psb(tmp_path: Path) -> None:
+    producer = Producer(tmp_path / "x.ring")
+    reader = PerfRing.open(producer.path)
+    data = b"a" * 100 + ring.PSB + b"b" * 50 + b"\x02\x82" + ring.PSB + b"c" * 30
+    producer.trace(data)
+    cuts = [reader.take_aux(len(data), 190)[1].tobytes() for _ in range(3)]
+    assert cuts == [data[:168], data[168:], b""]
+    producer.trace(data)
+    assert reader.take_aux(reader.aux_head(), 100)[1].tobytes() == b"a" * 100
+    rest = reader.take_aux(reader.aux_head(), 60)[1].tobytes()  # begins with the only PSB it has
+    assert rest == (ring.PSB + b"b" * 50)[:60]
