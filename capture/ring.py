@@ -120,8 +120,8 @@ class PerfRing:
         if size < 0 or size > len(self._aux):
             raise RingError(f"{self.name}: aux_tail {tail} was moved by another reader")
         data = _copy(self._aux, tail, size)
-        if size < head - tail and (cut := data.tobytes().rfind(PSB)) > 0:
-            data = data[:cut]
+        if size < head - tail:
+            data = data[: _last_psb(data)]
         self._page[AUX_TAIL // 8] = tail + len(data)
         return tail, data
 
@@ -142,6 +142,16 @@ class PerfRing:
         if not 0 <= head - tail <= size:
             raise RingError(f"{self.name}: {what}_head {head} against {what}_tail {tail} in a ring of {size} bytes")
         return head
+
+
+def _last_psb(data: U8) -> int:
+    """Where the last PSB begins; the end, if there is none but at the beginning."""
+    for size in (min(8192, len(data)), len(data)):  # PSBs are 2 to 64 KiB apart, mostly near to 2
+        start = len(data) - size
+        found = start + data[start:].tobytes().rfind(PSB)
+        if found >= max(start, 1):
+            return found
+    return len(data)
 
 
 def _copy(ring: U8, tail: int, size: int) -> U8:
