@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -350,6 +351,25 @@ def test_a_ring_nobody_ever_reads_is_no_harm(version: int, ring: Path) -> None:
         with RingReader(ring) as reader:
             assert reader.state == STATE_ENDED
             assert reader.dropped > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_full_device_is_no_harm(ring: Path) -> None:
+    """A store into a mapping would be a SIGBUS there, and the end of the JVM."""
+    ring.parent.mkdir(mode=0o700)
+    mount = f'mount -t tmpfs -o size=400k,mode=700 none {ring.parent} && exec "$@"'
+    prefix = ["unshare", "--mount", "--kill-child", "--fork", "sh", "-c", mount, "sh"]
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("unshare or mount is not allowed here")
+    with Subject(17, [agentpath(ring)], prefix=prefix) as outer:
+        outer.tell("work 20000")
+        jvm = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
+        known = Known()
+        with RingReader(Path(f"/proc/{jvm}/root{ring}")) as reader:
+            assert reader.dropped > 100
+            known.read(reader)
+        assert known.nmethods or known.stubs
+        assert outer.finish() == 0
 
 
 @versions
