@@ -141,15 +141,18 @@ class Runner:
                 work.start_soon(self._show if self.live else self._tell)
                 if self.target is not None:
                     outcome.target_status = await self._run_target()
-            if self.target is not None:
-                outcome.balances = self.hub.finish(aux_heads(self.session))
-            else:
-                self.hub.finish({})
+            heads = aux_heads(self.session) if self.target is not None else self._played()
+            outcome.balances = self.hub.finish(heads)
             statistics = self.supervisor.statistics()
             outcome.restarts = statistics["restarts"]
             outcome.failed = statistics["given_up"] + statistics["killed"]
             nursery.cancel_scope.cancel()
         return outcome
+
+    def _played(self) -> dict[StreamKey, int]:
+        """How far each stream of a recording has been played."""
+        sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
+        return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
@@ -180,7 +183,8 @@ class Runner:
             await trio.sleep(TELL_SECONDS)
             view = self.hub.hot(top=3).json()
             hottest = ", ".join(f"{m['share']:.0%} {plain(m['method'])}" for m in view["methods"])
-            self.console.print(f"{headline(view)}: {hottest or 'nothing yet'}", highlight=False, markup=False)
+            text = f"{headline(view)}: {hottest or 'nothing yet'}"
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         """The orderly end: the target is told to end, what was drained is counted."""

@@ -18,7 +18,7 @@ import trio
 from capture.drain import Drain, Message
 from capture.record import Recorder
 from capture.replay import Replay
-from stages.messages import EndOfStream, JitBatch, Sideband, StreamOpen
+from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen
 from streamer.config import CaptureConfig
 from streamer.transport.output import Output
 
@@ -72,6 +72,7 @@ class ReplaySource:
         self._scope = trio.CancelScope()
         self._told: list[Message] = []  # what a worker that was started again has to know
         self._sent = 0
+        self._heads: dict[StreamKey, int] = {}  # how far each stream has been played
         self._first_tsc = 0  # of all messages
         self._wall_zero = 0
 
@@ -79,11 +80,15 @@ class ReplaySource:
         async def send(message: Message) -> None:
             await output.heal(self._introduction)
             message = self._as_of_now(message)
-            if isinstance(message, StreamOpen | JitBatch):
-                self._told.append(message)
-            if not isinstance(message, EndOfStream):
-                await output.send(message)
-                self._sent += 1
+            if isinstance(message, EndOfStream):
+                return
+            await output.deliver(message, self._introduction)
+            self._sent += 1
+            match message:
+                case StreamOpen() | JitBatch():
+                    self._told.append(message)
+                case Chunk():
+                    self._heads[message.stream] = message.offset + len(message.data)
 
         with self._replay, self._scope:
             if self._seconds is not None:
@@ -108,4 +113,4 @@ class ReplaySource:
         self._scope.cancel()
 
     def statistics(self) -> dict[str, Any]:
-        return {"messages": self._sent}
+        return {"messages": self._sent, "heads": [[*key, head] for key, head in self._heads.items()]}
