@@ -1,8 +1,13 @@
 """Which workers of the next group a message goes to.
 
-Bulk data goes to one worker, by key: a key's state lives in one worker. What all of them must know (streams, code,
-time, the end) goes to all. `lane` says which of `lanes` senders we are: the receivers of such a message are shared
-out among the lanes, so that each receiver hears it once. The end comes from every lane.
+Bulk data goes to one worker, by key: a key's state lives in one worker. Threads of a process wander over its per-CPU
+streams, and the accounts of a stream are joined by whoever sees its segments; so all of a process goes one way,
+unless each thread has a stream of its own.
+
+What all workers must know (streams, code, time, the end) goes to all. `lane` says which of `lanes` senders we are: the
+receivers of such a message are shared out among the lanes, so that each receiver hears it once. Between groups of
+one size a key keeps its lane, so that code and trace come to a worker over one link, in order. The end comes from
+every lane.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from stages.messages import (
+    Account,
     Chunk,
     Decoded,
     EndOfStream,
@@ -34,7 +40,7 @@ def shard(key: Key, workers: int) -> int:
 
 
 def key_of(stream: StreamKey) -> Key:
-    """A per-thread stream belongs to its thread; a per-CPU stream has threads that migrate: to its process."""
+    """A per-CPU stream belongs to its process, a per-thread stream to its thread."""
     return (stream.host, stream.pid) if stream.tid < 0 else (stream.host, stream.pid, stream.tid)
 
 
@@ -45,13 +51,11 @@ FOR_ALL = (StreamOpen, JitBatch, Tick)
 def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
     """Indexes of the workers that `lane` sends `message` to."""
     match message:
-        case Chunk() | Sideband() | Decoded():
+        case Chunk() | Sideband() | Decoded() | Segment() | Account():
             return (shard(key_of(message.stream), workers),)
-        case Segment():
-            return (shard(tuple(message.thread), workers),)
         case StreamOpen() | JitBatch() | Tick():
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
-        case _:  # reports and accounts: to the hub, which is one
+        case _:  # reports: to the hub, which is one
             return (0,)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stages.messages import (
     MARK_DTYPE,
     PROFILE_DTYPE,
+    Account,
     Chunk,
     Decoded,
     EndOfStream,
@@ -97,15 +98,27 @@ def test_shards_do_not_depend_on_the_process() -> None:
     assert [shard(("host", pid), 8) for pid in range(1000, 1006)] == [6, 3, 0, 0, 4, 4]
 
 
-def test_threads_of_a_per_thread_stream_have_workers_of_their_own() -> None:
-    def segment(tid: int) -> Segment:
-        key = StreamKey("h", 7, 0, -1)
-        return Segment(ThreadKey("h", 7, tid), key, 0, 0, EMPTY, np.zeros(0, MARK_DTYPE), 0, 0, 0, False)
+def segment(stream: StreamKey, tid: int) -> Segment:
+    thread = ThreadKey(stream.host, stream.pid, tid)
+    return Segment(thread, stream, 0, 0, EMPTY, np.zeros(0, MARK_DTYPE), 0, 0, 0, False)
 
-    threads = {tid: route(segment(tid), 0, 1, 4) for tid in range(50)}
-    assert len(set(threads.values())) == 4
-    for tid, workers in threads.items():
-        assert route(Chunk(StreamKey("h", 7, -1, tid), 0, 0, EMPTY), 0, 1, 4) == workers
+
+def test_whatever_is_said_of_a_stream_goes_one_way() -> None:
+    for key in (StreamKey("h", 7, 0, -1), StreamKey("h", 7, 3, -1), StreamKey("h", 7, -1, 9)):
+        messages = [
+            Chunk(key, 0, 0, EMPTY),
+            Decoded(key, 0, EMPTY, np.zeros(0, MARK_DTYPE), (), 0, 0),
+            segment(key, 9),
+            Account(key, 0, 0, 0, ()),
+        ]
+        assert len({route(m, lane, 3, 4) for m in messages for lane in range(3)}) == 1
+
+
+def test_threads_share_their_process_way_unless_they_have_streams_of_their_own() -> None:
+    per_cpu = {route(segment(StreamKey("h", 7, tid % 2, -1), tid), 0, 1, 4) for tid in range(50)}
+    per_thread = {route(segment(StreamKey("h", 7, -1, tid), tid), 0, 1, 4) for tid in range(50)}
+    assert len(per_cpu) == 1
+    assert len(per_thread) == 4
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
