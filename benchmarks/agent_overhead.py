@@ -29,8 +29,8 @@ from jvm.ring import RingReader
 
 JARS = Path("/usr/share/java")
 FOP_JARS = (
-    *("commons-io", "serializer", "xalan2", "xml-apis", "batik-all", "commons-logging", "xercesImpl"),
-    *("xmlgraphics-commons", "xml-apis-ext", "fontbox2", "fop"),
+    *("fop", "batik-all", "commons-io", "commons-logging", "fontbox2", "xml-apis", "xml-apis-ext"),
+    "xmlgraphics-commons",
 )
 
 
