@@ -1,6 +1,6 @@
 """Processes for test_processes: a source that writes rings, and a capture that drains them into a log.
 
-python -m tests.capture.child produce SESSION SECONDS
+python -m tests.capture.child produce SESSION        until SESSION/stop exists
 python -m tests.capture.child capture SESSION LOG
 """
 
@@ -30,7 +30,7 @@ def content(offset: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]
     return (at * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(56)).astype(np.uint8)
 
 
-def produce(session: Path, seconds: float) -> None:
+def produce(session: Path) -> None:
     (session / "pt").mkdir(parents=True)
     state = {"version": 1, "state": "running", "pid": os.getpid(), "filter": [1, 2], "sample_type": 0x10086}
 
@@ -41,8 +41,8 @@ def produce(session: Path, seconds: float) -> None:
     producer = w.Producer(session / "pt/cpu0.ring", data_pages=8, aux_pages=16)
     agent = jitwriter.Agent(session / f"jit-{os.getpid()}.ring", os.getpid())
     write_state()
-    end, number = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    number = 0
+    while not (session / "stop").exists():
         producer.trace(content(producer.get(ring.AUX_HEAD), 3000).tobytes(), ns=number)
         producer.records(w.switch(1, number, ns=number))
         agent.write(jitwriter.thread_start(number, "t"))
@@ -67,6 +67,6 @@ def capture(session: Path, log: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "produce":
-        produce(Path(sys.argv[2]), float(sys.argv[3]))
+        produce(Path(sys.argv[2]))
     else:
         capture(Path(sys.argv[2]), Path(sys.argv[3]))

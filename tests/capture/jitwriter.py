@@ -33,7 +33,9 @@ class Agent:
     def __init__(self, path: Path, pid: int, size: int = 1 << 16) -> None:
         self.size = size
         header = struct.pack("<8sIIQIIIIQQQ", jit_ring.RING_MAGIC, VERSION, jit_ring.PAGE, size, pid, 1, 1, 0, 0, 0, 0)
-        path.write_bytes(header.ljust(jit_ring.PAGE + size, b"\0"))
+        new = path.with_suffix(".new")
+        new.write_bytes(header.ljust(jit_ring.PAGE + size, b"\0"))
+        new.rename(path)
         with path.open("r+b") as file:
             self.map = mmap.mmap(file.fileno(), 0)
 

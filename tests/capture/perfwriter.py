@@ -67,7 +67,9 @@ class Producer:
             struct.pack_into("<Q", page, ring.TIME_ZERO, ZERO)
             struct.pack_into("<4Q", page, ring.DATA_HEAD, 0, 0, ring.PAGE, data)
             struct.pack_into("<4Q", page, ring.AUX_HEAD, 0, 0, ring.PAGE + data, aux_size)
-            path.write_bytes(bytes(page) + bytes(data + aux_size))
+            new = path.with_suffix(".new")
+            new.write_bytes(bytes(page) + bytes(data + aux_size))
+            new.rename(path)
         with path.open("r+b") as file:
             self.map = mmap.mmap(file.fileno(), 0)
         self.lost = 0

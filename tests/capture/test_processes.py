@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,25 @@ from tests.capture.perfwriter import Producer
 ROOT = Path(__file__).parents[2]
 
 
-def child(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "tests.capture.child", *arguments], cwd=ROOT)
+Spawn = Callable[..., subprocess.Popen[bytes]]
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+@pytest.fixture
+def child() -> Iterator[Spawn]:
+    """Starts tests.capture.child with arguments; whatever still runs at the end is killed."""
+    started = []
+
+    def spawn(*arguments: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-m", "tests.capture.child", *arguments], cwd=ROOT))
+        return started[-1]
+
+    yield spawn
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -39,22 +53,28 @@ def lines(log: Path) -> list[tuple[int, int, bool, int]]:
     return list(LINE.iter_unpack(data[:whole]))
 
 
-@pytest.mark.slow
-def test_capture_killed_in_mid_run(tmp_path: Path) -> None:
-    session, logs = tmp_path / "s", [tmp_path / f"log{i}" for i in range(3)]
-    source = child("produce", str(session), "6")
+def full(path: Path) -> bool:
+    producer = Producer(path)
     try:
-        for log in logs[:-1]:
-            victim = child("capture", str(session), str(log))
-            until(lambda log=log: len(lines(log)) > 20)  # type: ignore[misc]
-            victim.send_signal(signal.SIGKILL)
-            victim.wait()
-        last = child("capture", str(session), str(logs[-1]))
-        assert source.wait(60) == 0
-        assert last.wait(60) == 0
+        return producer.get(ring.AUX_HEAD) == 16 * ring.PAGE
     finally:
-        source.kill()
-        source.wait()
+        producer.close()
+
+
+@pytest.mark.slow
+def test_capture_killed_in_mid_run(tmp_path: Path, child: Spawn) -> None:
+    session, logs = tmp_path / "s", [tmp_path / f"log{i}" for i in range(3)]
+    source = child("produce", str(session))
+    for log in logs[:-1]:
+        victim = child("capture", str(session), str(log))
+        until(lambda log=log: len(lines(log)) > 20)  # type: ignore[misc]
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    last = child("capture", str(session), str(logs[-1]))
+    until(lambda: len(lines(logs[-1])) > 20)
+    (session / "stop").touch()
+    assert source.wait(60) == 0
+    assert last.wait(60) == 0
     producer = Producer(session / "pt/cpu0.ring")
     head, tail = producer.get(ring.AUX_HEAD), producer.get(ring.AUX_TAIL)
     producer.close()
@@ -79,9 +99,12 @@ def test_capture_killed_in_mid_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_drains(tmp_path: Path) -> None:
+def test_nobody_drains(tmp_path: Path, child: Spawn) -> None:
     """The source goes on with full rings, and says so; who comes late gets what there is."""
-    source = child("produce", str(tmp_path / "s"), "1")
+    source = child("produce", str(tmp_path / "s"))
+    ring_file = tmp_path / "s/pt/cpu0.ring"
+    until(lambda: ring_file.exists() and full(ring_file))
+    (tmp_path / "s/stop").touch()
     assert source.wait(60) == 0
     capture = child("capture", str(tmp_path / "s"), str(tmp_path / "log"))
     assert capture.wait(60) == 0
