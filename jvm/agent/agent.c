@@ -96,10 +96,8 @@ static void *run(void *unused) {
     uint32_t done = 0;
     for (unsigned turn = 1; !__atomic_load_n(&dying, __ATOMIC_ACQUIRE); turn++) {
         uint32_t requested = ring_replay_requested();
-        if (__atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL)) {
-            done = requested;
-            replay(jni, requested);
-        } else if (requested != done) {
+        bool due = __atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL);
+        if (due || requested != done) {
             done = requested;
             replay(jni, requested);
         }
@@ -212,6 +210,7 @@ JNIEXPORT jint JNICALL Agent_OnAttach(JavaVM *vm, char *text, void *reserved) {
         good = ring_open(wanted.ring, wanted.size, error, sizeof error);
         if (good) {
             ring_set_state(STATE_RUNNING);
+            names_forget_definitions();
             wanted.classes = options.classes;
             options = wanted;
             write_agent_info();

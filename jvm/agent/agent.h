@@ -26,6 +26,7 @@ uint32_t names_method(JNIEnv *jni, jmethodID method);  // 0 if the JVM will not 
 uint32_t names_known_method(jmethodID method);         // no call into the JVM: 0 if never seen
 void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition);
 bool names_has_definition(jclass klass, const char *signature);
+void names_forget_definitions(void);  // for a new consumer, who knows none
 uint32_t names_loader(jobject loader);  // identity hash, 0: the boot loader
 
 // code_events.c

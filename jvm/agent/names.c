@@ -121,6 +121,12 @@ bool names_has_definition(jclass klass, const char *signature) {
     return defined;
 }
 
+void names_forget_definitions(void) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < classes.capacity; i++) classes.entries[i].definition = 0;
+    pthread_mutex_unlock(&lock);
+}
+
 static bool write_method(JNIEnv *jni, struct entry *entry, jmethodID method) {
     char *holder = NULL, *name = NULL, *signature = NULL;
     jclass klass = NULL;

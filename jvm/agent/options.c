@@ -47,6 +47,8 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
             strcpy(o->ring, value);
         } else if (value && !strcmp(option, "dir") && *value == '/') {
             snprintf(o->ring, sizeof o->ring, "%s/jit-%d.ring", value, getpid());
+        } else if (value && !strcmp(option, "dir") && *value == '/') {
+            snprintf(o->ring, sizeof o->ring, "%.4000s/jit-%d.ring", value, getpid());
         } else if (value && !strcmp(option, "size") && parse_size(value)) {
             o->size = parse_size(value);
         } else if (value && !strcmp(option, "classes") && (!strcmp(value, "on") || !strcmp(value, "off"))) {

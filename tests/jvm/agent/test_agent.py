@@ -428,7 +428,20 @@ def test_attached_twice_it_tells_everything_anew(ring: Path) -> None:
         with RingReader(other) as second:
             fresh = Known()
             eventually("export in the other ring", lambda: (fresh.read(second), fresh.of(export.ReplayEnd))[1])
+            assert {c.signature for c in fresh.classes.values() if c.definition} >= {"LSubject;", "Ljava/lang/Object;"}
             read_until_complete(jvm.pid, fresh, second)
+
+
+def test_the_ring_can_be_put_into_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMER_RUNTIME_DIR", str(tmp_path / "run"))
+    for agent, directory in (
+        (f"-agentpath:{library()}=dir={tmp_path / 'session'}", tmp_path / "session"),
+        (f"-agentpath:{library()}", tmp_path / "run" / "default"),
+    ):
+        with Subject(17, [agent]) as jvm, RingReader(directory / f"jit-{jvm.pid}.ring") as reader:
+            assert reader.header.pid == jvm.pid
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert reader.path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
