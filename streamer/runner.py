@@ -30,6 +30,7 @@ from streamer.topology import Topology
 
 REFRESH_SECONDS = 1.0
 TELL_SECONDS = 5.0
+GRACE_SECONDS = 2.0  # for a program that is cancelled
 
 
 class HubStage:
@@ -65,7 +66,7 @@ class Outcome:
     balances: list[Balance] = field(default_factory=list)
     target_status: int | None = None
     restarts: int = 0
-    failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed
+    failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed, and why
 
     @property
     def books_balance(self) -> bool:
@@ -113,7 +114,7 @@ class Runner:
         self.supervisor = Supervisor(
             settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
         )
-        self._served = trio.Event()
+        self._target_over = trio.Event()
 
     def _status(self, status: dict[str, Any]) -> None:
         """A member's heartbeat in the hub's words."""
@@ -139,13 +140,16 @@ class Runner:
                 self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
                 task_status.started(self.url)
                 work.start_soon(self._show if self.live else self._tell)
-                if self.target is not None:
+                if self.target is not None and not self.supervisor.statistics()["given_up"]:
                     outcome.target_status = await self._run_target()
             heads = aux_heads(self.session) if self.target is not None else self._played()
             outcome.balances = self.hub.finish(heads)
             statistics = self.supervisor.statistics()
             outcome.restarts = statistics["restarts"]
-            outcome.failed = statistics["given_up"] + statistics["killed"]
+            outcome.failed = [
+                f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
+                for name in statistics["given_up"] + statistics["killed"]
+            ]
             nursery.cancel_scope.cancel()
         return outcome
 
@@ -156,6 +160,10 @@ class Runner:
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
+        if self.process is not None:  # a pipeline that failed is no reason to end the program that it looked at
+            if self.process.returncode is None and self.supervisor.statistics()["given_up"]:
+                self.console.print("tracing has ended; the program runs on (Ctrl-C ends it)")
+            await self._target_over.wait()
         work.cancel()
 
     async def _run_target(self) -> int:
@@ -163,13 +171,23 @@ class Runner:
         self.process = await trio.lowlevel.open_process(list(self.target), stdin=subprocess.DEVNULL)
         try:
             status = await self.process.wait()
-        except trio.Cancelled:
-            self.process.terminate()
-            raise
+        finally:
+            if self.process.returncode is None:
+                await self._end_target(self.process)
+        self._target_over.set()
         # capture finds out by itself that the target has ended, unless it never made a trace
         if not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
             self.supervisor.stop()
-        return status
+        return status if status >= 0 else 128 - status  # as a shell says that a signal ended it
+
+    async def _end_target(self, process: trio.Process) -> None:
+        """Not in order: it gets a moment to end by itself."""
+        process.terminate()
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(GRACE_SECONDS):
+                await process.wait()
+            process.kill()
+            await process.wait()
 
     async def _show(self) -> None:
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:

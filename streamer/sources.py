@@ -16,10 +16,13 @@ from typing import Any
 import trio
 
 from capture.drain import Drain, Message
+from capture.perfdata import PerfDataError
 from capture.record import Recorder
 from capture.replay import Replay
+from jvm.export import ExportError
 from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen
 from streamer.config import CaptureConfig
+from streamer.topology import InputError
 from streamer.transport.output import Output
 
 
@@ -66,7 +69,8 @@ class ReplaySource:
     """Plays a recording: `pace` 1.0 as it was recorded, None as fast as the pipeline takes it."""
 
     def __init__(self, path: Path, pace: float | None, seconds: float | None = None) -> None:
-        """Raises PerfDataError, OSError. `seconds`: stop after so much time."""
+        """Raises PerfDataError, OSError. `seconds`: stop after so much time. `run` raises InputError where the
+        recording is damaged."""
         self._replay = Replay(path)
         self._pace, self._seconds = pace, seconds
         self._scope = trio.CancelScope()
@@ -93,7 +97,10 @@ class ReplaySource:
         with self._replay, self._scope:
             if self._seconds is not None:
                 self._scope.deadline = trio.current_time() + self._seconds
-            await self._replay.play(send, self._pace)
+            try:
+                await self._replay.play(send, self._pace)
+            except (PerfDataError, ExportError) as error:
+                raise InputError(" ".join(str(error).split())) from error
 
     def _introduction(self) -> Iterator[Message]:
         return iter(list(self._told))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from streamer.topology import Place
+from capture.perfdata import PerfDataError
+from streamer.topology import InputError, Place
 
 
 def decode(place: Place) -> Any:
@@ -33,11 +36,26 @@ def capture(place: Place) -> Any:
 
     record = place.options.get("record")
     name = "trace" if place.incarnation == 1 else f"trace-{place.incarnation}"
-    return CaptureSource(place.directory, place.settings.capture, (Path(record), name) if record is not None else None)
+    with _input():
+        return CaptureSource(
+            place.directory, place.settings.capture, (Path(record), name) if record is not None else None
+        )
 
 
 def replay(place: Place) -> Any:
     from streamer.sources import ReplaySource
 
     options = place.options
-    return ReplaySource(Path(options["path"]), options.get("pace"), options.get("seconds"))
+    with _input():
+        return ReplaySource(Path(options["path"]), options.get("pace"), options.get("seconds"))
+
+
+@contextmanager
+def _input() -> Iterator[None]:
+    """Files that cannot be opened will not be better the next time."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except PerfDataError as error:
+        raise InputError(" ".join(str(error).split())) from error

@@ -14,6 +14,7 @@ for the groups in `here`, whose stages the caller made (the hub, which it wants 
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import socket
@@ -31,7 +32,7 @@ from streamer.config import Settings
 from streamer.topology import Group, Topology
 from streamer.transport.control import Control, Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport
-from streamer.worker import Member, Spec
+from streamer.worker import Failed, Member, Spec
 
 log = structlog.get_logger()
 
@@ -91,8 +92,7 @@ class _TaskRun:
             with self._scope:
                 await self._member.run()
         except Exception as error:
-            log.exception("a stage failed", member=self._member.spec.member)
-            await control.say(**{"is": "failed", "why": f"{type(error).__name__}: {error}"})
+            await control.say(**Failed.by(error).words())
         finally:
             self._over.set()
             with trio.CancelScope(shield=True):
@@ -122,6 +122,7 @@ class Keeper:
         self.restarts = 0
         self.why = ""
         self.failed = False  # it has said why it cannot work
+        self.hopeless = False  # … and that it never will
         self.statistics: dict[str, Any] = {}
         self.control: Control | None = None
         self.run: Run | None = None
@@ -207,10 +208,12 @@ class Supervisor:
                 break
             lived = trio.current_time() - started
             keeper.failures = 1 if lived > policy.healthy_after else keeper.failures + 1
-            hopeless = keeper.failed and not keeper.ready.is_set()  # it said why, before it ever worked
+            # it said why, before it ever worked; or that another try would not help
+            hopeless = keeper.hopeless or (keeper.failed and not keeper.ready.is_set())
             if keeper.failures >= policy.most_failures or hopeless:
                 keeper.given_up = keeper.ended = True
-                log.error("given up", member=keeper.name, failures=keeper.failures, why=keeper.why)
+                level = logging.INFO if keeper.hopeless else logging.ERROR  # whoever started us says it
+                log.log(level, "given up", member=keeper.name, failures=keeper.failures, why=keeper.why)
                 for before in self._before(keeper):
                     await self._tell(before, do="gone", worker=keeper.index)
                 break
@@ -322,8 +325,8 @@ class Supervisor:
                 keeper.why = "ended" if complete else "ended before its input did"
                 if not rest.get("acknowledged", True):
                     keeper.why += "; its end was not acknowledged"
-            case {"is": "failed", "why": str(why)}:
-                keeper.why, keeper.failed = why, True
+            case {"is": "failed", "why": str(why), "again": bool(again)}:
+                keeper.why, keeper.failed, keeper.hopeless = why, True, not again
         self._on_status(keeper.status())
 
     async def _watch(self, keeper: Keeper) -> None:

@@ -60,6 +60,10 @@ class TopologyError(ValueError):
     """A topology that cannot run: one clear line."""
 
 
+class InputError(Exception):
+    """What a source reads is damaged or cannot be had, and starting it again would not help: one clear line."""
+
+
 # name → "module:factory", a `Callable[[Place], Stage | Source]`. A name with a colon is itself such a path.
 REGISTRY: dict[str, str] = {
     "decode": "streamer.stagefactory:decode",

@@ -8,15 +8,17 @@ configuration comes over the control line on descriptor FD. What is said there, 
     {"do": "down" | "gone", "worker": i}                    {"is": "beat", "statistics": {…}}  now and then
     {"do": "up", "worker": i, "stranger": bool}             {"is": "ended", "complete": bool, "statistics": {…}}
                                                              "acknowledged": bool}
-    {"do": "introduce"}  tell all workers what was before   {"is": "failed", "why": "one line"}
+    {"do": "introduce"}  tell all workers what was before   {"is": "failed", "why": "one line", "again": bool}
     {"do": "ended", "source": member}  it will not come back
     {"do": "stop"}       a source: stop; others: finish what is there
+                                                             again: whether another try may help
 
 SIGTERM is the same as "stop", and so is the end of the control line: a member does not outlive its supervisor.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import resource
 import signal
@@ -32,7 +34,7 @@ import trio
 from stages.messages import EndOfStream
 from streamer import logs
 from streamer.config import Settings
-from streamer.topology import Place, Source, TopologyError, feed_chain, flush_chain, make
+from streamer.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make
 from streamer.transport.control import Control, Words
 from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
@@ -270,32 +272,50 @@ async def _main(descriptor: int) -> int:
     spec = Spec.of(words)
     settings = Settings(**spec.settings)
     logs.configure(settings, process=spec.member)
-    why = None
+    failure: Failed | None = None
     try:
         async with open_transport(settings.transport) as transport:
-            why = await _run(Member(spec, transport, control))
+            failure = await _run(Member(spec, transport, control))
     except TransportError as error:
-        why = str(error)
-    if why is not None:
-        log.error("failed", why=why)
-        await control.say(**{"is": "failed", "why": why})
-    return 0 if why is None else 1
+        failure = Failed(str(error))
+    if failure is not None:
+        log.log(logging.ERROR if failure.again else logging.INFO, "failed", why=failure.why)
+        await control.say(**failure.words())
+    return 0 if failure is None else 1
 
 
-async def _run(member: Member) -> str | None:
-    """Why it failed, in one line, or None."""
-    why = None
+@dataclass(frozen=True)
+class Failed:
+    why: str
+    again: bool = True  # another try may help
+
+    @classmethod
+    def by(cls, error: Exception) -> Failed:
+        """What was expected to be possible, in one line; of anything else there is a traceback in the log."""
+        match error:
+            case InputError():
+                return cls(str(error), again=False)
+            case TransportError() | TopologyError():
+                return cls(str(error))
+            case _:
+                log.error("a stage failed", exc_info=error)
+                return cls(f"{type(error).__name__}: {error}")
+
+    def words(self) -> Words:
+        return {"is": "failed", "why": self.why, "again": self.again}
+
+
+async def _run(member: Member) -> Failed | None:
+    """Why it failed, or None."""
+    failure = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_sigterm, member)
         try:
             await member.run()
-        except (TransportError, TopologyError) as error:
-            why = str(error)
         except Exception as error:
-            log.exception("a stage failed")
-            why = f"{type(error).__name__}: {error}"
+            failure = Failed.by(error)
         nursery.cancel_scope.cancel()
-    return why
+    return failure
 
 
 async def _stop_on_sigterm(member: Member) -> None:

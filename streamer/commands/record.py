@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
         drain = Drain(directory, host=socket.gethostname(), chunk_bytes=settings.capture.chunk_kib << 10)
         recorder = Recorder(output, name, options={"java": list(java)})
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        _end_on_signals(process)
         try:
             written = _record(drain, recorder, process, console, settings.capture.poll_ms / 1000)
         finally:
@@ -65,32 +67,40 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     console.print(
         f"{bytes_text(written)} of trace in {manifest}" + (f"; the ring was full {lost} times" if lost else "")
     )
-    sys.exit(status)
+    sys.exit(status if status >= 0 else 128 - status)
 
 
 def _record(
     drain: Drain, recorder: Recorder, process: subprocess.Popen[bytes], console: Console, poll_seconds: float
 ) -> int:
-    """Until the target has ended and all is written; Ctrl-C ends the target. Returns bytes of trace."""
+    """Until the target has ended and all is written. Returns bytes of trace."""
     written = 0
     columns = SpinnerColumn(), TextColumn("recording: {task.fields[size]}  ·  Ctrl-C stops")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", size="0 B")
         while not drain.ended:
-            try:
-                messages = drain.poll()
-                for message in messages:
-                    recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
-                    if isinstance(message, Chunk):
-                        written += len(message.data)
-                progress.update(task, size=bytes_text(written))
-                if process.poll() is not None and not drain.streams:
-                    drain.stop()  # it may have ended before it made a trace
-                if not drain.backlog:
-                    time.sleep(poll_seconds)
-            except KeyboardInterrupt:
-                process.terminate()
+            messages = drain.poll()
+            for message in messages:
+                recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
+                if isinstance(message, Chunk):
+                    written += len(message.data)
+            progress.update(task, size=bytes_text(written))
+            if process.poll() is not None and not drain.streams:
+                drain.stop()  # it may have ended before it made a trace
+            if not drain.backlog:
+                time.sleep(poll_seconds)
     return written
+
+
+def _end_on_signals(process: subprocess.Popen[bytes]) -> None:
+    """SIGINT and SIGTERM end the target, the second time by force; the recording is completed all the same."""
+    end = [process.kill, process.terminate]
+
+    def handler(*_: object) -> None:
+        (end.pop() if len(end) > 1 else end[0])()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def _pack(directory: Path, name: str) -> None:

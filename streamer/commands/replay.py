@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 
 from capture.replay import Replay
+from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
 from streamer.runner import Runner
@@ -46,4 +47,7 @@ def command(
         plan = topology(settings, source="replay", path=str(recording.absolute()), pace=speed, seconds=seconds)
         runner = Runner(settings, plan, directory, console=console,
                         live=console.is_terminal if live is None else live)  # fmt: skip
-        run_to_the_end(runner, console, summary_file)
+        outcome = run_to_the_end(runner, console, summary_file)
+    written, decoded = (sum(getattr(b, name) for b in outcome.balances) for name in ("aux_head", "decoded"))
+    if written and not decoded:
+        raise Failure(f"nothing of {recording} could be decoded: no Intel PT trace, or only pieces of one")
