@@ -102,7 +102,7 @@ class Attribute:
         worker: int = 0,
         *,
         pane_seconds: float = 1.0,
-        lateness_seconds: float = 0.1,
+        lateness_seconds: float = 0.25,
         pane_ticks: int = 0,
         lateness_ticks: int = -1,
         max_held: int = 128 << 20,
@@ -338,5 +338,5 @@ def _times(s: Segment, at: NDArray[np.int64]) -> NDArray[np.uint64]:
     return out
 
 
-def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.1) -> Attribute:
+def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.25) -> Attribute:
     return Attribute(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)

@@ -296,7 +296,9 @@ class Segmentation:
                     s.losses = [m for m in s.losses if m.offset > at]
                 to = min([stop, *(m.offset for m in s.losses)])
                 since = tsc if at == start else max(tsc, self._time_at(s, at))
-                until = tsc_end if to == end else max(since, min(tsc_end, self._time_at(s, to)))
+                # When a loss began is not known: the time up to it is that of the last mark before it.
+                whole = to == end and not any(m.offset == to for m in s.losses)
+                until = tsc_end if whole else max(since, min(tsc_end, self._time_at(s, to)))
                 self._add(s, tid, at, to, since, until, out)
                 at = to
 

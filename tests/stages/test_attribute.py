@@ -20,6 +20,7 @@ from stages.messages import (
     EndOfStream,
     JitBatch,
     Loss,
+    LossMark,
     PaneReport,
     PtConfig,
     Sideband,
@@ -30,7 +31,7 @@ from stages.messages import (
 )
 from tests.jvm.exportwriter import Writer
 from tests.stages import naive
-from tests.stages.ptbytes import OVF, fup, pgd, psb_plus, tip, tnt, tsc
+from tests.stages.ptbytes import OVF, PSB, fup, pgd, psb_plus, tip, tnt, tsc
 from tests.stages.test_decode import streams
 from tests.stages.test_segment import FAR, machine, sideband, steps
 
@@ -76,13 +77,16 @@ def account(out: list[object]) -> Account:
     return joined(a for m in out if isinstance(m, PaneReport) for a in m.accounts)
 
 
-def feed(stream: bytes, side: Sideband | None, cuts: list[int], drains: bool = True) -> list[object]:
-    places = sorted({0, len(stream), *(c % (len(stream) + 1) for c in cuts)})
+def feed(
+    stream: bytes, side: Sideband | None, cuts: list[int], drains: bool = True, losses: tuple[LossMark, ...] = ()
+) -> list[object]:
+    places = sorted({0, len(stream), *(c % (len(stream) + 1) for c in cuts), *(m.offset for m in losses)})
     messages: list[object] = [StreamOpen(KEY, PtConfig(), Clock(1, 0, 0, 0)), code()]
     messages += [side] if side is not None else []
     for seq, (a, b) in enumerate(pairwise(places)):
         time = 100 * FAR * (seq + 1) if drains else 0
-        messages.append(Chunk(KEY, seq, a, np.frombuffer(stream[a:b], np.uint8), (), time))
+        here = tuple(m for m in losses if m.offset == a)
+        messages.append(Chunk(KEY, seq, a, np.frombuffer(stream[a:b], np.uint8), here, time))
     return [*messages, EndOfStream("test")]
 
 
@@ -135,6 +139,28 @@ def test_the_table_does_not_depend_on_chunks(
     assert account(cut) == account(whole)
     total = account(whole)
     assert total.decoded + sum(n for _, n in total.holes) == len(made.stream)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.lists(st.integers(0, 20), max_size=5), st.lists(st.integers(0, 500), max_size=8))
+def test_nor_does_it_with_losses(operations: list[str | int], places: list[int], cuts: list[int]) -> None:
+    made = machine(operations, True)
+    stream = bytes(made.stream)
+    psbs = [i for i in range(len(stream)) if stream.startswith(PSB, i)]
+    losses = tuple(LossMark(psbs[i % len(psbs)], Loss.AUX_FULL, 1, 0) for i in sorted(set(places)) if i < len(psbs))
+    side = sideband(*made.side)
+    whole, cut = (chain(feed(stream, side, c, False, losses)) for c in ([], cuts))
+    assert table(cut) == table(whole)
+    assert account(cut) == account(whole)
+
+
+def test_the_time_of_a_hole_is_nobodys() -> None:
+    before = psb_plus(1000, 0x8000) + tip(0x8004)
+    stream = before + psb_plus(5000, 0x8000) + tip(0x8004) + tsc(6000)
+    for cuts in ([], [len(before) + 3], [len(stream) - 1]):
+        found = table(chain(feed(stream, RUNNING, cuts, False, (LossMark(len(before), Loss.AUX_FULL, 9, 4000),))))
+        (ticks,) = {ticks for _, ticks in found.values()}
+        assert 900 < ticks <= 1000
 
 
 @settings(max_examples=60, deadline=None)
