@@ -20,6 +20,7 @@ import dataclasses
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -102,23 +103,34 @@ def _enumeration(kind: type[IntEnum]) -> Shape:
 
 def _record(build: Callable[..., Any], name: str, shapes: Sequence[Shape], fields: Sequence[str] | None) -> Shape:
     """A fixed number of parts: dataclass (`fields` named), NamedTuple or tuple (`fields` None)."""
-    unpacks = [s.unpack for s in shapes]
-    packs = [s.pack for s in shapes]
-    scalars = [s.scalar for s in shapes]
-    text = f"{name}({', '.join(f'{f} {s.text}' for f, s in zip(fields or [''] * len(shapes), shapes, strict=True))})"
+    size = len(shapes)
+    names = fields or [""] * size
+    text = f"{name}({', '.join(f'{f} {s.text}' for f, s in zip(names, shapes, strict=True))})"
+    # Most parts are plain scalars: only the others cost a call.
+    packs = [(i, s.pack) for i, s in enumerate(shapes) if s.pack is not None]
+    unpacks = [(i, s.scalar, s.unpack) for i, s in enumerate(shapes)]
+    values = attrgetter(*fields) if fields is not None and size > 1 else None
 
     def pack(value: Any, frames: Frames) -> Any:
-        parts = value if fields is None else [getattr(value, f) for f in fields]
-        return [part if p is None else p(part, frames) for p, part in zip(packs, parts, strict=True)]
+        if values is not None:
+            parts = list(values(value))
+        elif fields is not None:
+            parts = [getattr(value, f) for f in fields]
+        else:
+            parts = list(value)
+        for i, pack_part in packs:
+            parts[i] = pack_part(parts[i], frames)
+        return parts
 
     def unpack(value: Any, frames: Iterator[Buffer]) -> Any:
-        if type(value) is not list or len(value) != len(unpacks):
-            raise CodecError(f"{name} wants {len(unpacks)} parts")
-        if [type(part) for part in value] == scalars:
-            return build(*value)
-        return build(*[u(part, frames) for u, part in zip(unpacks, value, strict=True)])
+        if type(value) is not list or len(value) != size:
+            raise CodecError(f"{name} wants {size} parts")
+        for i, scalar, unpack_part in unpacks:
+            if type(value[i]) is not scalar:
+                value[i] = unpack_part(value[i], frames)
+        return build(*value)
 
-    return Shape(None if fields is None and not any(packs) else pack, unpack, text)
+    return Shape(None if fields is None and not packs else pack, unpack, text)
 
 
 def _sequence(item: Shape) -> Shape:
@@ -176,14 +188,18 @@ def _bulk_bytes() -> Shape:
 
 def _array(name: str) -> Shape:
     dtype = DTYPES[name]
+    flat = dtype == np.uint8  # the bulk of all traffic: nothing to convert
 
     def pack(value: Any, frames: Frames) -> Any:
+        if type(value) is np.ndarray and value.dtype is dtype and value.ndim == 1 and value.flags.c_contiguous and flat:
+            frames.append(value.data if value.size else b"")
+            return [name, value.shape]
         if not isinstance(value, np.ndarray) or value.dtype != dtype:
             raise CodecError(f"expected an array of {dtype}, found {getattr(value, 'dtype', type(value))}")
         if value.ndim > MAX_DIMENSIONS:
             raise CodecError(f"array of {value.ndim} dimensions")
-        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        frames.append(flat.data if flat.size else b"")
+        octets = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        frames.append(octets.data if octets.size else b"")
         return [name, value.shape]
 
     def unpack(value: Any, frames: Iterator[Buffer]) -> Any:
@@ -199,9 +215,9 @@ def _array(name: str) -> Shape:
             size *= n
         frame = _take(frames, size)
         array = np.frombuffer(frame, dtype) if size else np.empty(0, dtype)  # frombuffer refuses an empty buffer
-        array.flags.writeable = False
         if not array.flags.aligned:
             array = array.copy()
+        if array.flags.writeable:
             array.flags.writeable = False
         return array if len(shape) == 1 else array.reshape(shape)
 
@@ -279,7 +295,7 @@ def encode(message: Any, sender: str = "", number: int = 0) -> Frames:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise CodecError(f"{name} cannot be encoded: {error}") from error
-    if len(header) > MAX_HEADER or any(len(f) > MAX_FRAME for f in frames):
+    if len(header) > MAX_HEADER or max(map(len, frames)) > MAX_FRAME:
         raise CodecError(f"{name} is too large")
     frames[0] = header
     return frames
@@ -287,7 +303,7 @@ def encode(message: Any, sender: str = "", number: int = 0) -> Frames:
 
 def decode(frames: Sequence[Buffer]) -> Envelope:
     """The message in `frames`. Raises `CodecError`, and only that, for whatever `encode` would not have made."""
-    if not frames or len(frames[0]) > MAX_HEADER or any(len(f) > MAX_FRAME for f in frames):
+    if not frames or len(frames[0]) > MAX_HEADER or max(map(len, frames)) > MAX_FRAME:
         raise CodecError("no header, or a frame over the limit")
     try:
         header = msgpack.unpackb(
