@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from stages.pt import events as e
 from stages.pt.errors import BAD_CONTEXT, INTERNAL, NO_IP, QUEUE_FULL, SUPPRESSED_IP
 from stages.pt.events import AT_BOUND_FUP, AT_FUP, AT_TIP, EVENT, MORE
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 
 
-@njit(cache=True, nogil=True)
+@inner
 def tnt(st: Any, ev: Any) -> Any:
     if not st["enabled"]:
         return BAD_CONTEXT
@@ -27,7 +26,7 @@ def tnt(st: Any, ev: Any) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def tip(st: Any, ev: Any) -> Any:
     if not st["enabled"]:
         return BAD_CONTEXT
@@ -58,7 +57,7 @@ def tip(st: Any, ev: Any) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def tip_pge(st: Any, ev: Any) -> Any:
     e.take_ip(st, st["sub"], st["payload"])
     if not st["bound"]:
@@ -79,7 +78,7 @@ def tip_pge(st: Any, ev: Any) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def tip_pgd(st: Any, ev: Any) -> Any:
     e.take_ip(st, st["sub"], st["payload"])
     if not e.dequeue(st, AT_TIP, ev):
@@ -107,7 +106,7 @@ def tip_pgd(st: Any, ev: Any) -> Any:
     return EVENT
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fup(st: Any, ev: Any) -> Any:
     e.take_ip(st, st["sub"], st["payload"])
     while True:
@@ -138,7 +137,7 @@ def fup(st: Any, ev: Any) -> Any:
     return e.enqueue(st, ev, AT_TIP)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exec_mode(bits: Int) -> Any:
     """CS.L and CS.D of a MODE.Exec → MODE_…"""
     if bits & 1:
@@ -146,7 +145,7 @@ def exec_mode(bits: Int) -> Any:
     return e.MODE_32 if bits & 2 else e.MODE_16
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mode_exec(st: Any, ev: Any) -> Any:
     """Two things change here, the mode and IF; what did not change is no event, but the packet is still bound."""
     bits = st["sub"]
@@ -175,7 +174,7 @@ def mode_exec(st: Any, ev: Any) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mode_tsx(st: Any, ev: Any) -> Any:
     e.clear(ev, e.TSX)
     ev["flags"] = st["sub"]
@@ -186,7 +185,7 @@ def mode_tsx(st: Any, ev: Any) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pip(st: Any, ev: Any) -> Any:
     inside = e.find(st, AT_TIP, e.INTERRUPTED) >= 0
     e.clear(ev, e.ASYNC_PAGING if inside else e.PAGING)
@@ -195,7 +194,7 @@ def pip(st: Any, ev: Any) -> Any:
     return e.enqueue(st, ev, AT_TIP) if inside else e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def vmcs(st: Any, ev: Any) -> Any:
     paging = e.find(st, AT_TIP, e.ASYNC_PAGING)
     inside = paging >= 0 or e.find(st, AT_TIP, e.INTERRUPTED) >= 0

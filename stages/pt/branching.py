@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.pt import events as e
 from stages.pt import instructions as i
 from stages.pt.errors import BAD_INSTRUCTION, BAD_MATCH, BAD_PACKET, BAD_RETURN, INTERNAL
+from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.walker import DROPPED, OK, WANTS_TIP, follows_statically, pop
 
 
-@njit(cache=True, nogil=True)
+@inner
 def drop(ev: Any, fl: Any) -> Any:
     """Done with an event → OK or an error."""
     fl["tsc"] = ev["tsc"]
@@ -42,7 +42,7 @@ def drop(ev: Any, fl: Any) -> Any:
     return OK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _indirect(ev: Any, fl: Any) -> Any:
     """Go where the next TIP says → OK, WANTS_TIP or an error."""
     if ev["kind"] == e.TNT:
@@ -60,7 +60,7 @@ def _indirect(ev: Any, fl: Any) -> Any:
     return drop(ev, fl)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bit(ev: Any) -> Any:
     """The next TNT bit. The event stays until it is known that no tick is to be made of it."""
     if ev["kind"] != e.TNT:
@@ -71,7 +71,7 @@ def _bit(ev: Any) -> Any:
     return np.int64((ev["a"] >> np.uint64(ev["count"])) & np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def branch(ev: Any, fl: Any, table: Any, index: Int) -> Any:
     """Pass instruction `index` with what the trace says → OK, WANTS_TIP (goes where the TIP behind the TNT says) or
     an error."""
@@ -104,13 +104,13 @@ def branch(ev: Any, fl: Any, table: Any, index: Int) -> Any:
     return _indirect(ev, fl)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def forget_postponed(fl: Any) -> None:
     fl["postponed"] = -1
     fl["bound"] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pass_postponed(ev: Any, fl: Any, table: Any) -> Any:
     """→ OK, WANTS_TIP or an error"""
     index = fl["postponed"]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from stages.messages import U8
 from stages.pt import branches, interrupts, overflow, power, psb, timing
 from stages.pt import events as e
 from stages.pt import packets as p
-from stages.pt.errors import BAD_OPCODE, END
+from stages.pt.errors import BAD_OPCODE, END, NO_PSB
 from stages.pt.events import EVENT, LAST, MORE
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _branch(st: Any, ev: Any, kind: Int) -> Any:
     if kind <= p.TNT_64:
         return branches.tnt(st, ev)
@@ -34,7 +33,7 @@ def _branch(st: Any, ev: Any, kind: Int) -> Any:
     return branches.mode_tsx(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _rare(data: U8, st: Any, ev: Any, rates: Any, kind: Int) -> Any:
     if kind == p.OVF:
         return overflow.ovf(data, st, ev, rates)
@@ -71,7 +70,7 @@ def _rare(data: U8, st: Any, ev: Any, rates: Any, kind: Int) -> Any:
     return BAD_OPCODE
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def next_event(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     """The next event into `ev` → 0, or an error < 0 (END: no more packets), which comes again if asked again.
 
@@ -102,25 +101,24 @@ def next_event(data: U8, st: Any, ev: Any, rates: Any) -> Any:
         st["bound"] = 0
 
 
-@njit(cache=True, nogil=True)
-def sync(data: U8, st: Any, ev: Any, rates: Any) -> Any:
-    """Go on to the next PSB and read its PSB+ → 0, or an error < 0 (END: there is none)."""
-    at = st["at"]
-    if at == st["sync"]:
-        at += p.PSB_SIZE
-    found = p.find_psb(data, max(at - p.PSB_SIZE + 1, 0), data.size)
-    if found < 0:
-        st["at"] = data.size
-        return END
-    return sync_at(data, st, ev, rates, found)
-
-
-@njit(cache=True, nogil=True)
-def sync_at(data: U8, st: Any, ev: Any, rates: Any, at: Int) -> Any:
-    """Begin at the PSB at `at` → 0, or an error < 0."""
+@kernel
+def sync(data: U8, st: Any, ev: Any, rates: Any, here: Int) -> Any:
+    """Go on to the next PSB (`here`: back to the last one) and read its PSB+ → 0, or an error < 0 (END: none)."""
+    at = st["sync"]
+    if not here:
+        after = st["at"] + (p.PSB_SIZE if st["at"] == at else 0)
+        at = p.find_psb(data, max(after - p.PSB_SIZE + 1, 0), data.size)
+        if at < 0:
+            st["at"] = data.size
+            return END
     e.reset(st)
     e.reset_clock(st["clock"])
     st["context"] = e.start_context(rates["errata"])
     st["at"] = at
     st["sync"] = at
-    return psb.start(data, st, ev, rates)
+    st["error"] = 0
+    if e.advance(data, st) < 0:
+        return st["error"]
+    if st["kind"] != p.PSB:
+        return NO_PSB
+    return min(psb.psb(data, st, ev, rates), EVENT)

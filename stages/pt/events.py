@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.messages import U8
 from stages.pt.errata import SKD007 as ERRATUM_SKD007
 from stages.pt.errata import SKZ84 as ERRATUM_SKZ84
 from stages.pt.errors import BAD_OPCODE, BAD_PACKET, END, NO_PSB, QUEUE_FULL
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import (
     CUT,
     PAD,
@@ -98,7 +98,7 @@ STATE_DTYPE = np.dtype(
 )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reset(st: Any) -> None:
     """Forget everything but the position and options: to begin at a PSB, or after an OVF."""
     st["kind"] = -1
@@ -111,7 +111,7 @@ def reset(st: Any) -> None:
     st["waiting"] = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reset_clock(clock: Any) -> None:
     clock["tsc"] = np.uint64(0)
     clock["base"] = np.uint64(0)
@@ -126,7 +126,7 @@ def reset_clock(clock: Any) -> None:
     forget_calibration(clock)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def start_context(errata_mask: Int) -> Any:
     """The packet layer's `context` at the beginning of a stream."""
     context = 0
@@ -137,7 +137,7 @@ def start_context(errata_mask: Int) -> Any:
     return context
 
 
-@njit(cache=True, nogil=True)
+@inner
 def advance(data: U8, st: Any) -> Any:
     """Make the next packet the current one, PADs included → its kind, or an error < 0 (and no current packet)."""
     kind, size, payload, sub = next_packet(data, st["at"], data.size, st["context"])
@@ -155,21 +155,21 @@ def advance(data: U8, st: Any) -> Any:
     return kind
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fetch(data: U8, st: Any) -> None:
     """`advance` past PADs. An error is kept until the packet is asked for."""
     while advance(data, st) == PAD:
         pass
 
 
-@njit(cache=True, nogil=True)
+@inner
 def forget_ip(st: Any) -> None:
     st["last_ip"] = np.uint64(0)
     st["have_ip"] = 0
     st["suppressed"] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def take_ip(st: Any, ip_bytes: Int, payload: Int) -> None:
     """Last IP after an IP packet. IPBytes = 0 suppresses it and leaves it as the base for the next."""
     if ip_bytes == 0:
@@ -180,7 +180,7 @@ def take_ip(st: Any, ip_bytes: Int, payload: Int) -> None:
     st["suppressed"] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_ip(st: Any, ev: Any) -> None:
     if st["have_ip"] and not st["suppressed"]:
         ev["ip"] = st["last_ip"]
@@ -189,13 +189,13 @@ def put_ip(st: Any, ev: Any) -> None:
         ev["no_ip"] = 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_time(st: Any, ev: Any) -> None:
     ev["tsc"] = st["clock"]["tsc"]
     ev["has_tsc"] = st["clock"]["have_tsc"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def clear(ev: Any, kind: Int) -> None:
     zero = np.uint64(0)
     ev["tsc"] = zero
@@ -214,7 +214,7 @@ def clear(ev: Any, kind: Int) -> None:
     ev["waits"] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def copy(to: Any, ev: Any) -> None:
     to["tsc"] = ev["tsc"]
     to["ip"] = ev["ip"]
@@ -232,7 +232,7 @@ def copy(to: Any, ev: Any) -> None:
     to["waits"] = ev["waits"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def enqueue(st: Any, ev: Any, waits: Int) -> Any:
     """Let `ev` wait for a packet → MORE, or QUEUE_FULL."""
     n = st["waiting"]
@@ -244,7 +244,7 @@ def enqueue(st: Any, ev: Any, waits: Int) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def find(st: Any, waits: Int, kind: Int) -> Any:
     """Index of the first event that waits for one of `waits` and is of `kind` (0: any); −1 if there is none."""
     for i in range(st["waiting"]):
@@ -253,14 +253,14 @@ def find(st: Any, waits: Int, kind: Int) -> Any:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def remove(st: Any, at: Int) -> None:
     for i in range(at, st["waiting"] - 1):
         copy(st["queue"][i], st["queue"][i + 1])
     st["waiting"] -= 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def dequeue(st: Any, waits: Int, ev: Any) -> Any:
     """Take the first event that waits for one of `waits` out of the queue into `ev` → whether there was one."""
     at = find(st, waits, NONE)
@@ -272,7 +272,7 @@ def dequeue(st: Any, waits: Int, ev: Any) -> Any:
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def standalone(st: Any, ev: Any) -> Any:
     """The current packet is an event by itself, with the time as of now."""
     put_time(st, ev)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.messages import U8
 from stages.pt import events as e
@@ -31,7 +30,8 @@ from stages.pt.errors import (
     NO_IP,
     NOT_ENABLED,
 )
-from stages.pt.eventdecoder import next_event, sync, sync_at
+from stages.pt.eventdecoder import next_event, sync
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 from stages.pt.places import AT_INSTRUCTION, AT_IP, PLACE, is_elsewhere, skd022, to_event, trailing
 from stages.pt.walker import (
@@ -43,6 +43,7 @@ from stages.pt.walker import (
     NO_EVENT_YET,
     OK,
     PENDING,
+    WANTS_PSB,
     WANTS_TIP,
     after,
     walk,
@@ -54,7 +55,7 @@ RESYNC_ERROR = 1  # `vector` of an ERROR event: happened while resynchronising
 _EVENTS_A_STEP = 4  # room that one step of the state machine may need
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _take_effect(ev: Any, fl: Any) -> Any:
     """What an event does to where we are → OK or an error."""
     kind = ev["kind"]
@@ -100,7 +101,7 @@ def _take_effect(ev: Any, fl: Any) -> Any:
     return OK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _emit(ev: Any, fl: Any, events: Any) -> Any:
     """Append a copy of `ev` to the output; → it."""
     told = events[fl["events"]]
@@ -110,7 +111,7 @@ def _emit(ev: Any, fl: Any, events: Any) -> Any:
     return told
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _tell(ev: Any, fl: Any, events: Any) -> Any:
     """The event at home here: take it into account, tell it."""
     if fl["error"] < 0:
@@ -132,7 +133,7 @@ def _tell(ev: Any, fl: Any, events: Any) -> Any:
     return drop(ev, fl)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _tell_error(st: Any, fl: Any, table: Any, events: Any, error: Int, resyncing: Int) -> None:
     told = events[fl["events"]]
     e.clear(told, e.ERROR)
@@ -150,7 +151,7 @@ def _tell_error(st: Any, fl: Any, table: Any, events: Any, error: Int, resyncing
     fl["events"] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _begin(st: Any, fl: Any) -> None:
     """State of the flow at a PSB whose PSB+ has been read."""
     fl["tsc"] = np.uint64(0)
@@ -172,7 +173,7 @@ def _begin(st: Any, fl: Any) -> None:
             fl["ip"] = st["last_ip"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _resync_disabled(ev: Any, fl: Any) -> Any:
     fl["enabled"] = 0
     fl["ip"] = np.uint64(0)
@@ -181,20 +182,16 @@ def _resync_disabled(ev: Any, fl: Any) -> Any:
     return TRAILING if status == OK else status
 
 
-@njit(cache=True, nogil=True)
-def _resync(data: U8, st: Any, ev: Any, rates: Any, fl: Any, table: Any, slots: Any) -> Any:
+@inner
+def _resync(ev: Any, rates: Any, fl: Any, table: Any, slots: Any) -> Any:
     """After an error: the next event that tells where we are → PENDING (it is to be told), TRAILING, NEXT,
-    AGAIN (this one does not: ask with the next), MISSING or an error."""
+    AGAIN (this one does not: ask with the next), WANTS_PSB (begin its PSB+ anew), MISSING or an error."""
     forget_postponed(fl)
     if fl["error"] < 0:
         return fl["error"]
     kind = ev["kind"]
     if ev["status"]:  # inside a PSB+, nobody knows how far: from its PSB anew
-        status = sync_at(data, st, ev, rates, st["sync"])
-        if status < 0:
-            return status
-        _begin(st, fl)
-        return TRAILING
+        return WANTS_PSB
     if kind == e.ENABLED:
         fl["enabled"] = 0
         return PENDING
@@ -220,26 +217,15 @@ def _resync(data: U8, st: Any, ev: Any, rates: Any, fl: Any, table: Any, slots: 
         return PENDING
     if kind == e.PTWRITE and ev["no_ip"]:
         return IGNORED_EVENT
-    if not ev["no_ip"] and (PLACE[kind] in (AT_IP, AT_INSTRUCTION) or kind == e.TICK):
-        if kind not in (e.PAGING, e.VMCS):
-            fl["ip"] = ev["ip"]
-            return NEXT if kind in (e.PTWRITE, e.VMENTRY, e.UIRET) else PENDING
+    is_placed = PLACE[kind] in (AT_IP, AT_INSTRUCTION) or kind == e.TICK
+    if is_placed and not ev["no_ip"] and kind not in (e.PAGING, e.VMCS):
+        fl["ip"] = ev["ip"]
+        return NEXT if kind in (e.PTWRITE, e.VMENTRY, e.UIRET) else PENDING
     status = drop(ev, fl)
     return AGAIN if status == OK else status
 
 
-@njit(cache=True, nogil=True)
-def _tip_behind(data: U8, states: Any, evs: Any, rates: Any, fl: Any) -> Any:
-    """Take a deferred TIP out from behind the TNT in use and go where it says."""
-    states[1] = states[0]
-    if next_event(data, states[0], evs[1], rates) < 0 or evs[1]["kind"] != e.TIP:
-        states[0] = states[1]
-        return BAD_MATCH
-    fl["ip"] = evs[1]["ip"]
-    return OK
-
-
-@njit(cache=True, nogil=True)
+@inner
 def _told(fl: Any, events: Any, kind: Int) -> Any:
     """Append an event of our own to the output; → it."""
     told = events[fl["events"]]
@@ -250,7 +236,7 @@ def _told(fl: Any, events: Any, kind: Int) -> Any:
     return told
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _proceed(
     ev: Any, rates: Any, fl: Any, table: Any, slots: Any, filters: Any, out: Any, speculative: U8, events: Any
 ) -> Any:
@@ -280,7 +266,7 @@ def _proceed(
     return OK if status == BLOCK_ENDS else status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _after_error(st: Any, fl: Any, phase: Int) -> Any:
     """The phase to go on with: resynchronise here if that is wanted and has not just failed here, else at a PSB."""
     if not fl["resync"] or phase in (SYNC, RESYNC):
@@ -292,7 +278,7 @@ def _after_error(st: Any, fl: Any, phase: Int) -> Any:
     return RESYNC
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run(
     data: U8, states: Any, evs: Any, rates: Any, flows: Any, table: Any, slots: Any, filters: Any,
     out: Any, speculative: U8, events: Any,
@@ -319,7 +305,7 @@ def run(
         if phase == SYNC:
             fl["block_ip"] = np.uint64(0)
             fl["block_last"] = -1
-            status = sync(data, st, ev, rates)
+            status = sync(data, st, ev, rates, 0)
             if status == OK:
                 _begin(st, fl)
                 fl["phase"] = TRAILING
@@ -335,14 +321,25 @@ def run(
                 fl["phase"] = TRAILING
                 continue
         elif phase == RESYNC:
-            status = _resync(data, st, ev, rates, fl, table, slots)
+            status = _resync(ev, rates, fl, table, slots)
             if status == IGNORED_EVENT:
                 status = _tell(ev, fl, events)
                 status = AGAIN if status == OK else status
+            elif status == WANTS_PSB:
+                status = sync(data, st, ev, rates, 1)
+                if status == OK:
+                    _begin(st, fl)
+                    status = TRAILING
         else:
             status = _proceed(ev, rates, fl, table, slots, filters, out, speculative, events)
-        if status == WANTS_TIP:
-            status = _tip_behind(data, states, evs, rates, fl)
+        if status == WANTS_TIP:  # take it out from behind the TNT in use
+            states[1] = states[0]
+            if next_event(data, st, evs[1], rates) == OK and evs[1]["kind"] == e.TIP:
+                fl["ip"] = evs[1]["ip"]
+                status = OK
+            else:
+                states[0] = states[1]
+                status = BAD_MATCH
         if status in (MISSING, FULL):
             return status
         if status == AGAIN:

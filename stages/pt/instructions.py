@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import capstone
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jvm.codeview import CodeView
 from stages.pt.errors import BAD_INSTRUCTION, NO_MEMORY
 from stages.pt.events import MODE_16, MODE_32, MODE_64, MODE_UNKNOWN
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int, Records
 
 # what is needed to go on after it: nothing, its target, a packet; or it cannot be passed
@@ -269,14 +269,14 @@ class Instructions:
             insert(self.table, index, self.slots)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _slot(ip: Int, mode: Int, slots: Any) -> Any:
     # Fibonacci hashing: the high bits of a multiplication by 2^64 / φ
     mixed = (np.uint64(ip) ^ (np.uint64(mode) << np.uint64(56))) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(32)) & np.uint64(slots.size - 1))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert(table: Any, index: Int, slots: Any) -> None:
     at = _slot(table[index]["ip"], table[index]["mode"], slots)
     while slots[at] >= 0:
@@ -284,13 +284,13 @@ def insert(table: Any, index: Int, slots: Any) -> None:
     slots[at] = index
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rehash(table: Any, count: Int, slots: Any) -> None:
     for index in range(count):
         insert(table, index, slots)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def lookup(table: Any, slots: Any, ip: Int, mode: Int) -> Any:
     """Index of the instruction at `ip`; −1: not decoded yet."""
     at = _slot(ip, mode, slots)
@@ -302,6 +302,6 @@ def lookup(table: Any, slots: Any, ip: Int, mode: Int) -> Any:
     return np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def why_not(kind: Int) -> Any:
     return NO_MEMORY if kind == UNMAPPED else BAD_INSTRUCTION

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from stages.pt import events as e
 from stages.pt.errors import BAD_CONTEXT, BAD_PACKET
 from stages.pt.events import AT_BOUND_FUP, AT_CFE, AT_FUP, MORE
+from stages.pt.kernel import inner
 from stages.pt.packets import IP_FLAG, Int
 
 # CFE types (SDM vol. 3, "CFE Packet Type and Vector Fields")
@@ -28,7 +27,7 @@ CFE_NAMES = {
 EVD_NAMES = {CR2: "cr2", VMXQ: "vmxq", VMXR: "vmxr"}
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _event_kind(cfe: Int) -> Any:
     """The event a CFE type stands for; NONE for a type not known here, which is passed over."""
     if cfe == INTR:
@@ -60,7 +59,7 @@ def _event_kind(cfe: Int) -> Any:
     return e.NONE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def cfe(st: Any, ev: Any) -> Any:
     number = st["sub"] & 0x1F
     has_ip = st["sub"] & IP_FLAG
@@ -90,7 +89,7 @@ def cfe(st: Any, ev: Any) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def evd(st: Any, ev: Any) -> Any:
     number = st["sub"]
     if number > VMXR:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt import packets as p
@@ -19,13 +17,14 @@ from stages.pt import timing
 from stages.pt.errata import APL11, APL12, SKD010
 from stages.pt.errors import BAD_CONTEXT, BAD_OPCODE, BAD_PACKET, END, INTERNAL
 from stages.pt.events import AT_BOUND_FUP, AT_EXSTOP, AT_FUP, AT_PWRX, AT_TIP, EVENT, LAST, MORE
+from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.psb import header_fup, psbend
 
 _NOT_STRUCK = 1  # an erratum did not, or nobody can tell
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fup_offset(data: U8, st: Any) -> Any:
     """Bytes up to the end of the FUP that ends the overflow; 0: tracing is off; or an error."""
     at = st["at"]
@@ -44,12 +43,12 @@ def _fup_offset(data: U8, st: Any) -> Any:
         context = p.next_context(context, kind, payload)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _remember(st: Any) -> None:
     st["spare"] = st["clock"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _give_up(st: Any, at: Int, context: Int, status: Int) -> Any:
     st["at"] = at
     st["context"] = context
@@ -57,7 +56,7 @@ def _give_up(st: Any, at: Int, context: Int, status: Int) -> Any:
     return status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _resume_at(st: Any, ev: Any, ip_bytes: Int, payload: Int) -> Any:
     e.take_ip(st, ip_bytes, payload)
     st["enabled"] = 1
@@ -65,14 +64,14 @@ def _resume_at(st: Any, ev: Any, ip_bytes: Int, payload: Int) -> Any:
     return EVENT
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _new(st: Any, ev: Any) -> None:
     """The overflow, with the time before it: the next event tells how long it took."""
     e.clear(ev, e.OVERFLOW)
     e.put_time(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _skd010(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     """Is tracing on though no FUP said so? Then resume at the next address → an event, else _NOT_STRUCK."""
     at = st["at"]
@@ -124,7 +123,7 @@ def _skd010(data: U8, st: Any, ev: Any, rates: Any) -> Any:
             return _give_up(st, at, context, _NOT_STRUCK)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _apl11(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     """Was there a TIP.PGD too many? Go on after it, tracing off → an event, else _NOT_STRUCK."""
     at = st["at"]
@@ -146,7 +145,7 @@ def _apl11(data: U8, st: Any, ev: Any, rates: Any) -> Any:
             return _give_up(st, at, context, _NOT_STRUCK)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _is_off_after(data: U8, at: Int, context: Int) -> Any:
     """APL12: is tracing off after the FUP that ends at `at`? 1, 0 (on, or nobody can tell) or an error."""
     while True:
@@ -166,7 +165,7 @@ def _is_off_after(data: U8, at: Int, context: Int) -> Any:
             return 0 if found in (1, END) else found
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _apl12(data: U8, st: Any, ev: Any, rates: Any, end: Int) -> Any:
     """Was the FUP that ends at `end` void? Go on after it, tracing off → an event, else _NOT_STRUCK."""
     off = _is_off_after(data, end, st["context"])
@@ -184,7 +183,7 @@ def _apl12(data: U8, st: Any, ev: Any, rates: Any, end: Int) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _flush(st: Any, ev: Any) -> Any:
     """Tell what was waiting when the packets it waited for got lost. With tracing on it cannot be placed: dropped."""
     if st["enabled"]:
@@ -202,7 +201,7 @@ def _flush(st: Any, ev: Any) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def ovf(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     if psbend(st, ev) == EVENT:
         return EVENT

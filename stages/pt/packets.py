@@ -44,10 +44,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from stages.messages import U8
+from stages.pt.kernel import inner, kernel
 
 Records = NDArray[np.void]
 Int = Any  # int outside kernels, a machine integer of some width inside: mypy would call every mix an error
@@ -105,7 +105,7 @@ _BITS = np.array([n.bit_length() for n in range(256)], np.uint8)
 _0 = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _value(data: U8, at: Int, size: Int) -> Any:
     """Little-endian number of `size` bytes; the caller has checked that they are there."""
     value = np.uint64(0)
@@ -114,7 +114,7 @@ def _value(data: U8, at: Int, size: Int) -> Any:
     return value
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cyc(data: U8, at: Int, end: Int) -> Any:
     """Bits 7:3 of the first byte, then 7 bits a byte as long as the Exp bit says; at most 15 bytes (SDM, CYC)."""
     byte = np.int64(data[at])
@@ -139,7 +139,7 @@ def _cyc(data: U8, at: Int, end: Int) -> Any:
     return CYC, size, value, 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _ext(data: U8, at: Int, end: Int, context: Int) -> Any:
     """Packets whose first byte is 02."""
     left = end - at
@@ -239,7 +239,7 @@ def _ext(data: U8, at: Int, end: Int, context: Int) -> Any:
     return UNKNOWN, 0, _0, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def next_packet(data: U8, at: Int, end: Int, context: Int) -> Any:
     """The packet at data[at:end] → (kind, size, payload, sub); see the module's table.
 
@@ -304,7 +304,7 @@ def next_packet(data: U8, at: Int, end: Int, context: Int) -> Any:
     return UNKNOWN, 0, _0, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def next_context(context: Int, kind: Int, payload: Int) -> Any:
     """`context` after a packet. Timing, power and FUP packets may stand inside a block; any other ends it."""
     if kind == BBP:
@@ -316,7 +316,7 @@ def next_context(context: Int, kind: Int, payload: Int) -> Any:
     return context & ~BLOCK_BYTES
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_psb(data: U8, at: Int, end: Int) -> Any:
     """Position of the first PSB in data[at:end], −1 if there is none.
 
@@ -338,7 +338,7 @@ def find_psb(data: U8, at: Int, end: Int) -> Any:
     return i - PSB_SIZE if run >= PSB_SIZE else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reconstruct_ip(last_ip: Int, ip_bytes: Int, payload: Int) -> Any:
     """The address an IP packet stands for (SDM, "IP Compression"), all uint64 but `ip_bytes`.
 
@@ -367,7 +367,7 @@ def scanner(context: int = 0, synced: bool = False) -> NDArray[np.uint64]:
     return np.array([context, 0, synced], np.uint64)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put(out: Records, n: Int, kind: Int, offset: Int, size: Int, sub: Int) -> None:
     out[n]["offset"] = offset
     out[n]["payload"] = 0
@@ -377,7 +377,7 @@ def _put(out: Records, n: Int, kind: Int, offset: Int, size: Int, sub: Int) -> N
     out[n]["kind"] = kind
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan(data: U8, at: Int, end: Int, base: Int, state: NDArray[np.uint64], out: Records) -> Any:
     """Packets of data[at:end] into `out` (PACKET_DTYPE) → (records written, position reached).
 

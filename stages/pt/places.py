@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.messages import U8
 from stages.pt import events as e
@@ -16,6 +15,7 @@ from stages.pt import instructions as i
 from stages.pt.branching import drop, forget_postponed, pass_postponed
 from stages.pt.errata import BDM64, SKD022, SKL014
 from stages.pt.errors import BAD_PACKET, END, INTERNAL
+from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.walker import AGAIN, BLOCK_ENDS, MISSING, NEEDS_TRACE, OK, PENDING, REACHED, follows_statically, walk
 
@@ -40,7 +40,7 @@ for _kind, _flag in (
     _BINDS[_kind] = _flag
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _anchor(fl: Any, ev: Any) -> Any:
     """Give a TRIG the address from which it counts on."""
     if ev["no_ip"]:
@@ -54,12 +54,12 @@ def _anchor(fl: Any, ev: Any) -> Any:
     return OK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _place_ip(ev: Any) -> Any:
     return ev["at"] if ev["kind"] in (e.ASYNC_DISABLED, e.INTERRUPTED) else ev["ip"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def is_elsewhere(fl: Any, ev: Any) -> Any:
     """Whether an event with an address takes place at another than where we stand."""
     if ev["kind"] in (e.ASYNC_DISABLED, e.INTERRUPTED):
@@ -67,7 +67,7 @@ def is_elsewhere(fl: Any, ev: Any) -> Any:
     return fl["enabled"] and not ev["no_ip"] and ev["ip"] != fl["ip"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def skd022(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
     """Was this disable at a VM entry meant to be synchronous? → 1 (now it is), 0 or MISSING."""
     index = i.lookup(table, slots, ev["at"], fl["mode"])
@@ -80,7 +80,7 @@ def skd022(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
     return 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bdm64(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
     """Was the branch before this abort traced wrongly? Then it leads to the abort. → OK or MISSING"""
     last = fl["block_last"]
@@ -101,7 +101,7 @@ def _bdm64(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
     return OK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _disable_resumes_at(fl: Any, table: Any, index: Int) -> None:
     """Where tracing may come on again after a disable at this instruction: after a call; else nobody knows."""
     here = table[index]
@@ -109,7 +109,7 @@ def _disable_resumes_at(fl: Any, table: Any, index: Int) -> None:
     fl["ip"] = here["ip"] + np.uint64(here["size"]) if call else np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _trailing_disabled(ev: Any, fl: Any, table: Any) -> Any:
     index = fl["postponed"]
     if index < 0:
@@ -125,7 +125,7 @@ def _trailing_disabled(ev: Any, fl: Any, table: Any) -> Any:
     return PENDING if not ev["no_ip"] and ip == ev["ip"] else OK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def trailing(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, after_block: Int) -> Any:
     """Is the next event at home here? → PENDING, OK (no), AGAIN (ask again with the event after it), WANTS_TIP,
     MISSING or an error."""
@@ -173,9 +173,9 @@ def trailing(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, after_block: 
         status = pass_postponed(ev, fl, table)
         if status != OK:
             return status
-        if kind == e.TSX and after_block and not ev["no_ip"] and rates["errata"] & BDM64:
-            if _bdm64(ev, fl, table, slots) == MISSING:
-                return MISSING
+        may_be_bdm64 = kind == e.TSX and after_block and not ev["no_ip"] and rates["errata"] & BDM64
+        if may_be_bdm64 and _bdm64(ev, fl, table, slots) == MISSING:
+            return MISSING
         if not is_elsewhere(fl, ev):
             if kind == e.ASYNC_DISABLED and rates["errata"] & SKD022:
                 struck = skd022(ev, fl, table, slots)
@@ -185,7 +185,7 @@ def trailing(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, after_block: 
     return result if status == OK else status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _is_traced(filters: Any, ip: Int) -> Any:
     """Whether the IP filter lets `ip` through. `filters` uint64[n, 3]: kind (1 filter, 2 stop), first, last."""
     inside = False
@@ -200,7 +200,7 @@ def _is_traced(filters: Any, ip: Int) -> Any:
     return inside or not filtered
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _to_disabled(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8, filters: Any) -> Any:
     """To where tracing went off synchronously: the address, or a MOV CR3, or the next branch that needs a packet."""
     if not ev["no_ip"]:
@@ -220,7 +220,7 @@ def _to_disabled(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, out: Any,
             return BLOCK_ENDS
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _to_trig(ev: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8) -> Any:
     if ev["no_ip"]:
         return REACHED
@@ -244,7 +244,7 @@ def _to_trig(ev: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8
     return status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def to_event(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8, filters: Any) -> Any:
     """Walk to where the next event takes place → PENDING, or what stopped the walk."""
     kind = ev["kind"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.pt import events as e
 from stages.pt.errors import BAD_PACKET
 from stages.pt.events import AT_BOUND_FUP, AT_EXSTOP, AT_PWRX, EVENT, MORE
+from stages.pt.kernel import inner
 from stages.pt.packets import IP_FLAG, TRIG_ICNT, TRIG_MULT, Int
 
 
-@njit(cache=True, nogil=True)
+@inner
 def plain(st: Any, ev: Any, kind: Int) -> Any:
     """CBR, MNT, TraceStop: an event by itself."""
     e.clear(ev, kind)
@@ -25,7 +25,7 @@ def plain(st: Any, ev: Any, kind: Int) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def at_fup_or_nowhere(st: Any, ev: Any) -> Any:
     """`ev` stands at the FUP that follows if the packet says so, else it has no address."""
     if st["sub"] & IP_FLAG:
@@ -34,7 +34,7 @@ def at_fup_or_nowhere(st: Any, ev: Any) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def exstop(st: Any, ev: Any) -> Any:
     if e.dequeue(st, AT_EXSTOP, ev):
         if not st["sub"] & IP_FLAG:
@@ -48,14 +48,14 @@ def exstop(st: Any, ev: Any) -> Any:
     return at_fup_or_nowhere(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mwait(st: Any, ev: Any) -> Any:
     e.clear(ev, e.MWAIT)
     ev["a"] = st["payload"]
     return e.enqueue(st, ev, AT_EXSTOP)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pwre(st: Any, ev: Any) -> Any:
     e.clear(ev, e.PWRE)
     ev["a"] = st["payload"]
@@ -63,7 +63,7 @@ def pwre(st: Any, ev: Any) -> Any:
     return e.enqueue(st, ev, AT_PWRX)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pwrx(st: Any, ev: Any) -> Any:
     if e.dequeue(st, AT_PWRX, ev):
         return EVENT
@@ -72,14 +72,14 @@ def pwrx(st: Any, ev: Any) -> Any:
     return e.standalone(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def ptwrite(st: Any, ev: Any) -> Any:
     e.clear(ev, e.PTWRITE)
     ev["a"] = st["payload"]
     return at_fup_or_nowhere(st, ev)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def block_end(st: Any, ev: Any) -> Any:
     """BEP: what the block held is for others (PEBS records); its FUP must not be taken for an interrupt's."""
     if not st["sub"] & IP_FLAG:
@@ -88,7 +88,7 @@ def block_end(st: Any, ev: Any) -> Any:
     return e.enqueue(st, ev, AT_BOUND_FUP)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def trig(st: Any, ev: Any) -> Any:
     """A trigger fired ICNT instructions after the last address in the trace, or where the FUP that follows says."""
     sub = st["sub"]

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt import packets as p
 from stages.pt import timing
 from stages.pt.branches import exec_mode
 from stages.pt.errata import BDM70
-from stages.pt.errors import BAD_CONTEXT, BAD_STATUS, END, INTERNAL, NO_PSB
+from stages.pt.errors import BAD_CONTEXT, BAD_STATUS, END, INTERNAL
 from stages.pt.events import AT_PSBEND, EVENT, MORE
+from stages.pt.kernel import inner
 from stages.pt.packets import Int
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pge_follows(data: U8, st: Any) -> Any:
     """BDM70: does the trace turn on after this PSB+, so that its FUP was void? 1, 0 or an error."""
     at = st["at"]
@@ -38,7 +37,7 @@ def _pge_follows(data: U8, st: Any) -> Any:
         at += size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fup(data: U8, st: Any, rates: Any) -> Any:
     enabled = st["sub"] != 0
     if rates["errata"] & BDM70:
@@ -53,7 +52,7 @@ def _fup(data: U8, st: Any, rates: Any) -> Any:
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mode_exec(st: Any, ev: Any) -> Any:
     bits = st["sub"]
     if not st["mode_valid"]:
@@ -73,7 +72,7 @@ def _mode_exec(st: Any, ev: Any) -> Any:
     return e.enqueue(st, ev, AT_PSBEND)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _inside(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     """One packet of PSB+."""
     kind = st["kind"]
@@ -104,7 +103,7 @@ def _inside(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     return e.enqueue(st, ev, AT_PSBEND)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def psb(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     """Read a PSB+; the current packet is then the PSBEND or OVF that ends it → MORE, or an error."""
     if st["waiting"]:
@@ -137,7 +136,7 @@ def psb(data: U8, st: Any, ev: Any, rates: Any) -> Any:
             return status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def psbend(st: Any, ev: Any) -> Any:
     if not e.dequeue(st, AT_PSBEND, ev):
         return MORE
@@ -148,19 +147,7 @@ def psbend(st: Any, ev: Any) -> Any:
     return EVENT
 
 
-@njit(cache=True, nogil=True)
-def start(data: U8, st: Any, ev: Any, rates: Any) -> Any:
-    """Begin at the PSB at st["at"] → 0, or an error."""
-    st["error"] = 0
-    if e.advance(data, st) < 0:
-        return st["error"]
-    if st["kind"] != p.PSB:
-        return NO_PSB
-    status = psb(data, st, ev, rates)
-    return min(status, EVENT)
-
-
-@njit(cache=True, nogil=True)
+@inner
 def header_fup(data: U8, at: Int, context: Int) -> Any:
     """Look for the FUP in the PSB+ that `at` stands in → 1 and (IPBytes, payload), 0 if there is none, or an error."""
     while True:

@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.pt import errata
 from stages.pt.errors import BAD_CONFIG, BAD_CONTEXT, BAD_PACKET, INTERNAL, NO_TIME
+from stages.pt.kernel import inner, kernel
 from stages.pt.packets import CBR, CYC, MTC, TMA, TSC, Int
 
 RATES_DTYPE = np.dtype(
@@ -67,7 +67,7 @@ _TSC_BITS = 56
 _LARGEST = (1 << (64 - FCR_SHIFT)) - 1  # what may be shifted without loss
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _ctc_delta(ctc: Int, last: Int, rates: Any) -> Any:
     """Crystal ticks from `last` to `ctc`, over at most one wrap-around; −1 if that cannot be."""
     if ctc < last:
@@ -75,18 +75,18 @@ def _ctc_delta(ctc: Int, last: Int, rates: Any) -> Any:
     return ctc - last if ctc >= last else -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _ticks(ctc: Int, rates: Any) -> Any:
     """Crystal ticks → TSC ticks; the caller has checked that the ratio is known."""
     return np.uint64((ctc * rates["ctc_num"]) // rates["ctc_den"])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _no_ratio(rates: Any) -> Any:
     return rates["ctc_num"] <= 0 or rates["ctc_den"] <= 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def forget_calibration(clock: Any) -> None:
     clock["fcr"] = np.uint64(0)
     clock["calibrated"] = 0
@@ -94,7 +94,7 @@ def forget_calibration(clock: Any) -> None:
     interrupt_calibration(clock)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def interrupt_calibration(clock: Any) -> None:
     """Packets are missing (OVF): what was being counted is void, the ratio found before still holds."""
     clock["cal_tsc"] = np.uint64(0)
@@ -104,13 +104,13 @@ def interrupt_calibration(clock: Any) -> None:
     clock["cal_have_mtc"] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _set_fcr(clock: Any, fcr: Int) -> None:
     clock["fcr"] = fcr
     clock["calibrated"] = 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _calibrate_tsc(clock: Any, tsc: Int, header: Int) -> Any:
     last = clock["cal_tsc"]
     cycles = clock["cal_cyc_tsc"]
@@ -130,7 +130,7 @@ def _calibrate_tsc(clock: Any, tsc: Int, header: Int) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _calibrate_cbr(clock: Any, ratio: Int, header: Int, rates: Any) -> Any:
     if not header:  # the frequency changes now
         forget_calibration(clock)
@@ -142,7 +142,7 @@ def _calibrate_cbr(clock: Any, ratio: Int, header: Int, rates: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _calibrate_mtc(clock: Any, payload: Int, rates: Any) -> Any:
     last = clock["cal_ctc"]
     cycles = clock["cal_cyc_mtc"]
@@ -178,7 +178,7 @@ def _calibrate_mtc(clock: Any, payload: Int, rates: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def calibrate(clock: Any, kind: Int, payload: Int, header: Int, rates: Any) -> Any:
     """Take a timing packet into account for calibration. `header`: it stands in PSB+."""
     if kind == CYC:
@@ -194,13 +194,13 @@ def calibrate(clock: Any, kind: Int, payload: Int, header: Int, rates: Any) -> A
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def calibrate_psb(clock: Any, rates: Any) -> None:
     if rates["errata"] & errata.SKL168:
         clock["cal_check_skl168"] = 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _update_tsc(clock: Any, tsc: Int) -> Any:
     clock["have_tsc"] = 1
     clock["have_tma"] = 0
@@ -214,7 +214,7 @@ def _update_tsc(clock: Any, tsc: Int) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _update_tma(clock: Any, ctc: Int, fc: Int, rates: Any) -> Any:
     if not clock["have_tsc"] or clock["have_tma"]:
         return BAD_CONTEXT  # one TMA a TSC
@@ -233,7 +233,7 @@ def _update_tma(clock: Any, ctc: Int, fc: Int, rates: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _update_mtc(clock: Any, payload: Int, rates: Any) -> Any:
     if clock["have_tsc"] and not clock["have_tma"]:
         return 0  # between a TSC and its TMA: would look like a wrap-around
@@ -267,7 +267,7 @@ def _update_mtc(clock: Any, payload: Int, rates: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _update_cyc(clock: Any, cycles: Int, fcr: Int, rates: Any) -> Any:
     if fcr == np.uint64(0):
         clock["lost_cyc"] += 1
@@ -288,7 +288,7 @@ def _update_cyc(clock: Any, cycles: Int, fcr: Int, rates: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def update(clock: Any, kind: Int, payload: Int, sub: Int, fcr: Int, rates: Any) -> Any:
     """Move the clock on at a timing packet; `fcr` is the calibration to use for a CYC (0 = none yet)."""
     if kind == CYC:
@@ -304,7 +304,7 @@ def update(clock: Any, kind: Int, payload: Int, sub: Int, fcr: Int, rates: Any) 
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def apply(clock: Any, kind: Int, payload: Int, sub: Int, header: Int, rates: Any) -> Any:
     """Calibrate, then move the clock on. An unknown crystal ratio is no error here: MTCs then tell nothing."""
     status = 0
@@ -316,6 +316,6 @@ def apply(clock: Any, kind: Int, payload: Int, sub: Int, header: Int, rates: Any
     return 0 if status == BAD_CONFIG else status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def query(clock: Any) -> Any:
     return 0 if clock["have_tsc"] else NO_TIME

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from stages.messages import U8
 from stages.pt import instructions as i
 from stages.pt.errors import EMPTY_STACK, ENDLESS, TOO_FAR
+from stages.pt.kernel import inner
 from stages.pt.packets import Int
 
 # What came of a step; errors are negative. A walk: goal reached, a packet is needed, …
 OK, REACHED, NEEDS_TRACE, BLOCK_ENDS, MISSING, FULL = range(6)
-# … an event is to be told here; ask again; the target stands in a TIP behind the TNT in use
-PENDING, AGAIN, WANTS_TIP = range(6, 9)
+# … an event is to be told here; ask again; the target stands in a TIP behind the TNT in use; from the last PSB anew
+PENDING, AGAIN, WANTS_TIP, WANTS_PSB = range(6, 10)
 DROPPED, NO_EVENT_YET = 1, 2  # fl["dropped"]: the event held is used up; or there was none yet
 
 RETURN_STACK = 64  # SDM: compressed returns go at most so deep
@@ -65,14 +65,14 @@ FLOW_DTYPE = np.dtype(
 )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def push(fl: Any, ip: Int) -> None:
     fl["top"] = (fl["top"] + 1) % RETURN_STACK  # the oldest falls off
     fl["stack"][fl["top"]] = ip
     fl["depth"] = min(fl["depth"] + 1, RETURN_STACK)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pop(fl: Any) -> Any:
     """Drop the youngest return address → 0 and it, or EMPTY_STACK."""
     if fl["depth"] == 0:
@@ -83,7 +83,7 @@ def pop(fl: Any) -> Any:
     return 0, ip
 
 
-@njit(cache=True, nogil=True)
+@inner
 def walk(fl: Any, table: Any, slots: Any, out: Any, speculative: U8, goal: Int, to_ip: Int, to_ip_set: Int) -> Any:
     """Follow the code to the first instruction with a flag of `goal`, or (`to_ip_set`) up to address `to_ip`.
 
@@ -168,7 +168,7 @@ def walk(fl: Any, table: Any, slots: Any, out: Any, speculative: U8, goal: Int, 
     return status
 
 
-@njit(cache=True, nogil=True)
+@inner
 def follows_statically(table: Any, index: Int) -> Any:
     """Address after instruction `index` where no packet is needed → (whether it is so, the address)."""
     here = table[index]
@@ -177,7 +177,7 @@ def follows_statically(table: Any, index: Int) -> Any:
     return here["kind"] in (i.JUMP, i.CALL), here["target"]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def after(table: Any, index: Int) -> Any:
     """Address after instruction `index`, branches taken for direct ones: where an error is put."""
     here = table[index]
