@@ -10,7 +10,7 @@
 
 #include "emulator.h"
 
-#define ENCODER_ROOM 256u /* more than any one block can need, PSB+ and all */
+#define ENCODER_ROOM 512u /* more than any one block can need, PSB+ and all */
 
 enum ip_packet { IP_PGD = 0x01, IP_TIP = 0x0d, IP_PGE = 0x11, IP_FUP = 0x1d };
 

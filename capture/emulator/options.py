@@ -27,10 +27,10 @@ class EmulatorOptions:
     truth: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("aux_kib", "data_kib"):
+        for name, least in (("aux_kib", 8), ("data_kib", 4)):
             size = getattr(self, name)
-            if size < 4 or size & (size - 1) or size > 1 << 26:
-                raise EmulatorError(f"{name}: {size} is not a power of two from 4 to {1 << 26}")
+            if size < least or size & (size - 1) or size > 1 << 26:
+                raise EmulatorError(f"{name}: {size} is not a power of two from {least} to {1 << 26}")
         for name, low, high in (("psb_kib", 1, 64), ("mtc", -1, 14), ("cyc", -1, 15), ("ovf_mb_s", 0, 1e6)):
             if not low <= getattr(self, name) <= high:
                 raise EmulatorError(f"{name}: {getattr(self, name)} is not from {low} to {high:g}")

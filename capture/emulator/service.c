@@ -10,6 +10,8 @@
 
 #define CHECK_BYTES 2048      /* how often the clock is looked at */
 #define COMMIT_SECONDS 0.010  /* AUX records as often as this at least, when something is written */
+#define MTC_BURST 128         /* MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
+				 or decoders would lose count of the MTC's 8 bits */
 #define OVF_BUCKET 16384      /* bytes that an emulated CPU can buffer */
 
 bool timed;
@@ -152,7 +154,7 @@ static void try_resume(struct thread *t, struct stream *s, uint64_t ip, bool ent
 	count_dropped(s);
 	uint64_t tsc = rdtsc();
 	if (s->stopped == STOPPED_AUX) {
-		if (aux_room(s) < s->aux_size / 4)
+		if (aux_room(s) < (s->aux_size / 4 > 3 * ENCODER_ROOM ? s->aux_size / 4 : 3 * ENCODER_ROOM))
 			return;
 		from_scratch(s);
 		restart(t, s, ip);
@@ -163,8 +165,6 @@ static void try_resume(struct thread *t, struct stream *s, uint64_t ip, bool ent
 		encoder_put(s, 0xf302, 2); /* OVF */
 		s->counters->overflows++;
 		put_time(t, s, tsc, ip);
-		if (entering)
-			s->mode_due = true;
 		if (entering)
 			encoder_enable(s, ip);
 		else
@@ -222,8 +222,10 @@ void service_time(struct thread *t, struct stream *s)
 		uint64_t now = ctc_at(tsc) >> options.mtc, missed = now - s->mtc_last;
 		if (missed) {
 			encoder_flush_tnt(s);
-			encoder_cyc(s);
-			if (missed > 16) { /* the core slept: a decoder could lose count of the 8 bits */
+			if (missed <= MTC_BURST)
+				encoder_cyc(s);
+			if (missed > MTC_BURST) {
+				s->cyc_tsc = tsc;
 				put_time(t, s, tsc, 0);
 			} else {
 				while (s->mtc_last != now)

@@ -47,6 +47,8 @@ class ThreadTruth:
     tid: int
     ran: NDArray[np.uint32]  # (n,) block numbers in the order they were entered
     marks: NDArray[np.void]  # MARK_DTYPE
+    partial: NDArray[np.void]  # those of kind PARTIAL
+    gone: NDArray[np.int64]  # positions in `marks` of those of kind GO
 
 
 class Runs(NamedTuple):
@@ -88,7 +90,10 @@ class Truth:
         threads = []
         for path in sorted(directory.glob("*.ran"), key=lambda p: int(p.stem.partition("-")[2])):
             marks = np.fromfile(path.with_suffix(".marks"), MARK_DTYPE)
-            threads.append(ThreadTruth(int(path.stem[1:].partition("-")[0]), np.fromfile(path, np.uint32), marks))
+            partial = marks[marks["kind"] == Mark.PARTIAL]
+            gone = np.flatnonzero(marks["kind"] == Mark.GO)
+            tid = int(path.stem[1:].partition("-")[0])
+            threads.append(ThreadTruth(tid, np.fromfile(path, "<u4"), marks, partial, gone))
         lengths = np.fromfile(directory / "lengths.bin", np.uint8)
         return cls(blocks[np.argsort(blocks["id"])], lengths, _versions((directory / "code.bin").read_bytes()), threads)
 
@@ -98,8 +103,8 @@ class Truth:
         rows = self.blocks[of.ran[begin:end]]
         start, stop = rows["start"].copy(), rows["end"].copy()
         count = rows["instructions"].astype(np.int64)
-        at_index = of.marks["index"].astype(np.int64) - begin
-        for mark in of.marks[(of.marks["kind"] == Mark.PARTIAL) & (at_index >= 0) & (at_index < len(rows))]:
+        low, high = np.searchsorted(of.partial["index"], [begin, begin + len(rows)])
+        for mark in of.partial[low:high]:
             at = int(mark["index"]) - begin
             stop[at] = mark["ip"]
             first = int(rows[at]["lengths_at"])
@@ -114,10 +119,9 @@ class Truth:
     def regions(self, stream: int) -> list[Region]:
         """What stands in a stream (by its id), in its order."""
         spans = sorted(
-            (int(row["tsc"]), number, at)
+            (int(thread.marks["tsc"][at]), number, int(at))
             for number, thread in enumerate(self.threads)
-            for at, row in enumerate(thread.marks)
-            if row["kind"] == Mark.COME and row["stream"] == stream
+            for at in np.flatnonzero((thread.marks["kind"] == Mark.COME) & (thread.marks["stream"] == stream))
         )
         changes = np.array([version.tsc for version in self.code if version.changed], np.uint64)
         regions = [Region(0, spans[0][0] if spans else 0, False, [])]
@@ -139,7 +143,8 @@ def _span(
             regions[-1].pieces.append(Piece(number, begin, end))
         return end
 
-    marks = thread.marks[at + 1 :]
+    gone = np.searchsorted(thread.gone, at)
+    marks = thread.marks[at + 1 : thread.gone[gone] + 1 if gone < len(thread.gone) else None]
     for row in marks[np.isin(marks["kind"], (Mark.GO, Mark.STOP, Mark.RESUME, Mark.PSB))]:
         kind, index, offset, tsc = Mark(row["kind"]), int(row["index"]), int(row["offset"]), int(row["tsc"])
         if kind == Mark.GO:

