@@ -67,16 +67,15 @@ class Batch(NamedTuple):
 
 
 class FlowDecoder:
+    """Iterate over it for the flow, in batches."""
+
     def __init__(
-        self,
-        data: U8,
-        view: CodeView,
-        options: Options = Options(),
-        capacity: int = 1 << 16,
+        self, data: U8, code: CodeView | Instructions, options: Options = Options(), capacity: int = 1 << 16
     ) -> None:
-        """`data` the whole trace, `view` the code, `capacity` of a batch in instructions."""
+        """`data` the whole trace, `code` the code (decoded: to be shared by traces), `capacity` of a batch in
+        instructions."""
         self._data = data
-        self._instructions = Instructions(view, options.bits)
+        self._instructions = code if isinstance(code, Instructions) else Instructions(code, options.bits)
         self._rates = options.rates()
         self._states = np.zeros(2, STATE_DTYPE)
         self._states["sync"] = -1
