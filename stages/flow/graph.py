@@ -12,8 +12,6 @@ the tables: when code changes, the stretches over it die, and their addresses ge
 again. An id therefore names a place in one version of the code.
 """
 
-# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
-
 from __future__ import annotations
 
 from collections import namedtuple
@@ -44,17 +42,21 @@ DEAD = 13  # its code has changed
 
 # columns of a stretch's row, one cache line
 ST = 16
-ST_KIND, ST_TIP_PATH, ST_EFFECT, ST_INSTRS, ST_RANGE, ST_RANGES, ST_PUSH, ST_PUSHES, ST_TAKEN, ST_FALL, ST_FROM = range(
-    11
-)
+(
+    ST_KIND, ST_TIP_PATH, ST_EFFECT, ST_PUSHED, ST_INSTRS, ST_RANGE, ST_RANGES, ST_PUSH, ST_PUSHES, ST_TAKEN, ST_FALL,
+    ST_FROM,
+) = range(12)  # fmt: skip
+
+# ST_EFFECT: what a TIP at the stretch's end does to the return stack
+E_PUSH, E_POP, E_MANY = 1, 2, 4  # pushes ST_PUSHED; pops after it; pushes a list
 
 # columns of a path's row
 PA = 8
 PA_POOL, PA_LEN, PA_PUSH, PA_PUSHES, PA_HIGH, PA_FLAGS = range(6)
 
 # columns of a memo slot
-ME = 4
-ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS = range(4)
+ME = 8
+ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS, ME_PUSHED = range(5)
 
 # stretch ids and path ids with a meaning of their own
 S_LOST, S_DISABLED, S_FIRST = 0, 1, 2
@@ -67,6 +69,7 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = 0, 1, 2, 3
     G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_SIZE,
 ) = range(27)  # fmt: skip
 
+RING = 64  # entries of the return stack (SDM, "RET compression")
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
 PACKET_STRETCHES = 64 * (TRANSFER_LIMIT + 8)  # more than one packet can bring
@@ -347,7 +350,9 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     t.stretch[r + ST_PUSHES] = g[G_POOL] - first_push
     t.stretch[r + ST_TAKEN] = taken
     t.stretch[r + ST_FALL] = fall
-    t.stretch[r + ST_EFFECT] = 1 if g[G_POOL] > first_push else 0
+    pushes = g[G_POOL] - first_push
+    t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0)
+    t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
     return stop == -1 or kind == CUT
 
 

@@ -20,6 +20,8 @@ from stages.flow import context
 from stages.flow.graph import (
     COND,
     DISABLED,
+    E_MANY,
+    E_PUSH,
     FAR,
     FULL,
     G_ADDRESS_MASK,
@@ -36,6 +38,7 @@ from stages.flow.graph import (
     ME_FLAGS,
     ME_NEXT,
     ME_PATH,
+    ME_PUSHED,
     OFF,
     OUT,
     OUTSIDE,
@@ -46,11 +49,13 @@ from stages.flow.graph import (
     PA_PUSH,
     PA_PUSHES,
     RET,
+    RING,
     S_DISABLED,
     S_LOST,
     ST,
     ST_EFFECT,
     ST_KIND,
+    ST_PUSHED,
     ST_RANGE,
     ST_RANGES,
     ST_TIP_PATH,
@@ -65,7 +70,22 @@ from stages.flow.graph import (
     scatter,
     walk,
 )
-from stages.flow.memo import F_ERROR, F_RET, F_STACK, F_STALE, F_TIP, LEFT, bit_length, lookup, slot_of
+from stages.flow.memo import (
+    F_ERROR,
+    F_LOOP,
+    F_MANY,
+    F_RET,
+    F_SPECIAL,
+    F_STALE,
+    F_TIP,
+    HIGH,
+    LEFT,
+    LEFT_MASK,
+    PUSH,
+    bit_length,
+    lookup,
+    slot_of,
+)
 from stages.flow.raw import i32_at, i64_at, inner, load64, u8_at, zero_bytes
 
 # the state of one thread's walk, int64 each
@@ -81,8 +101,6 @@ M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened sin
 M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
 M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
 M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
-
-RING = 64  # entries of the return stack
 
 # why the walk was broken off
 (
@@ -225,7 +243,7 @@ def _drain(t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
         if path:
             _emit(t, x, ring, order, path)
         x[X_AT] = t.memo[ME * i + ME_NEXT]
-        left = flags >> LEFT
+        left = (flags >> LEFT) & LEFT_MASK
         x[X_PENDING] = (left if left else 1) << rest | tail
         if flags & F_ERROR:
             kind = t.stretch[x[X_AT] * ST + ST_KIND]
@@ -604,41 +622,39 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         break
                     flags = np.int64(memo[ME * i + ME_FLAGS])
                 path = np.int64(memo[ME * i + ME_PATH])
-                if flags == 0:  # the usual case: conditional branches only
-                    order[out] = path
-                    out += 1
-                    nxt = np.int64(memo[ME * i + ME_NEXT])
-                    if nxt == s and np.int64(data[pos + 1]) == b:  # a loop: as far as the same byte repeats
-                        run = 1
-                        while pos + run < limit and np.int64(data[pos + run]) == b:
-                            run += 1
-                        pos += run - 1
-                        order[out] = 1 - run
-                        out += 1
+                high = flags >> HIGH
+                room_left = min(depth, RING - high)
+                if flags & F_SPECIAL:
+                    if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
+                        stop = True
+                        break
+                    if flags & F_LOOP and np.int64(data[pos + 1]) == b and bits == b >> 1:
+                        times = 1  # as often as the same byte repeats
+                        while pos + times < limit and np.int64(data[pos + times]) == b:
+                            times += 1
+                        order[out] = path
+                        order[out + 1] = 1 - times
+                        out += 2
+                        pos += times
                         if use_context:
-                            t.node_instrs[node] += (run - 1) * t.path_instrs[path]
-                    if use_context:
-                        t.node_instrs[node] += t.path_instrs[path]
-                    s = nxt
-                    break
-                room_left = depth
-                if flags & F_STACK:
-                    room_left = min(depth, max(RING - np.int64(t.path[path * PA + PA_HIGH]), 0))
-                if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
-                    stop = True
-                    break
+                            t.node_instrs[node] += times * t.path_instrs[path]
+                        bits = 0
+                        break
+                    if flags & F_MANY:
+                        first = np.int64(t.path[path * PA + PA_PUSH])
+                        many = np.int64(t.path[path * PA + PA_PUSHES])
+                        for n in range(many):
+                            top = (top + 1) & (RING - 1)
+                            ring[top] = np.int64(t.pool[first + n])
+                        room_left = min(room_left + many, RING)
                 order[out] = path
                 out += 1
-                s = np.int64(memo[ME * i + ME_NEXT])
-                if flags & F_STACK:
-                    row = path * PA
-                    depth = room_left
-                    first = np.int64(t.path[row + PA_PUSH])
-                    for n in range(np.int64(t.path[row + PA_PUSHES])):
-                        top = (top + 1) & (RING - 1)
-                        ring[top] = np.int64(t.pool[first + n])
-                        depth = min(depth + 1, RING)
-                    if use_context:
+                push = (flags >> PUSH) & 1
+                ring[(top + 1) & (RING - 1)] = np.int64(memo[ME * i + ME_PUSHED])
+                top = (top + push) & (RING - 1)
+                depth = room_left + push
+                if use_context:
+                    if high:
                         c = context.probe(cmemo, cmemo_mask, node << 32 | path)
                         if c >= 0:
                             count = cmemo[2 * c + 1]
@@ -646,9 +662,11 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                             node = count >> 32
                         else:
                             node = context.step(t, node, path)
-                elif use_context:
-                    t.node_instrs[node] += t.path_instrs[path]
+                    else:
+                        t.node_instrs[node] += t.path_instrs[path]
+                s = np.int64(memo[ME * i + ME_NEXT])
                 if not flags & F_RET:
+                    pos += 1
                     break
                 s = np.int64(ring[top])
                 top = (top - 1) & (RING - 1)
@@ -658,15 +676,15 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         node = np.int64(nodes[node * context.NO + context.NO_PARENT])
                     else:
                         node = context.returned(t, node, s)
-                bits = flags >> LEFT
+                bits = (flags >> LEFT) & LEFT_MASK
                 if bits < 2:
+                    pos += 1
                     break
             if stop:
                 if bits != b >> 1:
                     pending = bits
                     pos += 1
                 break
-            pos += 1
             continue
         low = b & 0x1F
         if low == 0x0D or low == 0x11 or low == 0x01:
@@ -713,15 +731,21 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                 path = np.int64(stretch[s * ST + ST_TIP_PATH])
                 order[out] = path
                 out += 1
-                if np.int64(stretch[s * ST + ST_EFFECT]):
-                    row = path * PA
-                    depth = min(depth, max(RING - np.int64(t.path[row + PA_HIGH]), 0))
-                    first = np.int64(t.path[row + PA_PUSH])
-                    for n in range(np.int64(t.path[row + PA_PUSHES])):
+                effect = np.int64(stretch[s * ST + ST_EFFECT])
+                if effect & E_MANY:
+                    first = np.int64(t.path[path * PA + PA_PUSH])
+                    many = np.int64(t.path[path * PA + PA_PUSHES])
+                    for n in range(many):
                         top = (top + 1) & (RING - 1)
                         ring[top] = np.int64(t.pool[first + n])
-                        depth = min(depth + 1, RING)
-                    if use_context:
+                    depth = min(depth + many, RING)
+                push = effect & E_PUSH
+                pop = (effect >> 1) & 1
+                ring[(top + 1) & (RING - 1)] = np.int64(stretch[s * ST + ST_PUSHED])
+                top = (top + push - pop) & (RING - 1)
+                depth = max(min(depth + push, RING) - pop, 0)
+                if use_context:
+                    if effect & (E_PUSH | E_MANY):
                         c = context.probe(cmemo, cmemo_mask, node << 32 | path)
                         if c >= 0:
                             count = cmemo[2 * c + 1]
@@ -729,13 +753,9 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                             node = count >> 32
                         else:
                             node = context.step(t, node, path)
-                elif use_context:
-                    t.node_instrs[node] += t.path_instrs[path]
-                if kind == RET:
-                    if depth > 0:
-                        top = (top - 1) & (RING - 1)
-                        depth -= 1
-                    if use_context:
+                    else:
+                        t.node_instrs[node] += t.path_instrs[path]
+                    if pop:
                         if np.int64(nodes[node * context.NO + context.NO_RETURN]) == target:
                             node = np.int64(nodes[node * context.NO + context.NO_PARENT])
                         else:

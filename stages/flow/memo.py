@@ -29,6 +29,7 @@ from stages.flow.graph import (
     ME_KEY,
     ME_NEXT,
     ME_PATH,
+    ME_PUSHED,
     OFF,
     OUTSIDE,
     P_EMPTY,
@@ -40,6 +41,7 @@ from stages.flow.graph import (
     PA_PUSH,
     PA_PUSHES,
     RET,
+    RING,
     ST,
     ST_FALL,
     ST_INSTRS,
@@ -58,13 +60,19 @@ from stages.flow.graph import (
 )
 from stages.flow.raw import inner
 
-# flags of a memo slot; the unused bits, in TNT form, stand above them
-F_STACK = 1  # the path pushes, or its own calls and returns may push old entries out of the return stack
-F_RET = 2  # it ends with a compressed RET: pop
-F_TIP = 4  # the next stretch needs a TIP before the unused bits
-F_ERROR = 8  # the bits contradict the code
-F_STALE = 16  # code under it has changed: as good as absent
-LEFT = 8
+# Flags of a memo slot. What a path does to the return stack stands in the slot itself, so that the walker can do it
+# without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
+# there at its end, depth' = min(depth, 64 − high) + left.
+F_RET = 1  # it ends with a compressed RET: pop
+F_TIP = 2  # the next stretch needs a TIP before the unused bits
+F_ERROR = 4  # the bits contradict the code
+F_STALE = 8  # code under it has changed: as good as absent
+F_MANY = 16  # it leaves more than one entry on the stack: they are in a list
+F_LOOP = 32  # it leads back to where it began
+F_SPECIAL = 63
+LEFT, LEFT_MASK = 8, 63  # the unused bits, in TNT form
+PUSH = 14  # one bit: it leaves ME_PUSHED on the stack
+HIGH = 15  # seven bits
 
 
 @inner
@@ -138,13 +146,18 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         for k in range(depth):
             t.pool[g[G_POOL]] = stack[k]
             g[G_POOL] += 1
-        if high:
-            flags |= F_STACK
+        if high > RING:
+            high = RING
+        if depth > 1:
+            flags |= F_MANY
+        flags |= high << HIGH | (1 << PUSH if depth == 1 else 0)
         t.path[path * PA + PA_PUSH] = pushes
         t.path[path * PA + PA_PUSHES] = depth
         t.path[path * PA + PA_HIGH] = high
         t.path[path * PA + PA_FLAGS] = flags
         t.path_instrs[path] = instrs
+    if s == first and not flags & F_SPECIAL and not high:
+        flags |= F_LOOP
     if bits or flags & F_ERROR:
         flags |= (1 << bits | (byte & ((1 << bits) - 1))) << LEFT
     key = first << 8 | byte
@@ -158,6 +171,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     t.memo[ME * i + ME_NEXT] = s
     t.memo[ME * i + ME_PATH] = path
     t.memo[ME * i + ME_FLAGS] = flags
+    t.memo[ME * i + ME_PUSHED] = stack[0] if depth else 0
     return path
 
 

@@ -18,6 +18,7 @@ from stages.flow.graph import (
     PA_LEN,
     PA_POOL,
     ST,
+    ST_INSTRS,
     ST_RANGE,
     ST_RANGES,
     Tables,
@@ -94,6 +95,16 @@ def addresses(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.uint64]:
     if len(out):
         _addresses(ids, tables.raw(), out)
     return out.view(np.uint64)
+
+
+def stretch_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The instructions of stretches, one after the other, and where each stretch's begin: (m,) addresses, (n + 1,)
+    positions. By the code as it is now: only for stretches that are alive."""
+    first = np.concatenate((np.zeros(1, np.int64), np.cumsum(tables.stretch[ids * ST + ST_INSTRS], dtype=np.int64)))
+    out = np.empty(int(first[-1]), dtype=np.int64)
+    if len(out):
+        _addresses(ids.astype(np.int32), tables.raw(), out)
+    return out.view(np.uint64), first
 
 
 @njit(cache=True, nogil=True)
