@@ -98,6 +98,7 @@ class ReplaySource:
             if self._seconds is not None:
                 self._scope.deadline = trio.current_time() + self._seconds
             try:
+                self._first_tsc = next((tsc for m in self._replay.messages() if (tsc := getattr(m, "tsc", 0))), 0)
                 await self._replay.play(send, self._pace)
             except (PerfDataError, ExportError) as error:
                 raise InputError(" ".join(str(error).split())) from error
@@ -108,12 +109,9 @@ class ReplaySource:
     def _as_of_now(self, message: Message) -> Message:
         """Move the recording's wall time to now, so that lag means how far the pipeline is behind the replay."""
         if isinstance(message, StreamOpen):
-            if self._first_tsc:
-                clock = message.clock
-                self._wall_zero = self._wall_zero or time.time_ns() - clock.ns(self._first_tsc)
-                return replace(message, clock=clock._replace(wall_zero=self._wall_zero))
-        elif not self._first_tsc:
-            self._first_tsc = message.tsc if not isinstance(message, EndOfStream) else 0
+            clock = message.clock
+            self._wall_zero = self._wall_zero or time.time_ns() - clock.ns(self._first_tsc)
+            return replace(message, clock=clock._replace(wall_zero=self._wall_zero))
         return message
 
     def stop(self) -> None:
