@@ -2,7 +2,8 @@
 
 Layout and protocol: docs/jit-export.md. One process consumes; it owns `tail`, which lives in the file, so a consumer
 that starts again goes on where the last one stopped. Heads and tails are aligned 64-bit words read and written by
-single loads and stores (numpy items on the mapping); x86 keeps their order.
+single loads and stores (numpy items on the mapping of the header page); x86 keeps their order. The records are
+read, not mapped: whoever owns the file may cut it.
 """
 
 from __future__ import annotations
@@ -40,27 +41,28 @@ class RingHeader(NamedTuple):
 
 
 class RingReader:
-    """Consumes one agent's ring file. Not for two consumers at once."""
+    """Consumes one agent's ring file. Not for two consumers at once. Everything raises ExportError once it was cut."""
 
     def __init__(self, path: Path) -> None:
-        """Maps the ring at `path`. Raises OSError, or ExportError if it is no ring of this version."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        """Opens the ring at `path`. Raises OSError, or ExportError if it is no ring of this version."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
+            size = os.fstat(self._fd).st_size
             if size < 2 * PAGE:
                 raise ExportError(f"{path} is too small for a ring", 0)
-            self._map = mmap.mmap(fd, size)
-        finally:
-            os.close(fd)
-        magic, version, header, ring, pid, _, agent, _, tsc, mono, wall = _RING_HEADER.unpack_from(self._map)
-        if magic != RING_MAGIC or version != VERSION or header != PAGE or ring != size - PAGE or ring & (ring - 1):
-            self._map.close()
-            raise ExportError(f"{path} is no JIT ring of version {VERSION}", 0)
+            header = os.pread(self._fd, PAGE, 0)
+            magic, version, header_size, ring, pid, _, agent, _, tsc, mono, wall = _RING_HEADER.unpack_from(header)
+            known = magic == RING_MAGIC and version == VERSION and header_size == PAGE
+            if not known or ring != size - PAGE or ring & (ring - 1):
+                raise ExportError(f"{path} is no JIT ring of version {VERSION}", 0)
+            self._map = mmap.mmap(self._fd, PAGE)
+        except BaseException:
+            os.close(self._fd)
+            raise
         self.path = path
         self.header = RingHeader(ring, pid, agent, tsc, mono, wall)
-        self._words = np.frombuffer(self._map, np.uint64, PAGE // 8)
-        self._halves = np.frombuffer(self._map, np.uint32, PAGE // 4)
-        self._data = memoryview(self._map)[PAGE:]
+        self._u64 = np.frombuffer(self._map, np.uint64, PAGE // 8)
+        self._u32 = np.frombuffer(self._map, np.uint32, PAGE // 4)
         self.corrupt = 0  # times the ring contradicted itself and was skipped to its head
 
     def __enter__(self) -> Self:
@@ -70,39 +72,53 @@ class RingReader:
         self.close()
 
     def close(self) -> None:
-        self._data.release()
-        del self._words, self._halves
-        self._map.close()
+        if not self._map.closed:
+            del self._u64, self._u32
+            self._map.close()
+            os.close(self._fd)
+
+    def _check(self) -> None:
+        if os.fstat(self._fd).st_size != PAGE + self.header.size:  # a load from the mapping could be a SIGBUS
+            raise ExportError(f"{self.path} was cut", 0)
+
+    def _word(self, offset: int) -> int:
+        self._check()
+        return int(self._u64[offset // 8])
+
+    def _half(self, offset: int) -> int:
+        self._check()
+        return int(self._u32[offset // 4])
 
     @property
     def state(self) -> int:
         """STATE_STARTING, STATE_RUNNING or STATE_ENDED (the JVM has shut down; a killed one stays RUNNING)."""
-        return int(self._halves[_STATE // 4])
+        return self._half(_STATE)
 
     @property
     def pending(self) -> int:
         """Bytes written and not yet consumed."""
-        return int(self._words[_HEAD // 8]) - int(self._words[_TAIL // 8])
+        return self._word(_HEAD) - self._word(_TAIL)
 
     @property
     def dropped(self) -> int:
         """Records dropped because the ring was full, since the agent started."""
-        return int(self._words[_DROPPED // 8])
+        return self._word(_DROPPED)
 
     @property
     def dropped_bytes(self) -> int:
-        return int(self._words[_DROPPED // 8 + 1])
+        return self._word(_DROPPED + 8)
 
     @property
     def classes_lost(self) -> int:
         """Dropped CLASS_DEF records: what no replay brings back."""
-        return int(self._words[_CLASSES_LOST // 8])
+        return self._word(_CLASSES_LOST)
 
     def peek(self, limit: int = 1 << 24) -> tuple[bytes, int]:
         """A copy of whole records from the tail on, at most `limit` bytes unless the first record alone is larger,
-        and the position to `commit` once they are safe."""
-        tail, head = int(self._words[_TAIL // 8]), int(self._words[_HEAD // 8])
+        and the position to `commit` once they are safe. Raises ExportError if the file was cut, or holds no
+        records where the limit cuts it."""
         size = self.header.size
+        tail, head = self._word(_TAIL), self._word(_HEAD)
         if not 0 <= head - tail <= size or (head | tail) % 8:
             self.corrupt += 1
             return b"", head
@@ -118,7 +134,8 @@ class RingReader:
 
     def commit(self, position: int) -> None:
         """Gives everything before `position` back to the agent."""
-        self._words[_TAIL // 8] = position
+        self._check()
+        self._u64[_TAIL // 8] = position
 
     def drain(self, limit: int = 1 << 24) -> bytes:
         """`peek` and `commit` at once; empty when nothing is pending."""
@@ -128,19 +145,22 @@ class RingReader:
 
     def _copy(self, position: int, count: int) -> bytes:
         at = position % self.header.size
-        first = bytes(self._data[at : at + count])
-        return first + bytes(self._data[: count - len(first)]) if len(first) < count else first
+        first = os.pread(self._fd, min(count, self.header.size - at), PAGE + at)
+        rest = os.pread(self._fd, count - len(first), PAGE) if len(first) < count else b""
+        if len(first) + len(rest) != count:
+            raise ExportError(f"{self.path} was cut", position)
+        return first + rest
 
     def request_replay(self) -> int:
         """Asks the agent to export its whole state again; returns the replay's number (see `replay_done`)."""
-        number = (int(self._halves[_REPLAY_REQUESTED // 4]) + 1) & 0xFFFFFFFF
-        self._halves[_REPLAY_REQUESTED // 4] = number
+        number = (self._half(_REPLAY_REQUESTED) + 1) & 0xFFFFFFFF
+        self._u32[_REPLAY_REQUESTED // 4] = number
         return number
 
     @property
     def replay_done(self) -> int:
         """Number of the last replay that was finished (0: none)."""
-        return int(self._halves[_REPLAY_DONE // 4])
+        return self._half(_REPLAY_DONE)
 
 
 def file_header(pid: int) -> bytes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 from collections import Counter
 from pathlib import Path
@@ -230,6 +231,15 @@ def test_a_ring_that_contradicts_itself_is_skipped(tmp_path: Path) -> None:
         assert reader.drain() == b""
         assert reader.corrupt == 1
         assert reader.pending == 0
+
+
+def test_a_ring_that_was_cut_is_an_error(tmp_path: Path) -> None:
+    ring = make_ring(tmp_path / "ring")
+    put(ring, Writer().vm_death().bytes())
+    with RingReader(tmp_path / "ring") as reader:
+        os.truncate(tmp_path / "ring", 100)
+        with pytest.raises(ExportError, match="was cut"):
+            reader.peek()
 
 
 def test_replay_is_asked_for_by_number(tmp_path: Path) -> None:
