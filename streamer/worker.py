@@ -43,7 +43,7 @@ from streamer.transport.transport import Address, Transport, open_transport
 
 BEAT_SECONDS = 0.5
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
-FINISH_SECONDS = 30.0  # for the next group's acknowledgement of the end; the supervisor is the one who hurries
+FINISH_SECONDS = 600.0  # for the next group's acknowledgement of the end; the supervisor is the one who hurries
 STOP_SECONDS = 1.0  # from "stop" on input is taken no longer than this: the senders may go on for ever
 ORPHAN_SECONDS = 3.0  # for an end in order after the supervisor's death
 CHECKPOINT_EVERY = 16  # messages handled between two turns for the member's other tasks
