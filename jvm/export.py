@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
@@ -53,6 +53,7 @@ class RecordType(IntEnum):
     REPLAY_END = 17
     VM_DEATH = 18
     NMETHOD_STATE = 19
+    CODE_PATCH = 20
 
 
 class RecordFlag(IntFlag):
@@ -301,6 +302,22 @@ class VmDeath(Record):
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class CodePatch(Record):
+    """Bytes that were found in the process's memory instead of those known before. The change happened after `before`,
+    when they were still the old ones, and not after `after`. Without bytes (`code` empty): all that changed before
+    `before` has been told."""
+
+    address: int
+    before: int
+    after: int
+    code: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.address + len(self.code)
+
+
 def _text(data: memoryview) -> str:
     raw = bytes(data)
     if raw.isascii():
@@ -358,6 +375,7 @@ _CODE = struct.Struct("<QIIII")
 _THREAD = struct.Struct("<II")
 _OVERFLOW = struct.Struct("<QQ")
 _NUMBER = struct.Struct("<II")
+_PATCH = struct.Struct("<QQQII")
 
 _U4 = np.dtype("<u4")
 _U8 = np.dtype("<u8")
@@ -473,6 +491,18 @@ def _vm_death(head: _Head, p: _Payload) -> Record:
     return VmDeath(*head)
 
 
+def _code_patch(head: _Head, p: _Payload) -> Record:
+    address, before, after, size, _ = p.fields(_PATCH)
+    return CodePatch(*head, address, before, after, p.take(size))
+
+
+def code_patch(address: int, before: int, after: int, code: bytes) -> bytes:
+    """A CODE_PATCH record."""
+    payload = _PATCH.pack(address, before, after, len(code), 0) + code
+    payload += bytes(-len(payload) % ALIGNMENT)
+    return HEADER.pack(HEADER.size + len(payload), RecordType.CODE_PATCH, 0, after, 0, 0) + payload
+
+
 _PARSERS: dict[int, Callable[[_Head, _Payload], Record]] = {
     RecordType.AGENT_INFO: _agent_info,
     RecordType.CODE_CACHE: _code_cache,
@@ -493,16 +523,22 @@ _PARSERS: dict[int, Callable[[_Head, _Payload], Record]] = {
     RecordType.REPLAY_END: _replay_end,
     RecordType.VM_DEATH: _vm_death,
     RecordType.NMETHOD_STATE: _nmethod_state,
+    RecordType.CODE_PATCH: _code_patch,
 }
 
 
-def iter_records(buffer: Buffer, skipped: Counter[int] | None = None) -> Iterator[Record]:
-    """The records of `buffer`, in order. Types not known here are left out and counted in `skipped`.
+def iter_records(
+    buffer: Buffer, skipped: Counter[int] | None = None, only: Container[int] | None = None
+) -> Iterator[Record]:
+    """The records of `buffer`, in order; with `only`, those of these types. Types not known here are left out and
+    counted in `skipped`.
 
     Raises ExportError at the first record that is cut or contradicts itself.
     """
     view = _octets(buffer)
     for offset, kind, flags, tsc, tid, size in _frames(view):
+        if only is not None and kind not in only:
+            continue
         parser = _PARSERS.get(kind)
         if parser is not None:
             yield parser((tsc, tid, flags), _Payload(view[offset + HEADER.size : offset + size], offset))

@@ -133,6 +133,9 @@ class Writer:
     def nmethod_state(self, address: int, compile_id: int, state: int) -> Self:
         return self.record(RecordType.NMETHOD_STATE, struct.pack("<Qii", address, compile_id, state))
 
+    def code_patch(self, address: int, before: int, after: int, code: bytes) -> Self:
+        return self.at(after).record(20, struct.pack("<QQQII", address, before, after, len(code), 0) + code)
+
     def dynamic_code(self, address: int, name: str, code: bytes, size: int | None = None) -> Self:
         return self._code(RecordType.DYNAMIC_CODE, address, name, code, size, 0)
 
