@@ -92,7 +92,17 @@ static struct stream *stream_here(struct thread *t)
 	return s;
 }
 
-/* Afterwards nobody but the caller, who holds s->take, uses the stream. */
+/* Nobody sleeps here: one who is woken by the unlock would preempt the new owner at once, find it busy, make it wait in
+ * its turn, and so on, a block a switch. Yielding lets the new owner have its time slice. */
+static void lock(struct stream *s)
+{
+	while (atomic_flag_test_and_set_explicit(&s->taking, memory_order_acquire))
+		sched_yield();
+}
+
+static void unlock(struct stream *s) { atomic_flag_clear_explicit(&s->taking, memory_order_release); }
+
+/* Afterwards nobody but the caller, who holds the lock, uses the stream. */
 static void take(struct stream *s, struct thread *taker, uint64_t tsc)
 {
 	struct thread *former = atomic_exchange(&s->owner, taker);
@@ -122,7 +132,7 @@ static void release(struct thread *t)
 	struct stream *s = t->stream;
 	if (!s || options.per_thread)
 		return;
-	pthread_mutex_lock(&s->take); /* or waits until a taker is done with us */
+	lock(s); /* or waits until a taker is done with us */
 	if (atomic_load(&s->owner) == t) {
 		uint64_t tsc = rdtsc();
 		flow_taken(t, s, tsc);
@@ -130,7 +140,7 @@ static void release(struct thread *t)
 		service_commit(s);
 		atomic_store(&s->owner, NULL);
 	}
-	pthread_mutex_unlock(&s->take);
+	unlock(s);
 	t->stream = NULL;
 }
 
@@ -141,16 +151,16 @@ struct stream *stream_acquire(struct thread *t)
 	struct stream *s = ended ? NULL : stream_here(t);
 	if (!s)
 		return NULL;
-	pthread_mutex_lock(&s->take);
+	lock(s);
 	if (ended) {
-		pthread_mutex_unlock(&s->take);
+		unlock(s);
 		return NULL;
 	}
 	uint64_t tsc = rdtsc();
 	take(s, t, tsc);
 	t->stream = s;
 	thread_enter(t);
-	pthread_mutex_unlock(&s->take);
+	unlock(s);
 
 	ring_maps(s, tsc);
 	introduce(t, s, tsc);
@@ -213,7 +223,7 @@ void thread_end(void)
 	self = NULL;
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->take);
+	lock(s);
 	if (atomic_load(&s->owner) == t) {
 		uint64_t tsc = rdtsc();
 		flow_taken(t, s, tsc);
@@ -227,7 +237,7 @@ void thread_end(void)
 			service_commit(s);
 		}
 	}
-	pthread_mutex_unlock(&s->take);
+	unlock(s);
 }
 
 void streams_end(void)
@@ -237,14 +247,14 @@ void streams_end(void)
 	pthread_mutex_lock(&list_lock);
 	for (size_t i = 0; i < list_count; i++) {
 		struct stream *s = list[i];
-		pthread_mutex_lock(&s->take);
+		lock(s);
 		if (s->page) {
 			uint64_t tsc = rdtsc();
 			take(s, &reaper, tsc);
 			service_end(s, tsc);
 			ring_end(s);
 		}
-		pthread_mutex_unlock(&s->take);
+		unlock(s);
 	}
 	for (size_t i = 0; i < truths_count; i++)
 		truth_close(truths[i]);

@@ -98,7 +98,7 @@ struct stream {
 
 	/* ownership */
 	_Atomic(struct thread *) owner;
-	pthread_mutex_t take;
+	atomic_flag taking; /* held while the owner changes */
 	int cpu;
 	uint32_t pid, tid; /* whose bytes they are, as the last switch record says */
 	uint32_t maps_seen;

@@ -240,7 +240,6 @@ struct stream *ring_open(const char *name, int cpu)
 	s->mask = s->aux_size - 1;
 	s->cpu = cpu;
 	snprintf(s->name, sizeof s->name, "%s", name);
-	pthread_mutex_init(&s->take, NULL);
 	if (fresh) {
 		s->id = ++ids;
 		page_init(s);
