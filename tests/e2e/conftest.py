@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Streamer
+
+SHOP = Path(__file__).parents[2] / "streamer" / "demo" / "Shop.java"
+TINY = """
+public class Tiny {
+    public static void main(String[] args) throws Exception {
+        long sum = 0;
+        for (long end = System.nanoTime() + Long.parseLong(args[0]) * 1_000_000_000L; System.nanoTime() < end; ) {
+            for (int i = 0; i < 1000; i++) sum += step(i);
+        }
+        System.out.println("sum " + (sum != 0));
+    }
+
+    static int step(int i) {
+        return (i & 1) == 0 ? i / 2 : 3 * i + 1;
+    }
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A class path with `Shop` (the demo's program) and `Tiny SECONDS` (as little as there can be)."""
+    for program in ("javac", "java", "qemu-x86_64"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    out = tmp_path_factory.mktemp("classes")
+    tiny = out / "Tiny.java"
+    tiny.write_text(TINY)
+    subprocess.run(["javac", "--release", "17", "-d", out, SHOP, tiny], check=True, timeout=120)
+    return out
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A directory with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="e2e-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def start(root: Path) -> Iterator[Callable[..., Streamer]]:
+    """Starts `streamer` with the given arguments; whatever of it is left at the test's end is killed."""
+    started: list[Streamer] = []
+
+    def starter(*arguments: str | Path, **more: Any) -> Streamer:
+        started.append(Streamer(root, *arguments, **more))
+        return started[-1]
+
+    yield starter
+    for streamer in started:
+        streamer.end()
+
+
+@pytest.fixture
+def run(start: Callable[..., Streamer], classes: Path) -> Callable[..., Streamer]:
+    """`streamer run --emulate` of a program in `classes`: run("Tiny 1", "--aux-kib", "16")."""
+
+    def runner(program: str, *options: str | Path, **more: Any) -> Streamer:
+        summary = ["--summary", "summary.json", "--port", "0"]
+        mode = "-XX:+TieredCompilation" if program.startswith("Shop") else "-Xint"  # steadily some bytes a bytecode
+        jvm = ["java", mode, "-XX:+UseSerialGC", "-cp", str(classes), *program.split()]
+        return start("run", "--emulate", *summary, *options, "--", *jvm, **more)
+
+    return runner

@@ -1,0 +1,206 @@
+"""`streamer` as a user starts it: a process of its own, in a runtime directory of its own, watched from outside.
+
+Nothing of it may stay behind when it has ended: `Streamer.gone` looks for processes that inherited its environment
+and for what is left in the runtime directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from capture.ring import PerfRing, RingError
+from capture.session import SessionError
+from streamer.runner import aux_heads
+
+COMMAND = Path(sys.executable).with_name("streamer")
+TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
+PATIENCE = 400.0  # seconds; the machine may have much else to do
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
+    """The first true value of `condition`."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not in {seconds:.0f} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    out: str
+    err: str
+    summary: dict[str, Any]
+
+    @property
+    def methods(self) -> dict[str, tuple[int, int, dict[str, float]]]:
+        """The whole table of hot methods: hits, invocations, share of each kind of code."""
+        return {m["method"]: (m["weight"], m["invocations"], m["kinds"]) for m in self.summary["run"]["methods"]}
+
+    @property
+    def written(self) -> int:
+        return sum(int(s["written"]) for s in self.summary["streams"])
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Bytes in holes by cause."""
+        return dict(self.summary["run"]["run"]["lost"])
+
+    @property
+    def holes(self) -> dict[str, int]:
+        return dict(self.summary["run"]["holes"])
+
+    def check_books(self) -> None:
+        """The target's end was a good one, and what it wrote is decoded or in holes, to the byte, on every stream."""
+        assert self.status == 0, self.err
+        assert self.summary["target_status"] == 0
+        assert self.summary["failed"] == []
+        assert self.written > 0
+        for stream in self.summary["streams"]:
+            assert stream["written"] == stream["decoded"] + sum(stream["holes"].values()), stream
+        assert sum(self.lost.values()) == sum(sum(s["holes"].values()) for s in self.summary["streams"])
+        assert f"written {self.written:,} B = decoded" in self.out
+
+
+class Streamer:
+    def __init__(self, root: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
+        """`root` must have a short path: sockets are made below it."""
+        self.root, self.runtime = root, root / "rt"
+        self._mark = f"STREAMER_RUNTIME_DIR={self.runtime}".encode()
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("STREAMER_")}
+        self._env = {**inherited, "STREAMER_RUNTIME_DIR": str(self.runtime), **(env or {})}
+        self._out, self._err = root / "out", root / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                env=self._env, cwd=root, start_new_session=True,
+            )  # fmt: skip
+
+    # ---- while it runs
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def _running(self) -> None:
+        assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err}"
+
+    def get(self, path: str) -> str:
+        """From its page; empty while nobody answers."""
+        self._running()
+        url = re.search(r"serving (http://\S+?)/? \(page\)", self.err)
+        if url is None:
+            return ""
+        try:
+            with urllib.request.urlopen(f"{url[1]}{path}", timeout=30) as answer:
+                return str(answer.read().decode())
+        except (OSError, urllib.error.URLError):
+            return ""
+
+    def component(self, name: str) -> dict[str, Any]:
+        """What a member last said of itself; empty before."""
+        text = self.get("/api/statistics")
+        return dict(json.loads(text)["components"].get(name, {})) if text else {}
+
+    def metric(self, sample: str) -> float:
+        """The value of a sample, written with its labels as /metrics shows it; 0 if it is not there."""
+        found = re.search(rf"^{re.escape(sample)} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def written(self) -> int:
+        """Bytes of trace so far."""
+        self._running()
+        try:
+            return sum(sum(aux_heads(path).values()) for path in self.runtime.glob("*") if path.is_dir())
+        except (OSError, RingError, SessionError):
+            return 0  # just being made
+
+    def times_full(self) -> int:
+        """How often a ring had no room, by the emulator's own counters."""
+        self._running()
+        times = 0
+        for path in self.runtime.glob("*/pt/*.ring"):
+            with closing(PerfRing.open(path)) as ring:
+                times += ring.counter(TIMES_FULL)
+        return times
+
+    def when_full(self, times: int) -> None:
+        until(lambda: self.times_full() >= times, f"a ring is full {times} times")
+
+    def when_written(self, size: int) -> int:
+        return until(lambda: self.written() if self.written() >= size else None, f"{size} bytes of trace")
+
+    def when_counted(self) -> None:
+        """Until the hub has heard of decoded trace."""
+        until(lambda: re.search(r"^streamer_decoded_bytes_total\S* [1-9]", self.get("/metrics"), re.M), "decoded bytes")
+
+    def pid(self, member: str) -> int:
+        return until(lambda: int(self.component(member).get("pid", 0)), f"pid of {member}")
+
+    def kill(self, member: str) -> None:
+        """kill -9, and wait until it is back."""
+        old = self.pid(member)
+        os.kill(old, signal.SIGKILL)
+
+        def back() -> bool:
+            now = self.component(member)
+            return bool(now.get("up")) and now.get("pid") not in (0, old)
+
+        until(back, f"{member} is back")
+
+    # ---- its end
+
+    def wait(self) -> Ended:
+        try:
+            status = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it hangs: {self.err}") from None
+        summary = self.root / "summary.json"
+        return Ended(
+            status,
+            self._out.read_text(),
+            self.err,
+            json.loads(summary.read_text()) if summary.exists() else {},
+        )
+
+    def processes(self) -> dict[int, str]:
+        """All that inherited its environment: pid → command line."""
+        found = {}
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._mark in (directory / "environ").read_bytes().split(b"\0"):
+                    found[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # gone, or not ours
+        return {pid: line for pid, line in found.items() if line}  # none: a zombie whose parent has not looked yet
+
+    def check_gone(self) -> None:
+        """No process of it is left, and no session."""
+        until(lambda: not self.processes(), f"no process is left: {self.processes()}", 20)
+        assert list(self.runtime.glob("*")) == []
+
+    def end(self) -> None:
+        """For the test's end, however it came about."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.kill()
+        self.process.wait()

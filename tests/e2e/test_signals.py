@@ -1,0 +1,57 @@
+"""What happens to it from outside in mid-run: it is killed in part, interrupted, told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.harness import Streamer, until
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
+Run = Callable[..., Streamer]
+
+
+def test_kill_9_of_worker_and_capture(run: Run) -> None:
+    """Both are back, what they had is in holes of a cause of their own, and the JVM did not notice."""
+    streamer = run("Tiny 10", env={"STREAMER_TRANSPORT__HWM": "100000"})
+    streamer.when_written(300 << 10)
+    # stopped first, so that there is something on its way to it when it dies
+    os.kill(streamer.pid("decode/0"), signal.SIGSTOP)
+    streamer.when_written(streamer.written() + (200 << 10))
+    streamer.kill("decode/0")
+    streamer.kill("capture/0")
+    for member in ("decode/0", "capture/0"):
+        until(lambda m=member: streamer.metric(f'streamer_restarts_total{{component="{m}"}}') == 1, "counted")
+    ended = streamer.wait()
+    ended.check_books()
+    streamer.check_gone()
+    assert ended.summary["restarts"] == {"capture/0": 1, "decode/0": 1, "hub/0": 0}
+    assert "restarts: capture/0 × 1, decode/0 × 1" in ended.out
+    assert ended.lost["worker_down"] > 0
+    assert ended.holes["capture_down"] > 0
+    assert len(ended.methods) > 100
+
+
+@pytest.mark.parametrize("how", ["^C", "SIGTERM"])
+def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
+    streamer = run("Tiny 600")
+    streamer.when_counted()
+    if how == "^C":  # the terminal tells all of its foreground
+        os.killpg(streamer.process.pid, signal.SIGINT)
+        status = 128 + signal.SIGINT
+    else:
+        streamer.process.send_signal(signal.SIGTERM)
+        status = 128 + signal.SIGTERM
+    ended = streamer.wait()
+    streamer.check_gone()
+    assert ended.status == status  # the JVM's
+    assert ended.summary["failed"] == []
+    assert ended.written > 0
+    for stream in ended.summary["streams"]:
+        assert stream["written"] == stream["decoded"] + sum(stream["holes"].values())
+    assert "stopping" in ended.err
+    assert "Traceback" not in ended.err
+    assert "of trace decoded" in ended.out
