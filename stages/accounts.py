@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from stages.messages import Account, Loss, LossMark, StreamKey
 
@@ -37,13 +38,13 @@ def event(stream: StreamKey, mark: LossMark) -> Account:
 def joined(accounts: Iterable[Account]) -> Account:
     """The sum of accounts that follow each other without a gap; those of no bytes may stand anywhere. Raises
     ValueError where they do not."""
-    first: Account | None = None
+    first: Account | None = None  # with bytes, if any has
     end = done = 0
     holes: Counter[Loss] = Counter()
     never: Counter[Loss] = Counter()
     events: Counter[Loss] = Counter()
     for account in accounts:
-        if first is None:
+        if first is None or (first.start == first.end == end and account.start < account.end):
             first, end = account, account.start
         if account.start < account.end:
             if account.start != end:
@@ -55,13 +56,7 @@ def joined(accounts: Iterable[Account]) -> Account:
                 total[cause] += n
     if first is None:
         raise ValueError("no accounts")
-    return Account(
-        first.stream,
-        first.start,
-        max(first.start, end),
-        done,
-        *(tuple(sorted(total.items())) for total in (holes, never, events)),
-    )
+    return Account(first.stream, first.start, end, done, *(tuple(sorted(t.items())) for t in (holes, never, events)))
 
 
 class Ledger:
@@ -96,6 +91,8 @@ class Ledger:
         if n == 0:
             return None
         sum_ = joined(entry[3] for entry in self._waiting[:n])
+        if sum_.start == sum_.end:  # nothing but events of bytes that have been taken
+            sum_ = replace(sum_, start=at, end=at)
         del self._waiting[:n]
         self._taken = at
         return sum_

@@ -19,7 +19,6 @@ from stages.walk import PLAIN_SIZE, plain_ip, plain_tip, plain_tnt
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
-_SMALL = np.uint64(1 << 40)  # so that ticks times bytes fit in 64 bits
 OUTSIDE = np.uint64(0)
 """In place of an address: from here on no code in the filter runs."""
 
@@ -68,20 +67,16 @@ def addresses(data: U8, last_ip: Int, ips: U64, at: I64) -> int:
 def times(at: I64, point: I64, tsc: U64, out: U64) -> None:
     """Times of (n,) ascending positions into `out`, between (m,) points: `point` ascending, `tsc` not descending;
     the first point lies at or before, the last behind all positions."""
-    k = 0
+    k = -1
+    slope = 0.0
     for i in range(at.size):
-        while k + 2 < point.size and point[k + 1] <= at[i]:
-            k += 1
-        width = point[k + 1] - point[k]
-        if width <= 0:
-            out[i] = tsc[k + 1]
-            continue
-        passed = np.uint64(at[i] - point[k])
-        ticks = tsc[k + 1] - tsc[k]
-        if ticks < _SMALL and width < 1 << 24:
-            out[i] = tsc[k] + ticks * passed // np.uint64(width)
-        else:
-            out[i] = min(tsc[k] + np.uint64(float(ticks) * float(passed) / float(width)), tsc[k + 1])
+        if k < 0 or (k + 2 < point.size and point[k + 1] <= at[i]):
+            k = max(k, 0)
+            while k + 2 < point.size and point[k + 1] <= at[i]:
+                k += 1
+            width = point[k + 1] - point[k]
+            slope = float(tsc[k + 1] - tsc[k]) / float(width) if width > 0 else 0.0
+        out[i] = min(tsc[k] + np.uint64(slope * float(at[i] - point[k])), tsc[k + 1])
 
 
 @njit(cache=True, nogil=True)
