@@ -45,7 +45,8 @@ class Policy:
     longest_delay: float = 5.0  # … up to this
     healthy_after: float = 20.0  # a member that lived so long has its failures forgiven
     most_failures: int = 8  # in a row, then it is given up
-    silence: float = 60.0  # without a heartbeat (kernels may be compiling), then it is killed
+    startup: float = 300.0  # until it is ready (kernels may be compiling), then it is killed
+    silence: float = 60.0  # without a heartbeat after that, then it is killed
     shutdown_seconds: float = 30.0  # from `stop` to the end
     term_seconds: float = 1.0  # of that, between SIGTERM and SIGKILL
     exit_seconds: float = 5.0  # for a process that has said its last word
@@ -333,11 +334,12 @@ class Supervisor:
         """Kill what has gone silent."""
         while True:
             silent = trio.current_time() - keeper.last_beat
-            if silent > self.policy.silence and keeper.run is not None:
+            patience = self.policy.silence if keeper.up else self.policy.startup
+            if silent > patience and keeper.run is not None:
                 keeper.why = f"silent for {silent:.0f} s"
                 keeper.run.kill()
                 return
-            await trio.sleep(max(0.05, self.policy.silence - silent))
+            await trio.sleep(max(0.2, min(patience, self.policy.silence) - silent))
 
     # ---- the neighbours
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 100) -> None:
     """Until `condition()` holds; `trio.TooSlowError` after `seconds`."""
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110  nothing in this process could set an event
