@@ -1,17 +1,20 @@
 """One member of a group at work: receive → stages → send, until every sender has ended.
 
-`run_member` is that, wherever it runs; `python -m streamer.worker FD` is a process around it, whose whole
-configuration comes over the control line on descriptor FD. What is said there, one JSON object each:
+`Member` is that, wherever it runs; `python -m streamer.worker FD` is a process around it, whose whole configuration
+comes over the control line on descriptor FD. What is said there, one JSON object each:
 
-    supervisor → member                                     member → supervisor
-    {"do": "start", …}  a `Spec`, first of all              {"is": "ready"}     bound; messages will be received
-    {"do": "down" | "gone", "worker": i}                    {"is": "beat", "statistics": {…}}  now and then
-    {"do": "up", "worker": i, "stranger": bool}             {"is": "ended", "complete": bool, "statistics": {…}}
-                                                             "acknowledged": bool}
-    {"do": "introduce"}  tell all workers what was before   {"is": "failed", "why": "one line", "again": bool}
-    {"do": "ended", "source": member}  it will not come back
-    {"do": "stop"}       a source: stop; others: finish what is there
-                                                             again: whether another try may help
+    supervisor → member
+        {"do": "start", …}                  a `Spec`, first of all
+        {"do": "down" | "gone", "worker": i}
+        {"do": "up", "worker": i, "stranger": bool}
+        {"do": "introduce"}                 tell all workers what was before
+        {"do": "ended", "source": member}   it will not come back
+        {"do": "stop"}                      a source: stop; others: finish what is there
+    member → supervisor
+        {"is": "ready"}                     bound; messages will be received
+        {"is": "beat", "statistics": {…}}   now and then
+        {"is": "ended", "complete": bool, "acknowledged": bool, "statistics": {…}}
+        {"is": "failed", "why": "one line", "again": bool}    again: whether another try may help
 
 SIGTERM is the same as "stop", and so is the end of the control line: a member does not outlive its supervisor.
 """
