@@ -65,8 +65,10 @@ class _Stream:
 class Decode:
     """Chunk → Decoded, Accounts of holes, and a Tick with the time of each drain. Everything else passes."""
 
-    def __init__(self, marks: int = MARKS) -> None:
-        """`marks`: most marks of one Decoded."""
+    def __init__(self, marks: int = MARKS, *, first: bool = False) -> None:
+        """`marks`: most marks of one Decoded. `first`: nobody decoded these streams before, so what is missing before
+        a stream's first chunk was lost on its way here."""
+        self._first = first
         self._streams: dict[StreamKey, _Stream] = {}
         self._marks = np.zeros(marks, MARK_DTYPE)
         self._times: dict[tuple[str, int], int] = {}
@@ -114,8 +116,8 @@ class Decode:
             stream = self._streams[chunk.stream] = _Stream(chunk.stream, stream.config)
         stream.reopened, stream.drained = False, chunk.tsc
         if stream.offset < 0:
-            stream.offset = offset
-            out.append(Account(stream.key, offset, offset, 0, ()))  # from here on every byte is accounted for
+            stream.offset = start = 0 if self._first else offset
+            out.append(Account(stream.key, start, start, 0, ()))  # from here on every byte is accounted for
             stream.state[TIME] = max(0, chunk.tsc - (1 << 55))  # TSC packets have 56 bits: near which time?
         marks = sorted(chunk.losses)
         if offset > stream.expected:
@@ -171,7 +173,7 @@ class Decode:
 
     def _bytes(self, stream: _Stream, new: U8, last: bool, out: list[object]) -> None:
         """Goes through the carried bytes and `new` as far as packets are whole."""
-        data = np.concatenate((stream.carry, new)) if len(stream.carry) else new
+        data = np.concatenate((stream.carry, new))  # a copy of its own: kernels are compiled for writable arrays only
         base, at = stream.offset, 0
         while at < len(data):
             if not stream.synced:
@@ -240,5 +242,5 @@ class Decode:
         return int(to), int(why)
 
 
-def make() -> Decode:
-    return Decode()
+def make(first: bool = False) -> Decode:
+    return Decode(first=first)

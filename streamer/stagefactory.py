@@ -14,7 +14,7 @@ from streamer.topology import InputError, Place
 def decode(place: Place) -> Any:
     from stages.decode import make
 
-    return make()
+    return make(first=place.incarnation == 1)
 
 
 def segment(place: Place) -> Any:

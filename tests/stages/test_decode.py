@@ -196,3 +196,12 @@ def test_each_drain_gives_one_tick_and_the_rest_passes() -> None:
     assert out == [Tick("h", 42, 5), Account(KEY, 0, 0, 0, ()), Account(other, 0, 0, 0, ())]
     assert stage.feed(EndOfStream("x")) == [EndOfStream("x")]
     assert stage.feed("what") == ["what"]
+
+
+@pytest.mark.parametrize(("first", "start"), [(True, 0), (False, 100)])
+def test_what_is_missing_before_the_first_chunk(first: bool, start: int) -> None:
+    """It is lost only if nobody was there before who decoded it."""
+    stage = Decode(first=first)
+    out = [*stage.feed(Chunk(KEY, 3, 100, np.frombuffer(psb_plus(100, 0x1000), np.uint8))), *stage.flush()]
+    found = account(out)
+    assert (found.start, found.holes) == (start, ((Loss.TRANSPORT, 100),) if first else ())
