@@ -166,9 +166,9 @@ class Streamer:
 
     # ---- its end
 
-    def wait(self) -> Ended:
+    def wait(self, seconds: float = PATIENCE) -> Ended:
         try:
-            status = self.process.wait(PATIENCE)
+            status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it hangs: {self.err}") from None
         summary = self.root / "summary.json"

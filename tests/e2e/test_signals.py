@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from capture.replay import Replay
+from stages.messages import Chunk, EndOfStream
 from tests.e2e.harness import Streamer, until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -55,3 +59,37 @@ def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
     assert "stopping" in ended.err
     assert "Traceback" not in ended.err
     assert "of trace decoded" in ended.out
+
+
+def test_a_recording_is_completed_when_it_is_told_to_end(start: Run, classes: Path, root: Path) -> None:
+    jvm = ["java", "-Xint", "-XX:+UseSerialGC", "-cp", classes, "Tiny", "600"]
+    streamer = start("record", "--emulate", "-o", "rec", "--", *jvm)
+    streamer.when_written(300 << 10)
+    streamer.process.send_signal(signal.SIGTERM)
+    ended = streamer.wait()
+    streamer.check_gone()
+    assert ended.status == 128 + signal.SIGTERM, ended.err
+    assert "of trace in" in ended.err
+    with Replay(root / "rec" / "trace.json") as recording:
+        messages = list(recording.messages())
+    assert sum(len(m.data) for m in messages if isinstance(m, Chunk)) > 300 << 10
+    assert isinstance(messages[-1], EndOfStream)
+
+
+def test_tracing_fails_for_good_and_the_program_runs_on(run: Run, root: Path) -> None:
+    """Capture cannot be started again: there is nowhere to record."""
+    streamer = run("Tiny 10", "--record", "rec")
+    streamer.when_written(300 << 10)
+    shutil.rmtree(root / "rec")
+    (root / "rec").write_text("")
+    os.kill(streamer.pid("capture/0"), signal.SIGKILL)
+    ended = streamer.wait()
+    streamer.check_gone()
+    assert ended.status == 1
+    assert "the program runs on" in ended.err
+    assert ended.err.splitlines()[-1].startswith("streamer: did not work to the end: capture/0")
+    assert "Traceback" not in ended.err
+    assert "sum true" in ended.out
+    assert ended.summary["target_status"] == 0
+    for stream in ended.summary["streams"]:
+        assert stream["written"] == stream["decoded"] + sum(stream["holes"].values())
