@@ -11,7 +11,7 @@ valid at its addresses. The sources say less than that, so:
 - An unload may be lost: a new load ends whatever it overlaps (`evicted`). An unloaded version stays known until it
   is overlapped or `forget_before` drops it, because a stream may still be behind.
 - Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
-  then were patched in place: they replace the old ones (views already made keep theirs).
+  then, or that CODE_PATCH says differ, were patched in place: `jvm.codetexts`.
 - Stubs may nest (a buffer blob, the routines in it; the interpreter, its codelets): the innermost answers.
 
 Kernels look addresses up in a `Table`: all versions sorted by start, with the running maximum of their ends, so a
@@ -27,10 +27,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm import codetable, export, names
+from jvm import codediff, codetable, export, names
 from jvm.arena import Arena
 from jvm.codelets import Codelets, label
 from jvm.codetable import Table
+from jvm.codetexts import Texts, Uncertain
 from jvm.codeversion import FOREVER, Kind, Version
 from jvm.codeview import CodeView
 from jvm.debuginfo import DebugInfo
@@ -57,6 +58,7 @@ class CodeImage:
         self.counts: Counter[str] = Counter()
         self.epoch = 0
         self.complete_until = 0
+        self.patched_until = 0  # all patches made before this time have been told
         self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
         self._ids = 0
         self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
@@ -65,7 +67,7 @@ class CodeImage:
         self._other_keys: list[tuple[int, Kind]] = []  # sorted
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
-        self._code: Arena[np.uint8] = Arena(np.uint8)
+        self._texts = Texts()
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)
@@ -99,6 +101,8 @@ class CodeImage:
                 self._unload(record)
             case export.NmethodState():
                 self._state(record)
+            case export.CodePatch():
+                self._patch(record)
             case export.Blob():
                 if record.kind != export.BlobKind.NMETHOD:  # those are told by loads, which say more
                     self._other(Kind.BLOB, record, record.address, record.end, stub_label(record.name), record.code)
@@ -152,9 +156,7 @@ class CodeImage:
 
     def _buried(self, start: int, end: int) -> list[Version]:
         """Takes out the stubs that a new nmethod overlaps: they are gone, though stubs are hardly ever freed."""
-        lo = bisect_right(self._other_keys, (start - self._other_size, Kind.CODELET))
-        hi = bisect_left(self._other_keys, (end, Kind(1)))
-        keys = [key for key in self._other_keys[lo:hi] if self._others[key].end > start]
+        keys = self._other_keys_in(start, end)
         for key in keys:
             self._other_keys.remove(key)
         return [self._others.pop(key) for key in keys]
@@ -174,10 +176,7 @@ class CodeImage:
             if not record.flags & export.RecordFlag.REPLAYED and record.tsc > v.loaded:
                 return False  # a new load at the old place: its unload was lost
             if record.tsc > v.loaded:
-                self.counts["patched"] += 1
-                self._code.garbage += v.data_size
-                v.data_at = self._code.append(code)
-                self._changed()
+                self._differs(v, code, record.tsc)
         self.counts["repeated"] += 1
         if v.unresolved:
             self._resolve(v)
@@ -206,11 +205,8 @@ class CodeImage:
         key = start, kind
         old = self._others.get(key)
         if old is not None and (old.end, old.name) == (end, name):
-            bytes_ = np.frombuffer(code, np.uint8)
-            if not np.array_equal(bytes_, self.code(old)):
-                self._code.garbage += old.data_size
-                old.data_at, old.data_size = self._code.append(bytes_), len(bytes_)
-                self._changed()
+            if record.tsc > old.loaded:
+                self._differs(old, np.frombuffer(code, np.uint8), record.tsc)
             return
         lo, hi = self._overlapping(start, end)
         gone = self._nmethods[lo:hi] + ([] if old is None else [old])
@@ -228,6 +224,40 @@ class CodeImage:
             version.site_kind = SiteKind.INTERPRETED
         self._add(version, code)
 
+    def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
+        """`v` was told again at `tsc`: what differs has been patched since."""
+        known = self.code(v)
+        code = code[: len(known)]
+        edits = codediff.runs(known[: len(code)], code)
+        for begin, end in edits:
+            self._texts.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
+        if edits:
+            self.counts["patched"] += 1
+            self._changed()
+
+    def _patch(self, record: export.CodePatch) -> None:
+        if not len(record.code):
+            self.patched_until = max(self.patched_until, record.before)
+            return
+        if record.before >= record.after:
+            self.counts["bad_patches"] += 1
+            return
+        lo, hi = self._overlapping(record.address, record.end)
+        found = self._nmethods[lo:hi] + [self._others[key] for key in self._other_keys_in(record.address, record.end)]
+        found = [v for v in found if v.loaded < record.after <= v.until and v.data_size]
+        self.counts["patches" if found else "patches_nowhere"] += 1
+        code = np.frombuffer(record.code, np.uint8)
+        for v in found:
+            self._texts.edit(v, record.address - v.start, code, record.before, record.after)
+        if found:
+            self._changed()
+
+    def _other_keys_in(self, start: int, end: int) -> list[tuple[int, Kind]]:
+        """Of the stubs that overlap [start, end)."""
+        lo = bisect_right(self._other_keys, (start - self._other_size, Kind.CODELET))
+        hi = bisect_left(self._other_keys, (end, Kind(1)))
+        return [key for key in self._other_keys[lo:hi] if self._others[key].end > start]
+
     def _replay_end(self, tsc: int) -> None:
         if self._replayed is not None:
             for v in self._nmethods:
@@ -242,23 +272,21 @@ class CodeImage:
             self.primed_at = min(self.primed_at, tsc)
 
     def forget_before(self, tsc: int) -> None:
-        """No one will ask about a time before `tsc` again: drops versions that had ended by then."""
-        kept = [v for v in self._retired if v.until > tsc]
-        gone = len(kept) != len(self._retired)
-        if gone:
-            for v in self._retired:
-                if v.until <= tsc:
-                    self._drop(v)
-            self._retired = kept
-        ended = [v for v in self._nmethods if v.until <= tsc]
-        if ended:
-            for v in ended:
-                self._drop(v)
-            self._nmethods = [v for v in self._nmethods if v.until > tsc]
-            self._nmethod_starts = [v.start for v in self._nmethods]
-        if gone or ended:
-            self._compact()
-            self._changed()
+        """No one will ask about a time before `tsc` again: drops versions that had ended by then, and what was patched
+        before."""
+        ended = [v for v in (*self._retired, *self._nmethods) if v.until <= tsc]
+        if not self._texts.drop(ended, tsc) and not ended:
+            return
+        for v in ended:
+            self._pcs.garbage += int(self._rows[v.row]["pc_size"])
+            self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
+            self._free_rows.append(v.row)
+            del self._by_id[v.id]
+        self._retired = [v for v in self._retired if v.until > tsc]
+        self._nmethods = [v for v in self._nmethods if v.until > tsc]
+        self._nmethod_starts = [v.start for v in self._nmethods]
+        self._compact()
+        self._changed()
 
     # What is asked
 
@@ -277,7 +305,7 @@ class CodeImage:
 
     def code(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told; read-only by convention."""
-        return self._code.part(version.data_at, version.data_size)
+        return self._texts.latest(version)
 
     def table(self) -> Table:
         """For kernels (`jvm.codetable.locate`): all versions known, with their times."""
@@ -296,10 +324,18 @@ class CodeImage:
         """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
         one. The view of now is made once an epoch."""
         if tsc is not None:
-            return self._make_view([v for v in self._by_id.values() if v.since <= tsc < v.until])
+            return self._texts.view(tsc, self.epoch)
         if self._view is None or self._view.epoch != self.epoch:
-            self._view = self._make_view([v for v in self._by_id.values() if v.until == FOREVER])
+            self._view = self._texts.view(None, self.epoch)
         return self._view
+
+    def next_change(self, tsc: int) -> int:
+        """The first time after `tsc` at which `view` is another than at `tsc`, by what has been told; FOREVER: none."""
+        return self._texts.next_change(tsc)
+
+    def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
+        """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""
+        return self._texts.uncertain(begin, begin if end is None else end)
 
     def versions(self) -> Iterable[Version]:
         return self._by_id.values()
@@ -310,7 +346,7 @@ class CodeImage:
             **{f"code_{name}": n for name, n in sorted(self.counts.items())},
             "code_versions": len(self._by_id),
             "code_retired": len(self._retired),
-            "code_bytes": self._code.used - self._code.garbage,
+            "code_bytes": self._texts.size,
             "code_epoch": self.epoch,
             "code_detail": float(np.mean(pcs)) if pcs else 0.0,
         }
@@ -351,10 +387,11 @@ class CodeImage:
     def _end(self, v: Version, tsc: int) -> None:
         v.until = max(tsc, v.since)
         self._rows[v.row]["until"] = v.until
+        self._texts.ended(v)
         self._changed()
 
     def _add(self, v: Version, code: memoryview) -> None:
-        v.data_at, v.data_size = self._code.append(np.frombuffer(code, np.uint8)), len(code)
+        self._texts.begin(v, np.frombuffer(code, np.uint8))
         if self._free_rows:
             v.row = self._free_rows.pop()
         else:
@@ -389,19 +426,8 @@ class CodeImage:
             return UNKNOWN_METHOD
         return name
 
-    def _drop(self, v: Version) -> None:
-        self._code.garbage += v.data_size
-        self._pcs.garbage += int(self._rows[v.row]["pc_size"])
-        self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
-        self._free_rows.append(v.row)
-        del self._by_id[v.id]
-
     def _compact(self) -> None:
-        if self._code.wasteful:
-            code: Arena[np.uint8] = Arena(np.uint8)
-            for v in self._by_id.values():
-                v.data_at = code.append(self.code(v))
-            self._code = code
+        self._texts.compact(self._by_id)
         if self._pcs.wasteful:
             pcs, pc_sites = Arena[np.uint32](np.uint32), Arena[np.int32](np.int32)
             for v in self._by_id.values():
@@ -410,19 +436,6 @@ class CodeImage:
                 pc_sites.append(self._pc_sites.part(at, size))
             self._pcs, self._pc_sites = pcs, pc_sites
 
-    def _make_view(self, versions: list[Version]) -> CodeView:
-        blobs = sorted((v for v in versions if v.data_size), key=lambda v: (v.start, -v.data_size, v.id))
-        pieces = _disjoint([(v.start, v.start + v.data_size, v.data_at, v.id) for v in blobs])
-        start, end, data_at, blob = (list(col) for col in zip(*pieces, strict=True)) if pieces else ([], [], [], [])
-        return CodeView(
-            self.epoch,
-            np.array(start, np.uint64),
-            np.array(end, np.uint64),
-            np.array(data_at, np.int64),
-            np.array(blob, np.int32),
-            self._code.view(),
-        )
-
     def _new_id(self) -> int:
         self._ids += 1
         return self._ids
@@ -430,23 +443,3 @@ class CodeImage:
     def _changed(self) -> None:
         self.epoch += 1
         self._table = None
-
-
-def _disjoint(blobs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """(start, end, data_at, id), sorted by start, longest first → the same cut so that at each address only the one
-    that began last is left."""
-    pieces: list[tuple[int, int, int, int]] = []
-    open_: list[tuple[int, int, int, int]] = []  # begun, in order
-    at = 0  # everything before this is done
-    for blob in [*blobs, (FOREVER, FOREVER, 0, 0)]:
-        while open_ and at < blob[0]:
-            start, end, data_at, id_ = open_[-1]
-            if end <= at:
-                open_.pop()
-                continue
-            to = min(end, blob[0])
-            pieces.append((at, to, data_at + at - start, id_))
-            at = to
-        at = max(at, blob[0])
-        open_.append(blob)
-    return pieces

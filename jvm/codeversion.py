@@ -42,7 +42,8 @@ class Version:
     site_kind: SiteKind = SiteKind.STUB
     unresolved: bool = False  # a method of it was not known by name when it was told
     row: int = 0  # where it is in the columns for kernels
-    data_at: int = 0  # its bytes in the arena
+    patched: int = 0  # when its bytes were last found changed
+    data_at: int = 0  # its bytes in the arena, as last told
     data_size: int = 0
 
     def valid(self, ip: int, tsc: int) -> bool:

@@ -1,0 +1,35 @@
+"""How two states of the same code differ, and what is no code at all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+GAP = 8
+"""Equal bytes that end a run of different ones: a patched operand is one run."""
+MARGIN = 8
+"""Bytes on either side that have to be filling, too: operands can be zero, whole instructions are not. Eight zeros
+are an immediate at most, with its opcode before it."""
+
+
+def runs(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> list[tuple[int, int]]:
+    """The stretches [begin, end) in which two arrays of one length differ, ascending."""
+    return joined(np.flatnonzero(old != new))
+
+
+def joined(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(n,) ascending positions → the stretches [begin, end) that they form."""
+    if not len(positions):
+        return []
+    breaks = np.flatnonzero(np.diff(positions) > GAP)
+    first = positions[np.concatenate(([0], breaks + 1))]
+    last = positions[np.concatenate((breaks, [len(positions) - 1]))]
+    return list(zip(first.tolist(), (last + 1).tolist(), strict=True))
+
+
+def filling(code: NDArray[np.uint8], begin: int, end: int) -> bool:
+    """Is code[begin:end] filling: 00, cc (int3) or f4 (hlt) throughout, also the `MARGIN` bytes around it as far as
+    there are any? HotSpot clears and pads with them; nothing is executed there. So code that appears in such a place is
+    no change of code, and filling replaces none."""
+    window = code[max(begin - MARGIN, 0) : end + MARGIN]
+    return len(window) > 0 and int(window[0]) in (0x00, 0xCC, 0xF4) and bool((window == window[0]).all())

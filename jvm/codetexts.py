@@ -1,0 +1,306 @@
+"""The bytes of versions, as they were patched in time.
+
+A version has one or more texts: its bytes as first told, then a copy for each time at which some of them were found
+changed. A view is a choice of texts, so it costs the same however often code was patched, and nothing that a view shows
+is ever written again.
+
+A patch is known to have happened after `before` and not after `after` (jvm.export.CodePatch). Its text begins in the
+middle: of all single times that one is wrong for the shortest time on average. Who can do better than one time asks
+`uncertain` for the patches that may or may not have been made at a time. What appears where only filling was
+(`jvm.codediff`) is no change: nobody ran the filling; it has been there since the version's beginning.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.arena import Arena
+from jvm.codediff import filling
+from jvm.codeversion import FOREVER, Version
+from jvm.codeview import CodeView
+
+TEXT_DTYPE = np.dtype(
+    [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
+)
+PATCH_DTYPE = np.dtype(
+    [("address", "<u8"), ("before", "<u8"), ("after", "<u8"), ("old_at", "<i8"), ("new_at", "<i8"), ("id", "<i8"),
+     ("size", "<i4"), ("_", "<i4")]
+)  # fmt: skip
+
+
+class Uncertain(NamedTuple):
+    """Patches (n,) in the order in which they were made: `size` bytes at `address` were `code[old_at:old_at + size]`
+    at `before` and `code[new_at:new_at + size]` at `after`."""
+
+    address: NDArray[np.uint64]
+    size: NDArray[np.int32]
+    before: NDArray[np.uint64]
+    after: NDArray[np.uint64]
+    old_at: NDArray[np.int64]
+    new_at: NDArray[np.int64]
+    code: NDArray[np.uint8]
+
+    def old(self, i: int) -> NDArray[np.uint8]:
+        return self.code[self.old_at[i] : self.old_at[i] + self.size[i]]
+
+    def new(self, i: int) -> NDArray[np.uint8]:
+        return self.code[self.new_at[i] : self.new_at[i] + self.size[i]]
+
+
+class _Rows:
+    """A table that grows; rows whose `id` is 0 are free."""
+
+    def __init__(self, dtype: np.dtype[np.void]) -> None:
+        self._data = np.zeros(64, dtype)
+        self._used = 0
+
+    def add(self, row: tuple[int, ...]) -> int:
+        if self._used == len(self._data):
+            self._data = np.concatenate((self._data, np.zeros_like(self._data)))
+        self._data[self._used] = row
+        self._used += 1
+        return self._used - 1
+
+    @property
+    def rows(self) -> NDArray[np.void]:
+        return self._data[: self._used]
+
+    def keep(self, which: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Drops the others; where each row is now."""
+        rows = self.rows[which]
+        self._data[: len(rows)] = rows
+        self._data[len(rows) : self._used] = np.zeros((), self._data.dtype)
+        self._used = len(rows)
+        return np.cumsum(which) - 1
+
+
+class _Edit(NamedTuple):
+    offset: int
+    code: NDArray[np.uint8]
+    before: int
+    after: int
+
+
+class Texts:
+    def __init__(self) -> None:
+        self._code: Arena[np.uint8] = Arena(np.uint8)
+        self._texts = _Rows(TEXT_DTYPE)
+        self._patches = _Rows(PATCH_DTYPE)
+        self._of: dict[int, list[int]] = {}  # version id → rows of its texts, in time
+        self._edits: dict[int, tuple[Version, list[_Edit]]] = {}  # not yet in texts
+        self._sorted: NDArray[np.void] | None = None  # texts by address
+        self._times: NDArray[np.uint64] | None = None  # at which a view changes
+        self._nested: tuple[bytes, list[tuple[int, int, int, int]]] = (b"", [])
+        self.patches = 0  # made in texts
+        self.filled = 0
+
+    # ---- what is told
+
+    def begin(self, version: Version, code: NDArray[np.uint8]) -> None:
+        """A new version and its bytes."""
+        at = version.data_at = self._code.append(code)
+        version.data_size = len(code)
+        end = version.start + len(code)
+        row = (version.start, end, version.since, version.until, at, version.id)
+        self._of[version.id] = [self._texts.add(row)] if len(code) else []
+        self._sorted = self._times = None
+
+    def edit(self, version: Version, offset: int, code: NDArray[np.uint8], before: int, after: int) -> None:
+        """From `offset` on there was `code` at `after`, and not yet at `before`. What lies outside is left out."""
+        code = code[max(-offset, 0) : max(version.data_size - offset, 0)]
+        if len(code):
+            edit = _Edit(max(offset, 0), code.copy(), max(before, version.loaded), after)
+            self._edits.setdefault(version.id, (version, []))[1].append(edit)
+
+    def ended(self, version: Version) -> None:
+        """`version.until` has been set."""
+        self._settle()
+        for row in self._of[version.id]:
+            text = self._texts.rows[row]
+            text["until"] = min(int(text["until"]), version.until)
+        self._sorted = self._times = None
+
+    def drop(self, versions: list[Version], before: int) -> bool:
+        """These are not asked for any more, nor is any time earlier than `before`. Whether that was anything."""
+        self._settle()
+        ids = [version.id for version in versions]
+        for id_ in ids:
+            del self._of[id_]
+        texts, patches = self._texts.rows, self._patches.rows
+        kept = ~np.isin(texts["id"], ids) & ((texts["until"] > before) | (texts["until"] == FOREVER))
+        # The last text of a version stays, whatever its times: it is what the version's bytes are.
+        kept[[rows[-1] for rows in self._of.values() if rows]] = True
+        sizes = texts["end"] - texts["start"]
+        self._code.garbage += int(sizes[~kept].sum())
+        moved = self._texts.keep(kept)
+        for id_, rows in self._of.items():
+            self._of[id_] = [int(moved[row]) for row in rows if kept[row]]
+        old = np.isin(patches["id"], ids) | (patches["after"] < before)
+        self._code.garbage += 2 * int(patches["size"][old].sum())
+        self._patches.keep(~old)
+        self._sorted = self._times = None
+        return not kept.all()
+
+    def compact(self, versions: dict[int, Version]) -> None:
+        """Gives memory back, if there is enough to give."""
+        if not self._code.wasteful:
+            return
+        self._settle()
+        code: Arena[np.uint8] = Arena(np.uint8)
+        for text in self._texts.rows:
+            size = int(text["end"] - text["start"])
+            text["data_at"] = code.append(self._code.part(int(text["data_at"]), size))
+        for patch in self._patches.rows:
+            for name in ("old_at", "new_at"):
+                patch[name] = code.append(self._code.part(int(patch[name]), int(patch["size"])))
+        for id_, rows in self._of.items():
+            if rows:
+                versions[id_].data_at = int(self._texts.rows[rows[-1]]["data_at"])
+        self._code, self._sorted = code, None
+
+    def _settle(self) -> None:
+        """Edits become texts, those made at one time one."""
+        if not self._edits:
+            return
+        edits, self._edits = self._edits, {}
+        for version, each in edits.values():
+            while each:
+                each = self._fill(version, each) if self._is_fill(version, each[0]) else self._patch(version, each)
+        self._sorted = self._times = None
+
+    def _is_fill(self, version: Version, edit: _Edit) -> bool:
+        code = self._code.part(version.data_at, version.data_size)
+        return filling(code, edit.offset, edit.offset + len(edit.code))
+
+    def _fill(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
+        """The edits that only put code where filling was are made in all texts; the edits that are left."""
+        count = 0
+        while count < len(edits) and self._is_fill(version, edits[count]):
+            count += 1
+        for row in self._of[version.id]:
+            text = self._texts.rows[row]
+            code = self._code.part(int(text["data_at"]), version.data_size).copy()
+            for edit in edits[:count]:
+                code[edit.offset : edit.offset + len(edit.code)] = edit.code
+            self._code.garbage += version.data_size
+            text["data_at"] = version.data_at = self._code.append(code)
+        self.filled += count
+        return edits[count:]
+
+    def _patch(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
+        """The first edit and those made at the same time become a text; the edits that are left."""
+        code = self._code.part(version.data_at, version.data_size).copy()
+        last = self._texts.rows[self._of[version.id][-1]]
+        before, after = edits[0].before, edits[0].after
+        count = 0
+        changed = False
+        while count < len(edits) and (edits[count].before, edits[count].after) == (before, after):
+            offset, new = edits[count].offset, edits[count].code
+            old = code[offset : offset + len(new)]
+            fresh = after > version.loaded and after >= version.patched  # not a spool that is read again
+            if fresh and not np.array_equal(old, new):
+                old_at, new_at = self._code.append(old), self._code.append(new)
+                address = version.start + offset
+                self._patches.add((address, before, after, old_at, new_at, version.id, len(new), 0))
+                old[:] = new
+                changed = True
+                self.patches += 1
+            count += 1
+        if changed:
+            version.patched = after
+            at = max(before + (after - before) // 2, int(last["since"]))
+            last["until"] = min(at, int(last["until"]))
+            version.data_at = self._code.append(code)
+            start, end = int(last["start"]), int(last["end"])
+            self._of[version.id].append(self._texts.add((start, end, at, version.until, version.data_at, version.id)))
+        return edits[count:]
+
+    # ---- what is asked
+
+    @property
+    def size(self) -> int:
+        """Bytes kept."""
+        return self._code.used - self._code.garbage
+
+    def latest(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes as last told; read-only by convention."""
+        self._settle()
+        return self._code.part(version.data_at, version.data_size)
+
+    def view(self, tsc: int | None, epoch: int) -> CodeView:
+        """The texts at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
+        self._settle()
+        if self._sorted is None:
+            rows = self._texts.rows
+            self._sorted = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
+        texts = self._sorted
+        if tsc is None:
+            texts = texts[(texts["until"] == FOREVER) & (texts["since"] < FOREVER)]
+        else:
+            texts = texts[(texts["since"] <= tsc) & (texts["until"] > tsc)]
+        start, end, data_at, id_ = (texts[name] for name in ("start", "end", "data_at", "id"))
+        reach = np.maximum.accumulate(end)
+        inner = np.zeros(len(texts), np.bool_)  # begins within something
+        inner[1:] = start[1:] < reach[:-1]
+        nested = inner.copy()
+        nested[:-1] |= inner[1:]  # and what another begins in
+        if nested.any():
+            cut = self._cut(texts[nested])
+            columns = [np.array(column) for column in zip(*cut, strict=True)]
+            plain = ~nested
+            start = np.concatenate((start[plain], columns[0].astype(np.uint64)))
+            order = np.argsort(start, kind="stable")
+            start = start[order]
+            end = np.concatenate((end[plain], columns[1].astype(np.uint64)))[order]
+            data_at = np.concatenate((data_at[plain], columns[2].astype(np.int64)))[order]
+            id_ = np.concatenate((id_[plain], columns[3].astype(np.int64)))[order]
+        copy = np.ascontiguousarray
+        return CodeView(epoch, copy(start), copy(end), copy(data_at), id_.astype(np.int32), self._code.view())
+
+    def _cut(self, texts: NDArray[np.void]) -> list[tuple[int, int, int, int]]:
+        key = texts.tobytes()
+        if self._nested[0] != key:
+            rows = zip(*(texts[name].tolist() for name in ("start", "end", "data_at", "id")), strict=True)
+            self._nested = key, _disjoint(list(rows))
+        return self._nested[1]
+
+    def next_change(self, tsc: int) -> int:
+        """The first time after `tsc` at which a view is another than at `tsc`; FOREVER: none."""
+        self._settle()
+        if self._times is None:
+            rows = self._texts.rows
+            rows = rows[rows["since"] < rows["until"]]
+            self._times = np.unique(np.concatenate((rows["since"], rows["until"], [np.uint64(FOREVER)])))
+        at = int(np.searchsorted(self._times, np.uint64(tsc), side="right"))
+        return int(self._times[at]) if at < len(self._times) else FOREVER
+
+    def uncertain(self, begin: int, end: int) -> Uncertain:
+        """Patches that may or may not have been made at some time in [begin, end]."""
+        self._settle()
+        rows = self._patches.rows
+        rows = rows[(rows["before"] <= np.uint64(end)) & (rows["after"] >= np.uint64(begin))]
+        columns = {name: rows[name].copy() for name in Uncertain._fields[:-1]}
+        return Uncertain(**columns, code=self._code.view())
+
+
+def _disjoint(blobs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """(start, end, data_at, id), sorted by start, longest first → the same cut so that at each address only the one
+    that began last is left."""
+    pieces: list[tuple[int, int, int, int]] = []
+    open_: list[tuple[int, int, int, int]] = []  # begun, in order
+    at = 0  # everything before this is done
+    for blob in [*blobs, (FOREVER, FOREVER, 0, 0)]:
+        while open_ and at < blob[0]:
+            start, end, data_at, id_ = open_[-1]
+            if end <= at:
+                open_.pop()
+                continue
+            to = min(end, blob[0])
+            pieces.append((at, to, data_at + at - start, id_))
+            at = to
+        at = max(at, blob[0])
+        open_.append(blob)
+    return pieces
