@@ -100,7 +100,7 @@ class FlowOutput:
 class _Thread:
     def __init__(self, root: int, context: bool) -> None:
         self.x = np.zeros(kernel.X_SIZE, np.int64)
-        self.ring = np.zeros(graph.RING, np.int32)
+        self.ring = np.zeros(graph.SLOTS, np.int32)
         self.x[kernel.X_ROOT] = self.x[kernel.X_NODE] = root
         self.x[kernel.X_CONTEXT] = context
 

@@ -70,6 +70,7 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = 0, 1, 2, 3
 ) = range(27)  # fmt: skip
 
 RING = 64  # entries of the return stack (SDM, "RET compression")
+SLOTS = 128  # its ring has more, so that the one above the top is never in use and can be written without a branch
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
 PACKET_STRETCHES = 64 * (TRANSFER_LIMIT + 8)  # more than one packet can bring

@@ -52,6 +52,7 @@ from stages.flow.graph import (
     RING,
     S_DISABLED,
     S_LOST,
+    SLOTS,
     ST,
     ST_EFFECT,
     ST_KIND,
@@ -135,7 +136,7 @@ def _ip(header, payload, last):  # type: ignore[no-untyped-def]
 
 @inner
 def _push(ring, x_top, depth, ret):  # type: ignore[no-untyped-def]
-    top = (x_top + 1) & (RING - 1)
+    top = (x_top + 1) & (SLOTS - 1)
     ring[top] = ret
     return top, min(depth + 1, RING)
 
@@ -171,7 +172,7 @@ def _pop(t, x, ring, target):  # type: ignore[no-untyped-def]
     popped = np.int64(0)
     if x[X_DEPTH] > 0:
         popped = np.int64(ring[x[X_TOP]])
-        x[X_TOP] = (x[X_TOP] - 1) & (RING - 1)
+        x[X_TOP] = (x[X_TOP] - 1) & (SLOTS - 1)
         x[X_DEPTH] -= 1
     if target >= 0:
         popped = target
@@ -506,7 +507,7 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
         result = 0
     elif b & 1 == 0 and b != 2:
         if b != 0:
-            result = _bits(t, x, ring, order, breaks, b)
+            result = _bits(t, x, ring, order, breaks, b >> 1)
     elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
         known = b >> 5 != 0
         ip = x[X_LAST_IP]
@@ -557,9 +558,8 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
 
 
 @inner
-def _bits(t, x, ring, order, breaks, tnt):  # type: ignore[no-untyped-def]
-    """A TNT packet of any length, `tnt` its bits in TNT form as in the packet (a short one: shifted left once)."""
-    payload = tnt >> 1 if tnt < 256 else tnt
+def _bits(t, x, ring, order, breaks, payload):  # type: ignore[no-untyped-def]
+    """A TNT packet of any length; `payload`: its bits, oldest first under a stop bit."""
     if x[X_FUP]:
         _break(t, x, order, breaks, B_FUP_OFF_PATH, 0)
         return 0
@@ -644,14 +644,14 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                         first = np.int64(t.path[path * PA + PA_PUSH])
                         many = np.int64(t.path[path * PA + PA_PUSHES])
                         for n in range(many):
-                            top = (top + 1) & (RING - 1)
+                            top = (top + 1) & (SLOTS - 1)
                             ring[top] = np.int64(t.pool[first + n])
                         room_left = min(room_left + many, RING)
                 order[out] = path
                 out += 1
                 push = (flags >> PUSH) & 1
-                ring[(top + 1) & (RING - 1)] = np.int64(memo[ME * i + ME_PUSHED])
-                top = (top + push) & (RING - 1)
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(memo[ME * i + ME_PUSHED])
+                top = (top + push) & (SLOTS - 1)
                 depth = room_left + push
                 if use_context:
                     if high:
@@ -669,7 +669,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     pos += 1
                     break
                 s = np.int64(ring[top])
-                top = (top - 1) & (RING - 1)
+                top = (top - 1) & (SLOTS - 1)
                 depth -= 1
                 if use_context:
                     if np.int64(nodes[node * context.NO + context.NO_RETURN]) == s:
@@ -713,7 +713,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                 if s > S_DISABLED:
                     break
                 if depth > 0 and np.int64(ring[top]) == target:  # back from a call that left
-                    top = (top - 1) & (RING - 1)
+                    top = (top - 1) & (SLOTS - 1)
                     depth -= 1
                     if use_context:
                         if np.int64(nodes[node * context.NO + context.NO_RETURN]) == target:
@@ -736,13 +736,13 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                     first = np.int64(t.path[path * PA + PA_PUSH])
                     many = np.int64(t.path[path * PA + PA_PUSHES])
                     for n in range(many):
-                        top = (top + 1) & (RING - 1)
+                        top = (top + 1) & (SLOTS - 1)
                         ring[top] = np.int64(t.pool[first + n])
                     depth = min(depth + many, RING)
                 push = effect & E_PUSH
                 pop = (effect >> 1) & 1
-                ring[(top + 1) & (RING - 1)] = np.int64(stretch[s * ST + ST_PUSHED])
-                top = (top + push - pop) & (RING - 1)
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(stretch[s * ST + ST_PUSHED])
+                top = (top + push - pop) & (SLOTS - 1)
                 depth = max(min(depth + push, RING) - pop, 0)
                 if use_context:
                     if effect & (E_PUSH | E_MANY):
@@ -826,7 +826,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 x[X_MODE] &= ~M_FRESH
             limit = end - 16
             if x[X_CONTEXT]:
-                limit = min(limit, x[X_POS] + STRIDE)
+                free = (2 * t.g[G_CMEMO_MASK] - 3 * t.g[G_CMEMO]) // 3
+                limit = min(limit, x[X_POS] + max(STRIDE, free // 8))
             if k < n_stops:
                 limit = min(limit, stops[k])
             if limit > x[X_POS]:
