@@ -81,7 +81,7 @@ struct stream {
 
 	/* ring */
 	struct perf_event_mmap_page *page;
-	struct counters *counters;
+	struct counters *counters, *tally; /* tally: where packets are counted; elsewhere when stopped */
 	uint8_t *data, *aux;
 	uint64_t data_mask, data_head, aux_size, committed, lost;
 	size_t mapped;

@@ -53,7 +53,7 @@ static inline void encoder_flush_tnt(struct stream *s)
 		encoder_put(s, bits << 1, 1);
 	else
 		encoder_put(s, bits << 16 | 0xa302, 8);
-	s->counters->tnt_bits += s->tnt_count;
+	s->tally->tnt_bits += s->tnt_count;
 	s->tnt = s->tnt_count = 0;
 }
 
@@ -70,7 +70,7 @@ static inline void encoder_ip(struct stream *s, enum ip_packet packet, uint64_t 
 	encoder_cyc(s);
 	uint64_t differs = ip ^ s->last_ip;
 	s->last_ip = ip;
-	s->counters->tips += packet != IP_FUP;
+	s->tally->tips += packet != IP_FUP;
 	if (differs < 1ull << 16)
 		encoder_put(s, (ip & 0xffff) << 8 | packet | 1 << 5, 3);
 	else if (differs < 1ull << 32)
@@ -83,7 +83,7 @@ static inline void encoder_pgd_without_ip(struct stream *s)
 {
 	encoder_flush_tnt(s);
 	encoder_cyc(s);
-	s->counters->tips++;
+	s->tally->tips++;
 	encoder_put(s, IP_PGD, 1);
 }
 

@@ -185,7 +185,7 @@ void ring_end(struct stream *s)
 		die("out of memory");
 	*kept = *s->counters;
 	__atomic_store_n(&s->counters->ended, 1, __ATOMIC_RELEASE);
-	s->counters = kept;
+	s->counters = s->tally = kept;
 	munmap(s->page, s->mapped);
 	munmap(s->aux, 2 * s->aux_size);
 	s->page = NULL;
@@ -233,6 +233,7 @@ struct stream *ring_open(const char *name, int cpu)
 	close(fd);
 
 	s->counters = (struct counters *)((uint8_t *)s->page + COUNTERS);
+	s->tally = s->counters;
 	s->data = (uint8_t *)s->page + PAGE;
 	s->data_mask = options.data_size - 1;
 	s->aux_size = options.aux_size;

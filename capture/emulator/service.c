@@ -16,7 +16,8 @@
 
 bool timed;
 
-static uint8_t scratch[PAGE + 64] __attribute__((aligned(64))); /* shared: nobody reads it */
+static uint8_t scratch[PAGE + 64] __attribute__((aligned(64))); /* shared: nobody reads them */
+static struct counters not_written;
 static uint64_t commit_ticks;
 static double ticks_per_byte;
 
@@ -107,7 +108,7 @@ static void put_psb(struct thread *t, struct stream *s, uint64_t ip)
 	}
 	encoder_put(s, 0x2302, 2); /* PSBEND */
 	s->next_psb = s->head + options.psb_bytes;
-	s->counters->psbs += !s->stopped;
+	s->tally->psbs++;
 }
 
 static void to_scratch(struct stream *s, enum stopped why)
@@ -117,6 +118,7 @@ static void to_scratch(struct stream *s, enum stopped why)
 	s->real_head = s->dropped_from = s->head;
 	s->sink = scratch;
 	s->mask = PAGE - 1;
+	s->tally = &not_written;
 }
 
 static void count_dropped(struct stream *s)
@@ -133,9 +135,19 @@ static void from_scratch(struct stream *s)
 	s->head = s->ovf_head = s->real_head;
 	s->sink = s->aux;
 	s->mask = s->aux_size - 1;
+	s->tally = s->counters;
 	s->last_ip = 0;
 	s->tnt = s->tnt_count = 0;
 	encoder_forget_returns(s);
+}
+
+static bool full(struct stream *s) { return !s->stopped && aux_room(s) <= 2 * ENCODER_ROOM; }
+
+static void stop(struct stream *s, uint64_t tsc)
+{
+	to_scratch(s, STOPPED_AUX);
+	s->counters->aux_full++;
+	ring_commit(s, PERF_AUX_FLAG_TRUNCATED, tsc);
 }
 
 /* As the kernel and the hardware do when an event is enabled. */
@@ -187,11 +199,9 @@ void service(struct thread *t, struct stream *s, uint64_t ip, bool entering)
 {
 	if (s->stopped)
 		try_resume(t, s, ip, entering);
-	if (!s->stopped && aux_room(s) <= 2 * ENCODER_ROOM) {
-		to_scratch(s, STOPPED_AUX);
-		s->counters->aux_full++;
+	if (full(s)) {
 		uint64_t tsc = rdtsc();
-		ring_commit(s, PERF_AUX_FLAG_TRUNCATED, tsc);
+		stop(s, tsc);
 		truth_mark(t, s, TRUTH_STOP, tsc, ip);
 	}
 	if (!s->stopped && (s->head >= s->next_psb ||
@@ -244,16 +254,17 @@ void service_start(struct stream *s, uint64_t tsc)
 	s->ovf_head = s->head;
 	s->last_ip = 0;
 	s->packet_en = false;
-	if (aux_room(s) <= 2 * ENCODER_ROOM)
-		s->limit = 0; /* a ring used before and still full: service() stops it */
-	else
-		put_psb(NULL, s, 0);
+	if (full(s)) /* a ring used before, and not yet read */
+		stop(s, tsc);
+	put_psb(NULL, s, 0);
 	set_limit(s);
 }
 
 void service_switched(struct thread *t, struct stream *s, uint64_t tsc)
 {
 	encoder_forget_returns(s);
+	if (full(s))
+		stop(s, tsc);
 	truth_mark(t, s, TRUTH_COME, tsc, 0);
 	if (s->stopped)
 		truth_mark(t, s, TRUTH_STOP, tsc, 0);

@@ -141,7 +141,9 @@ void truth_mark(struct thread *t, struct stream *s, enum truth_kind kind, uint64
 	if (!truth)
 		return;
 	uint64_t index = truth->count;
-	if ((kind == TRUTH_COME || kind == TRUTH_GO || kind == TRUTH_PARTIAL) && t->inside)
+	bool stands_before = kind == TRUTH_COME || kind == TRUTH_GO || kind == TRUTH_PARTIAL ||
+			     (kind == TRUTH_STOP && !s->packet_en);
+	if (stands_before && t->inside)
 		index--;
 	truth->marks[truth->marks_used++] =
 		(struct mark){index, tsc, ip, s->stopped ? s->real_head : s->head, kind, s->id};
