@@ -23,7 +23,7 @@ import numpy as np
 from stages.messages import U8
 from stages.pt.errata import SKD007 as ERRATUM_SKD007
 from stages.pt.errata import SKZ84 as ERRATUM_SKZ84
-from stages.pt.errors import BAD_OPCODE, BAD_PACKET, END, NO_PSB, QUEUE_FULL
+from stages.pt.errors import BAD_OPCODE, BAD_PACKET, END, QUEUE_FULL
 from stages.pt.kernel import inner, kernel
 from stages.pt.packets import (
     CUT,
@@ -93,7 +93,8 @@ STATE_DTYPE = np.dtype(
         ("waiting", "<i8"),  # length of the queue
         ("queue", EVENT_DTYPE, (QUEUE,)),
         ("clock", TIME_DTYPE),
-        ("spare", TIME_DTYPE),  # the clock before a look ahead that may be given up
+        ("spare", TIME_DTYPE),  # the clock before a look ahead that may be given up,
+        ("spare_size", "<i8"),  # and the size of the packet
     ]
 )
 
@@ -101,9 +102,6 @@ STATE_DTYPE = np.dtype(
 @inner
 def reset(st: Any) -> None:
     """Forget everything but the position and options: to begin at a PSB, or after an OVF."""
-    st["kind"] = -1
-    st["size"] = 0
-    st["error"] = NO_PSB
     st["enabled"] = 0
     st["bound"] = 0
     st["mode_valid"] = 0

@@ -296,6 +296,23 @@ def run(
     while fl["phase"] != DONE:
         if fl["events"] + _EVENTS_A_STEP > events.size:
             return FULL
+        if fl["dropped"] == NO_EVENT_YET and not fl["enabled"]:
+            # Tracing is off: the next event must come without an error, else this is no beginning; and must not say
+            # that tracing is on without having gone on (a PSB+ with a FUP right behind one without).
+            states[1] = states[0]
+            status = OK
+            evs[1]["status"] = 1
+            while status == OK and evs[1]["status"] and st["at"] == states[1]["at"]:
+                status = next_event(data, st, evs[1], rates)
+                if status == OK and evs[1]["status"] and evs[1]["kind"] == e.ENABLED:
+                    fl["enabled"] = 1
+                    fl["ip"] = evs[1]["ip"]
+            states[0] = states[1]
+            if status < 0 and status != END:
+                _tell_error(st, fl, table, events, status, 0)
+                fl["dropped"] = 0
+                fl["phase"] = SYNC
+                continue
         if fl["dropped"]:
             fl["dropped"] = 0
             fl["error"] = next_event(data, st, ev, rates)

@@ -46,10 +46,13 @@ def _fup_offset(data: U8, st: Any) -> Any:
 @inner
 def _remember(st: Any) -> None:
     st["spare"] = st["clock"]
+    st["spare_size"] = st["size"]
 
 
 @inner
 def _give_up(st: Any, at: Int, context: Int, status: Int) -> Any:
+    st["kind"] = p.OVF
+    st["size"] = st["spare_size"]
     st["at"] = at
     st["context"] = context
     st["clock"] = st["spare"]
