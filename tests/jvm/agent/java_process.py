@@ -8,11 +8,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Self, TypeVar
 
 import pytest
+
+import jvm.attach
 
 SOURCES = Path(__file__).parent / "java"
 DEADLINE = 60.0
@@ -59,6 +61,10 @@ def eventually(what: str, condition: Callable[[], _T], deadline: float = DEADLIN
             pytest.fail(f"not within {deadline} s: {what}")
         time.sleep(0.02)
     return value
+
+
+attach = partial(jvm.attach.attach, timeout=DEADLINE)
+jcmd = partial(jvm.attach.jcmd, timeout=DEADLINE)
 
 
 class Subject:

@@ -13,9 +13,8 @@ import pytest
 
 from jvm import export
 from jvm.agent.build import library
-from jvm.attach import attach, jcmd
 from jvm.ring import STATE_ENDED, RingReader
-from tests.jvm.agent.java_process import DEADLINE, Subject, classes, eventually, java, tool
+from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, java, jcmd, tool
 from tests.jvm.agent.known import Known
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]

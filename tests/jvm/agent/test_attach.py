@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 from jvm import export
 from jvm.agent import build
-from jvm.attach import AttachError, attach, execute, jcmd
+from jvm.attach import AttachError, execute
 from jvm.export import iter_records
 from jvm.ring import RingReader
 from streamer.commands.attach import command
-from tests.jvm.agent.java_process import DEADLINE, Subject, classes, eventually, java
+from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, java, jcmd
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
 
