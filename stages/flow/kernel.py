@@ -396,7 +396,7 @@ def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _fup(t, x, order, breaks, ip):  # type: ignore[no-untyped-def]
+def _fup(t, x, ring, order, breaks, ip):  # type: ignore[no-untyped-def]
     mode = x[X_MODE]
     if mode & M_PSB:
         s = alive(t, x[X_AT])
@@ -411,6 +411,10 @@ def _fup(t, x, order, breaks, ip):  # type: ignore[no-untyped-def]
         elif x[X_PENDING] > 1 or not on_stretch(t, x[X_AT], ip):
             _break(t, x, order, breaks, B_PSB_OFF_PATH, ip)
             if _goto(t, x, ip) == FULL:
+                return FULL
+        elif kind == LOOP:  # it passes there more than once: what comes next counts from here
+            x[X_FUP_IP] = ip
+            if _cut(t, x, ring, order, breaks, B_PSB_OFF_PATH) == FULL or _goto(t, x, ip) == FULL:
                 return FULL
         x[X_MODE] &= ~M_OVF
     elif mode & M_OVF:
@@ -520,7 +524,7 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
         elif known and low == 0x11:
             result = _enabled(t, x, order, breaks, ip, ring)
         elif known:
-            result = _fup(t, x, order, breaks, ip)
+            result = _fup(t, x, ring, order, breaks, ip)
         if result != FULL:
             x[X_LAST_IP] = ip
     elif b == 0x99:
