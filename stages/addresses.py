@@ -28,9 +28,9 @@ def addresses(data: U8, last_ip: Int, ips: U64, at: I64) -> int:
     """Addresses of TIP, FUP (those in PSB+ too) and PGE packets, and OUTSIDE at each PGD: into `ips`, their packets'
     positions into `at` (both as long as `data`). Returns how many. `data` holds whole packets."""
     n = 0
-    i = 0
+    i = np.int64(0)
     end = data.size
-    context = 0
+    context = np.int64(0)
     while i < end:
         byte = np.int64(data[i])
         if plain_tnt(byte, context):

@@ -248,7 +248,8 @@ class Attribute:
             self._ips, self._at = np.empty(2 * size + 2, np.uint64), np.empty(2 * size + 2, np.int64)
         ips, at = self._ips, self._at
         ips[0], at[0] = OUTSIDE, 0
-        n = 1 + addresses(s.data, np.uint64(s.last_ip), ips[1:], at[1:])
+        data = s.data if s.data.flags.writeable else s.data.copy()  # kernels are compiled for writable arrays
+        n = 1 + addresses(data, np.uint64(s.last_ip), ips[1:], at[1:])
         tscs = _times(s, at[:n])
         before, tid, site = p.site.get(s.stream, (-1, 0, -1))
         going_on = before == s.offset and tid == s.thread.tid and site >= 0
@@ -322,7 +323,8 @@ class Attribute:
     def _gauges(p: _Process) -> tuple[tuple[str, float], ...]:
         statistics = p.image.statistics()
         names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
-        return tuple((name, float(statistics[name])) for name in names if name in statistics)
+        gauges = [(name, float(statistics[name])) for name in names if name in statistics]
+        return (*gauges, ("jit_dropped", float(p.dropped)))
 
 
 def _times(s: Segment, at: NDArray[np.int64]) -> NDArray[np.uint64]:

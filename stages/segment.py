@@ -191,7 +191,8 @@ class Segmentation:
             run = stream.runs[-1]
             stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
         else:
-            stream.runs.append(_Run(d.offset, d.data, d.last_ip))
+            # Kernels are compiled for writable arrays; what came over a socket is none.
+            stream.runs.append(_Run(d.offset, d.data if d.data.flags.writeable else d.data.copy(), d.last_ip))
         waiting = sum(len(run.data) for run in stream.runs)
         self._decide(stream, out, to_the_end=waiting > MAX_WAITING)
         return out

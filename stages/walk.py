@@ -29,7 +29,8 @@ DONE, FULL, BAD = range(3)
 MAX_PSB_PLUS = 256
 """A PSB+ not ended after so many bytes is taken as it is (the longest regular one has about 90)."""
 
-_PSB, _OVF, _PGE, _PGD, _TIME, _BAD = (int(k) for k in MarkKind)
+# Of a sized type: a plain int is compiled in, which makes a copy of each kernel it is given to.
+_PSB, _OVF, _PGE, _PGD, _TIME, _BAD = (np.int64(k) for k in MarkKind)
 _TSC_BITS = np.uint64((1 << 56) - 1)
 _0 = np.uint64(0)
 _1 = np.uint64(1)
@@ -240,7 +241,7 @@ def walk(
 @njit(cache=True, nogil=True)
 def last_ip_at(data: U8, start: Int, at: Int, last_ip: Int) -> Int:
     """Last IP (uint64) before the packet at `at`, if it was `last_ip` before the packet at `start`."""
-    context = 0
+    context = np.int64(0)
     while start < at:
         kind, size, payload, sub = pt.next_packet(data, start, data.size, context)
         if kind < 0:
