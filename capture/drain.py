@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import trio
 
-from capture import tsc
+from capture import reread, tsc
 from capture.jit import JitSpool
 from capture.records import SampleFormat, Words
+from capture.reread import Rereader
 from capture.ring import RingError
 from capture.session import EmulatedSource, Source
 from capture.stream import Stream
@@ -55,16 +56,19 @@ class Drain:
         chunk_bytes: int = 256 << 10,
         tick_seconds: float = 0.05,
         source: Source | None = None,
+        reread_share: float = reread.SHARE,
         now: Callable[[], int] = tsc.now,
     ) -> None:
         """`session` holds the agent's rings (`jit-<pid>.ring`) and gets the export files; `source` has the trace
-        (default: the emulated PT in `session/pt`). `now` reads the TSC."""
+        (default: the emulated PT in `session/pt`). `reread_share`: how much of one CPU may be spent on finding changes
+        in the code of running JVMs; 0: none. `now` reads the TSC."""
         self.session, self.host = session, host
         self.source: Source = source or EmulatedSource(session / "pt", host)
         self.ended = False
         self.streams: dict[StreamKey, Stream] = {}
         self.faults: list[str] = []
         self._chunk_bytes, self._tick_seconds, self._now = chunk_bytes, tick_seconds, now
+        self._reread_share = reread_share
         self._spools: dict[int, JitSpool] = {}
         self._jit_seen: set[str] = set()
         self._stopping = False
@@ -88,7 +92,7 @@ class Drain:
             stream.look()
         now = self._now()
         sideband = self._sideband(now)
-        jit_is_out = self._jit(out, now, may_send_jit)
+        jit_is_out = self._jit(out, now, may_send_jit, over)
         out += sideband
         if not jit_is_out:
             return out  # no trace before the code it runs in
@@ -139,14 +143,16 @@ class Drain:
                 found.append(message)
         return found
 
-    def _jit(self, out: list[Message], now: int, may_send: bool) -> bool:
+    def _jit(self, out: list[Message], now: int, may_send: bool, over: bool) -> bool:
         """Empties the agents' rings; true when all they said is in `out` or waits for a receiver that refused it."""
         self._find_jit()
         complete = True
         for spool in self._spools.values():
             spool.fill()
-            if spool.fault:
-                self._fault(spool.fault)
+            if not over:
+                spool.reread()
+            for fault in spool.faults:
+                self._fault(fault)
             if may_send:
                 for _ in range(MAX_BATCHES):
                     batch = spool.batch(now)
@@ -171,7 +177,8 @@ class Drain:
             pid = int(match[1])
             try:
                 if pid not in self._spools:
-                    self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid)
+                    rereader = Rereader(pid, share=self._reread_share, now=self._now) if self._reread_share else None
+                    self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid, rereader)
                 if match[2] == "ring":
                     self._spools[pid].attach(self.session / name)
             except (OSError, ExportError) as error:
@@ -252,6 +259,8 @@ class Drain:
     def statistics(self) -> dict[str, int]:
         """Totals since this object was made."""
         total = Counter(self._past)
+        for name in ("looks", "pages", "patches"):
+            total[f"reread_{name}"] = sum(s.rereader.counts[name] for s in self._spools.values() if s.rereader)
         for stream in self.streams.values():
             total.update(stream.counts())
         return dict(total) | {

@@ -3,6 +3,8 @@
 The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM never waits for us; what is sent is read
 back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and
 whoever starts later, a worker or this process, is fed from the file.
+
+What `capture.reread` finds changed in the process's memory goes into the same file.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from capture.reread import Rereader
 from jvm.export import ExportError, whole_records
-from jvm.ring import RingReader, file_header
+from jvm.ring import STATE_ENDED, RingReader, file_header
 from stages.messages import JitBatch
 
 BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
@@ -24,10 +27,10 @@ MAX_RECORD = 1 << 30
 class JitSpool:
     """One process's JIT export."""
 
-    def __init__(self, path: Path, host: str, pid: int) -> None:
+    def __init__(self, path: Path, host: str, pid: int, rereader: Rereader | None = None) -> None:
         """Opens or makes the export file at `path`. A record that a dead writer left cut is taken off; it is still
         in the ring. Raises OSError, or ExportError when the file is no export of `pid`."""
-        self.path, self.host, self.pid = path, host, pid
+        self.path, self.host, self.pid, self.rereader = path, host, pid, rereader
         header = file_header(pid)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(fd, "r+b", buffering=0)
@@ -41,7 +44,7 @@ class JitSpool:
         self._start = len(header)
         self._end = self._whole_end()
         self._file.truncate(self._end)
-        self._sent = self._start
+        self._sent = self._learnt = self._start
         self._seq = 0
         self._ring: RingReader | None = None
         self._replay_of = 0  # drop counter for which a replay was asked
@@ -92,6 +95,18 @@ class JitSpool:
             self.replays += 1
             ring.request_replay()
 
+    def reread(self) -> None:
+        """What has changed in the process's code since the last time goes to the file, too."""
+        rereader = self.rereader
+        if rereader is None or self._ring is None or self._ring.state == STATE_ENDED:
+            return
+        while self._learnt < self._end and (size := self._whole(self._learnt, self._end)):
+            rereader.learn(os.pread(self._file.fileno(), size, self._learnt))
+            self._learnt += size
+        records = rereader.look()
+        self._append(records)
+        self._learnt += len(records)
+
     def _append(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
@@ -99,6 +114,12 @@ class JitSpool:
             self._end += written
             self.taken += written
             view = view[written:]
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong for good, one line each."""
+        found = (self.fault, self.rereader.fault if self.rereader else "")
+        return [text for text in found if text]
 
     @property
     def unsent(self) -> int:

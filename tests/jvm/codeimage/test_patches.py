@@ -1,0 +1,235 @@
+"""Code that is patched in place: what stood where at which time, against a plain account of what was told."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jvm import codediff
+from jvm.codeimage import CodeImage
+from jvm.codeversion import FOREVER
+from jvm.codeview import CodeView
+from tests.jvm.exportwriter import Writer
+
+BASE = 0x1000
+REPLAYED = 1
+CODE = bytes(range(16, 48))
+
+
+def methods(writer: Writer) -> Writer:
+    return writer.method(1, "La/A;", "outer").method(2, "La/B;", "inner").method(3, "La/C;", "other")
+
+
+def loaded(*patches: tuple[int, int, int, bytes]) -> CodeImage:
+    """An nmethod with `CODE` at BASE, loaded at 1000, and (offset, before, after, bytes) patches."""
+    code = CodeImage()
+    written = methods(Writer()).at(1000).nmethod_load(BASE, CODE, 1, compile_id=1)
+    for offset, before, after, data in patches:
+        written.code_patch(BASE + offset, before, after, data)
+    code.feed(written.bytes())
+    return code
+
+
+def text(view: CodeView, address: int, size: int) -> bytes:
+    """What stands there, all in one blob."""
+    row = int(np.searchsorted(view.start, np.uint64(address), side="right")) - 1
+    assert address + size <= int(view.end[row])
+    at = int(view.data_at[row]) + address - int(view.start[row])
+    return view.code[at : at + size].tobytes()
+
+
+def test_a_patch_holds_from_the_middle_of_its_interval() -> None:
+    code = loaded((4, 2000, 3000, b"\xaa\xbb"))
+    old, new = CODE, CODE[:4] + b"\xaa\xbb" + CODE[6:]
+    assert [text(code.view(t), BASE, 32) for t in (0, 2499, 2500, 9999)] == [old, old, new, new]
+    assert text(code.view(), BASE, 32) == new
+    assert code.counts["patches"] == 1
+    assert [code.next_change(t) for t in (0, 2499, 2500, FOREVER)] == [2500, 2500, FOREVER, FOREVER]
+
+
+def test_uncertain_sites() -> None:
+    code = loaded((4, 2000, 3000, b"\xaa\xbb"), (4, 3000, 3100, b"\xcd\xef"), (20, 3000, 3100, b"\x90"))
+
+    def sites(*times: int) -> list[tuple[int, bytes, bytes, int, int]]:
+        found = code.uncertain(*times)
+        return [
+            (int(a) - BASE, found.old(i).tobytes(), found.new(i).tobytes(), int(found.before[i]), int(found.after[i]))
+            for i, a in enumerate(found.address)
+        ]
+
+    first = (4, CODE[4:6], b"\xaa\xbb", 2000, 3000)
+    assert sites(1999) == sites(3101) == []
+    assert sites(2000) == sites(2999) == [first]
+    assert sites(3050) == [(4, b"\xaa\xbb", b"\xcd\xef", 3000, 3100), (20, CODE[20:21], b"\x90", 3000, 3100)]
+    assert sites(2999, 3001) == [first, *sites(3050)]
+
+
+def test_views_made_before_stay_as_they_were() -> None:
+    code = loaded()
+    old = code.view(5000)
+    code.feed(Writer().code_patch(BASE, 2000, 3000, b"\xaa").bytes())
+    assert text(old, BASE, 32) == CODE
+    assert text(code.view(5000), BASE, 1) == b"\xaa"
+    assert code.view(5000).epoch > old.epoch
+
+
+def test_told_again_changes_nothing() -> None:
+    written = methods(Writer()).at(1000).nmethod_load(BASE, CODE, 1, compile_id=1)
+    written.code_patch(BASE + 4, 2000, 3000, b"\xaa").code_patch(BASE + 4, 3000, 4000, b"\xbb")
+    code = CodeImage()
+    for _ in range(2):
+        code.feed(written.bytes())
+        assert [text(code.view(t), BASE + 4, 1) for t in (2400, 2600, 3600)] == [CODE[4:5], b"\xaa", b"\xbb"]
+    assert code.next_change(3600) == FOREVER
+
+
+def test_a_replay_that_shows_other_bytes_is_a_patch_since_the_last_telling() -> None:
+    code = loaded((4, 2000, 3000, b"\xaa"))
+    code.feed(Writer().at(5000).nmethod_load(BASE, CODE, 1, compile_id=1, flags=REPLAYED).bytes())
+    assert [text(code.view(t), BASE + 4, 1) for t in (2499, 2500, 3999, 4000)] == [
+        CODE[4:5],
+        b"\xaa",
+        b"\xaa",
+        CODE[4:5],
+    ]
+
+
+def test_the_load_wins_over_what_is_written_there_before_it() -> None:
+    code = CodeImage()
+    written = methods(Writer()).at(1000).nmethod_load(BASE, CODE, 1, compile_id=1)
+    written.at(2000).nmethod_unload(BASE, 1).code_patch(BASE, 2500, 2600, b"\1\2\3")
+    written.at(3000).nmethod_load(BASE, b"\7" * 32, 2, compile_id=2).code_patch(BASE, 2900, 2990, b"\1\2\3")
+    code.feed(written.bytes())
+    assert text(code.view(1500), BASE, 32) == CODE
+    assert text(code.view(3000), BASE, 32) == text(code.view(), BASE, 32) == b"\7" * 32
+    assert code.counts["patches_nowhere"] == 2
+
+
+def test_code_where_filling_was_has_been_there_all_along() -> None:
+    code = CodeImage()
+    code.feed(Writer().at(1000).blob(BASE, "native signature handlers", b"\xc3" * 8 + bytes(56)).bytes())
+    code.feed(Writer().code_patch(BASE + 24, 2000, 3000, b"\xe9\1\2\3\4").bytes())
+    assert [text(code.view(t), BASE + 24, 5) for t in (0, 2999)] == [b"\xe9\1\2\3\4"] * 2
+    assert code.next_change(1) == FOREVER
+    assert not len(code.uncertain(0, FOREVER).address)
+    # but a displacement that was zero is an operand
+    code.feed(Writer().code_patch(BASE + 26, 4000, 5000, b"\5\6").bytes())
+    assert [text(code.view(t), BASE + 24, 5) for t in (4499, 4500)] == [b"\xe9\1\2\3\4", b"\xe9\1\5\6\4"]
+
+
+def test_a_patch_in_nested_stubs_is_seen_in_the_inner_one() -> None:
+    code = CodeImage()
+    written = Writer().blob(BASE, "StubRoutines (1)", bytes(range(64)))
+    code.feed(written.dynamic_code(BASE + 16, "StubRoutines::a", bytes(range(16, 24))).bytes())
+    code.feed(Writer().code_patch(BASE + 12, 2000, 3000, b"\xaa" * 8).bytes())
+    assert code.counts["patches"] == 1
+    assert text(code.view(2499), BASE + 16, 8) == bytes(range(16, 24))
+    assert text(code.view(2500), BASE + 16, 8) == b"\xaa" * 4 + bytes(range(20, 24))
+    assert text(code.view(2500), BASE + 12, 4) == b"\xaa" * 4
+
+
+def test_the_mark_and_what_cannot_be() -> None:
+    code = loaded((0, 500, 600, b""), (4, 3000, 3000, b"\xaa"), (40, 1, 2, b"\1"), (30, 2000, 3000, b"\1\2\3\4"))
+    assert code.patched_until == 500
+    assert code.counts["bad_patches"] == code.counts["patches_nowhere"] == 1
+    assert text(code.view(), BASE, 32) == CODE[:30] + b"\1\2"
+
+
+def test_what_no_one_asks_for_is_given_back() -> None:
+    code = loaded()
+    for n in range(1000):
+        tsc = 2000 + 100 * n
+        code.feed(Writer().code_patch(BASE + n % 32, tsc, tsc + 50, bytes([n & 255])).bytes())
+        expected = text(code.view(), BASE, 32)
+        code.forget_before(tsc)
+        assert text(code.view(), BASE, 32) == expected
+    assert code._texts._code.used < 3 * 4096
+    assert len(code._texts._texts.rows) < 5
+    assert len(code.uncertain(0, FOREVER).address) < 5
+
+
+def test_runs_of_differences() -> None:
+    old = np.zeros(64, np.uint8)
+    new = old.copy()
+    new[[3, 4, 11, 30]] = 1
+    assert codediff.runs(old, new) == [(3, 12), (30, 31)]
+    assert codediff.runs(old, old) == []
+
+
+step = st.tuples(
+    st.sampled_from(["load", "patch", "patch", "patch", "patch", "replay", "unload", "stub", "view"]),
+    st.integers(0, 10),
+    st.integers(1, 6),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(step, max_size=30))
+def test_views_against_a_plain_account(steps: list[tuple[str, int, int, int]]) -> None:
+    """Every byte of every version at every time: its first byte, overwritten by the patches in order, each from the
+    middle of its interval on."""
+    code = CodeImage(lateness=5)
+    code.feed(methods(Writer(tsc=1)).bytes())
+    patches: list[tuple[int, int, int, int, bytes]] = []  # told when, address, before, after, code
+    first: dict[int, bytes] = {}
+    tsc = 100
+    for n, (what, at, size, method) in enumerate(steps):
+        tsc += 10
+        start, data = BASE + 4 * at, bytes([1 + n]) * (4 * size)
+        writer = Writer(tsc)
+        if what in ("load", "replay"):
+            writer.nmethod_load(start, data, method, compile_id=n + 1, flags=what == "replay")
+        elif what == "unload":
+            writer.nmethod_unload(start, method)
+        elif what == "stub":
+            writer.dynamic_code(start, f"s{n}", data)
+        elif what == "patch":
+            writer.code_patch(start + size, tsc - 13, tsc, data)
+            patches.append((n, start + size, tsc - 13, tsc, data))
+        else:
+            code.view(tsc)  # so that patches are not all made at once
+        code.feed(writer.bytes())
+        for v in code.versions():
+            if v.id not in first:
+                first[v.id] = data
+    for v in code.versions():
+        whole = bytearray(first[v.id])
+        changes = [(v.since, bytes(whole))]
+        for _, address, before, after, data in patches:
+            if not v.loaded < after <= max(v.until, 0):
+                continue
+            old = bytes(whole)
+            for i, byte in enumerate(data):
+                if v.start <= address + i < v.end:
+                    whole[address + i - v.start] = byte
+            if bytes(whole) != old:
+                at = max((max(before, v.loaded) + after) // 2, changes[-1][0])
+                changes.append((at, bytes(whole)))
+        assert code.code(v).tobytes() == whole
+        for t in range(v.since, min(v.until, tsc + 20)):
+            if code.at(v.start, t) is v:
+                want = [state for since, state in changes if since <= t][-1]
+                view = code.view(t)
+                row = int(np.searchsorted(view.start, np.uint64(v.start), side="right")) - 1
+                assert int(view.blob[row]) == v.id
+                size = int(view.end[row]) - v.start
+                assert text(view, v.start, size) == want[:size]
+    times = list(itertools.takewhile(lambda t: t < FOREVER, _changes(code)))
+    for t in range(tsc + 20):
+        one, other = code.view(t), code.view(t + 1)
+        same = all(
+            np.array_equal(getattr(one, name), getattr(other, name)) for name in ("start", "end", "blob", "data_at")
+        )
+        assert same or t + 1 in times
+
+
+def _changes(code: CodeImage) -> list[int]:
+    times = [code.next_change(0)]
+    while times[-1] < FOREVER:
+        times.append(code.next_change(times[-1]))
+        assert times[-1] > times[-2]
+    return times
