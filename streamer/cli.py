@@ -11,6 +11,7 @@ import click
 from pydantic import ValidationError
 
 from streamer import commands
+from streamer.config import ConfigError
 
 
 class Failure(click.ClickException):
@@ -64,6 +65,9 @@ def main() -> None:
         for error in invalid.errors():
             name = ".".join(str(part) for part in error["loc"])
             click.echo(f"streamer: setting {name}: {error['msg']}", err=True)
+        sys.exit(2)
+    except ConfigError as error:
+        click.echo(f"streamer: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,8 +97,13 @@ class Settings(BaseSettings):
         return init_settings, env_settings
 
 
+class ConfigError(ValueError):
+    """The file with settings cannot be read: one clear line."""
+
+
 def load(file: Path | None = None, **flags: Any) -> Settings:
-    """Settings with `flags` (dotted names, e.g. ``**{"web.port": 0}``; None = not given) on top."""
+    """Settings with `flags` (dotted names, e.g. ``**{"web.port": 0}``; None = not given) on top. Raises ConfigError,
+    pydantic's ValidationError."""
     if file is not None:
         os.environ["STREAMER_CONFIG"] = str(file)
     nested: dict[str, Any] = {}
@@ -109,4 +115,17 @@ def load(file: Path | None = None, **flags: Any) -> Settings:
         for part in path:
             at = at.setdefault(part, {})
         at[leaf] = value
+    _check_file()
     return Settings(**nested)
+
+
+def _check_file() -> None:
+    """pydantic-settings takes a missing file for an empty one."""
+    name = os.environ.get("STREAMER_CONFIG")
+    try:
+        if name:
+            tomllib.loads(Path(name).read_text())
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror}") from error
+    except ValueError as error:  # not TOML, not UTF-8
+        raise ConfigError(f"{name}: {error}") from error

@@ -15,7 +15,7 @@ from streamer.topology import topology
 
 
 @click.command()
-@click.argument("recording", type=click.Path(path_type=Path))
+@click.argument("recording", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--pace", default="1", show_default=True, metavar="N|max",
               help="1: as it was recorded; 2: twice as fast; max: as fast as possible.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")

@@ -126,6 +126,13 @@ def test_a_setting_that_cannot_be(start: Start, recording: Path) -> None:
     check_refused(start("replay", recording / "x.json", env=env), "transport.workers", status=2)
 
 
+@pytest.mark.parametrize(("text", "what"), [(None, "No such file"), ("web = {", "x.toml"), ("[web]\nprot = 1", "prot")])
+def test_a_file_with_settings_that_cannot_be(start: Start, root: Path, text: str | None, what: str) -> None:
+    if text is not None:
+        (root / "x.toml").write_text(text)
+    check_refused(start("replay", "x.json", env={"STREAMER_CONFIG": str(root / "x.toml")}), what, status=2)
+
+
 @pytest.mark.parametrize("command", ["run", "record"])
 def test_no_jdk(start: Start, root: Path, command: str) -> None:
     (root / "bin").mkdir()
