@@ -37,46 +37,19 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
+from stages.panes import COLUMNS, ROW_DTYPE, Pane, Rows
 
 MAX_PANES = 4096
 """Panes that one piece of a segment may reach over; one that reaches further has a broken clock."""
 KEEP_PANES = 10
 """So many panes behind, code that is gone is forgotten."""
-_SUM_ROWS = 1 << 16
-_ROW_DTYPE = np.dtype([("site", "<i4"), ("tid", "<i4"), ("hits", "<u8"), ("ticks", "<u8")])
 _PSB, _TIME = int(MarkKind.PSB), int(MarkKind.TIME)
-Rows = NDArray[np.void]
-Process = tuple[str, int]
+ProcessKey = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Pane:
-    rows: list[Rows] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, rows: Rows) -> None:
-        self.rows.append(rows)
-        self.count += len(rows)
-        if self.count > _SUM_ROWS and len(self.rows) > 1:
-            self.rows = [self.sum()]
-            self.count = len(self.rows[0])
-
-    def sum(self) -> Rows:
-        """One row a (site, thread)."""
-        every = np.concatenate(self.rows) if self.rows else np.empty(0, _ROW_DTYPE)
-        keys, where = np.unique(
-            every["site"].astype(np.int64) << 32 | every["tid"].astype(np.int64), return_inverse=True
-        )
-        out = np.zeros(len(keys), _ROW_DTYPE)
-        out["site"], out["tid"] = keys >> 32, keys & 0xFFFFFFFF
-        for column in ("hits", "ticks"):
-            np.add.at(out[column], where, every[column])
-        return out
-
-
-@dataclass(slots=True)
-class _Process:
-    key: Process
+class Traced:
+    key: ProcessKey
     image: CodeImage
     pane_ticks: int
     lateness: int
@@ -84,7 +57,7 @@ class _Process:
     early: list[JitBatch] = field(default_factory=list)  # came before the clock, so before the lateness was known
     held: deque[Segment] = field(default_factory=deque)
     held_bytes: int = 0
-    panes: dict[int, _Pane] = field(default_factory=dict)
+    panes: dict[int, Pane] = field(default_factory=dict)
     named: set[int] = field(default_factory=set)
     ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
     site: dict[StreamKey, tuple[int, int, int]] = field(default_factory=dict)  # offset, thread, site in effect there
@@ -113,7 +86,7 @@ class Attribute:
         self.counts: Counter[str] = Counter()
         self._pane_seconds, self._lateness_seconds, self._max_held = pane_seconds, lateness_seconds, max_held
         self._pane_ticks, self._lateness_ticks = pane_ticks, lateness_ticks
-        self._processes: dict[Process, _Process] = {}
+        self._processes: dict[ProcessKey, Traced] = {}
         self._hits = np.zeros(1024, np.uint64)
         self._ticks = np.zeros(1024, np.uint64)
         self._ips, self._at = np.empty(1 << 16, np.uint64), np.empty(1 << 16, np.int64)
@@ -149,8 +122,8 @@ class Attribute:
             for batch in p.early:
                 p.image.feed(batch.data)
             p.early.clear()
-            while p.held:
-                self._count(p, p.held.popleft())
+            self._count_all(p, list(p.held))
+            p.held.clear()
             p.held_bytes = 0
             out += self._report(p, max(p.panes, default=p.closed))
         return out
@@ -169,12 +142,12 @@ class Attribute:
 
     # What a process is known by
 
-    def _process(self, host: str, pid: int) -> _Process:
+    def _process(self, host: str, pid: int) -> Traced:
         known = self._processes.get((host, pid))
         if known is None:
             lateness = max(self._lateness_ticks, 0)
             image = CodeImage(lateness, self.sites)
-            known = _Process((host, pid), image, self._pane_ticks or 1 << 31, lateness, self._pane_ticks > 0)
+            known = Traced((host, pid), image, self._pane_ticks or 1 << 31, lateness, self._pane_ticks > 0)
             self._processes[host, pid] = known
         return known
 
@@ -201,7 +174,7 @@ class Attribute:
             self.counts["jit_dropped"] += batch.dropped - p.dropped
             p.dropped = batch.dropped
 
-    def _tick(self, p: _Process, tsc: int) -> list[object]:
+    def _tick(self, p: Traced, tsc: int) -> list[object]:
         if tsc <= p.now:
             return []
         p.complete, p.now = p.now, tsc
@@ -218,14 +191,15 @@ class Attribute:
 
     # Segments
 
-    def _release(self, p: _Process) -> list[object]:
+    def _release(self, p: Traced) -> list[object]:
         """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
         timeless = p.now == 0 and p.image.primed_at < FOREVER
         if p.clocked and (timeless or p.image.settled(p.complete)):
+            ready = []
             while p.held and (timeless or p.held[0].tsc_end + p.lateness <= p.complete):
-                segment = p.held.popleft()
-                p.held_bytes -= len(segment.data)
-                self._count(p, segment)
+                ready.append(p.held.popleft())
+                p.held_bytes -= len(ready[-1].data)
+            self._count_all(p, ready)
         while p.held_bytes > self._max_held:
             segment = p.held.popleft()
             size = len(segment.data)
@@ -237,10 +211,14 @@ class Attribute:
         return []
 
     @staticmethod
-    def _ledger(p: _Process, segment: Segment) -> Ledger:
+    def _ledger(p: Traced, segment: Segment) -> Ledger:
         return p.ledgers.setdefault(segment.stream, Ledger())
 
-    def _count(self, p: _Process, s: Segment) -> None:
+    def _count_all(self, p: Traced, segments: list[Segment]) -> None:
+        for segment in segments:
+            self._count(p, segment)
+
+    def _count(self, p: Traced, s: Segment) -> None:
         size, end = len(s.data), s.offset + len(s.data)
         self.counts["bytes"] += size
         self._ledger(p, s).add(accounts.decoded(s.stream, s.offset, end))
@@ -263,7 +241,7 @@ class Attribute:
         self._tally(p, s.thread.tid, sites, inside, tscs, int(max(s.tsc_end, int(tscs[-1]))))
 
     def _tally(
-        self, p: _Process, tid: int, sites: NDArray[np.int32], inside: NDArray[np.bool_], tscs: NDArray[np.uint64],
+        self, p: Traced, tid: int, sites: NDArray[np.int32], inside: NDArray[np.bool_], tscs: NDArray[np.uint64],
         end: int,
     ) -> None:  # fmt: skip
         if len(self.sites) > len(self._hits):
@@ -278,15 +256,15 @@ class Attribute:
             tally(sites, inside, tscs, np.uint64(end), np.uint64(lo), np.uint64(hi), self._hits, self._ticks)
             touched = np.flatnonzero(self._hits + self._ticks)
             if len(touched):
-                rows = np.empty(len(touched), _ROW_DTYPE)
+                rows = np.zeros(len(touched), ROW_DTYPE)
                 rows["site"], rows["tid"] = touched, tid
                 rows["hits"], rows["ticks"] = self._hits[touched], self._ticks[touched]
                 self._hits[touched] = self._ticks[touched] = 0
-                p.panes.setdefault(number, _Pane()).add(rows)
+                p.panes.setdefault(number, Pane()).add(rows)
 
     # Reports
 
-    def _report(self, p: _Process, upto: int) -> list[object]:
+    def _report(self, p: Traced, upto: int) -> list[object]:
         """One report of each pane up to `upto` that has something to say, and of `upto` itself: it closes them."""
         told = tuple(a for ledger in p.ledgers.values() if (a := ledger.take()) is not None)
         numbers = sorted(n for n in p.panes if n <= upto)
@@ -295,7 +273,7 @@ class Attribute:
         out: list[object] = []
         for number in numbers:
             last = number == numbers[-1]
-            rows = p.panes.pop(number, _Pane()).sum()
+            rows = p.panes.pop(number, Pane()).sum()
             out.append(
                 PaneReport(
                     p.key[0], p.key[1], self.worker, number, self._profile(rows), self._names(p, rows),
@@ -310,17 +288,17 @@ class Attribute:
         sites = rows["site"].tolist()
         profile["method"] = [self.sites.label_of[s] for s in sites]
         profile["kind"] = [self.sites.kind_of[s] for s in sites]
-        for column in ("tid", "hits", "ticks"):
+        for column in ("tid", *COLUMNS):
             profile[column] = rows[column]
         return profile
 
-    def _names(self, p: _Process, rows: Rows) -> tuple[tuple[int, str], ...]:
+    def _names(self, p: Traced, rows: Rows) -> tuple[tuple[int, str], ...]:
         new = {self.sites.label_of[s] for s in rows["site"].tolist()} - p.named
         p.named |= new
         return tuple((label, self.sites.labels[label]) for label in sorted(new))
 
     @staticmethod
-    def _gauges(p: _Process) -> tuple[tuple[str, float], ...]:
+    def _gauges(p: Traced) -> tuple[tuple[str, float], ...]:
         statistics = p.image.statistics()
         names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
         gauges = [(name, float(statistics[name])) for name in names if name in statistics]

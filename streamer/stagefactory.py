@@ -31,6 +31,13 @@ def attribute(place: Place) -> Any:
     return make(worker, pane_seconds=place.settings.window.pane_seconds)
 
 
+def reconstruct(place: Place) -> Any:
+    from stages.reconstruct import make
+
+    worker = place.index + 256 * place.incarnation
+    return make(worker, pane_seconds=place.settings.window.pane_seconds)
+
+
 def capture(place: Place) -> Any:
     from streamer.sources import CaptureSource
 

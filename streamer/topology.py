@@ -69,6 +69,7 @@ REGISTRY: dict[str, str] = {
     "decode": "streamer.stagefactory:decode",
     "segment": "streamer.stagefactory:segment",
     "attribute": "streamer.stagefactory:attribute",
+    "reconstruct": "streamer.stagefactory:reconstruct",
     "capture": "streamer.stagefactory:capture",
     "replay": "streamer.stagefactory:replay",
 }
@@ -130,14 +131,19 @@ class Topology:
         return [m for g in self.groups for m in g.members]
 
 
-MIDDLE = ("decode", "segment", "attribute")
+MIDDLE = {"ip": ("decode", "segment", "attribute"), "flow": ("decode", "segment", "reconstruct")}
 
 
 def topology(
-    settings: Settings, source: str = "capture", stages: Sequence[str] = MIDDLE, sink: str = "hub", **options: Any
+    settings: Settings,
+    source: str = "capture",
+    stages: Sequence[str] | None = None,
+    sink: str = "hub",
+    **options: Any,
 ) -> Topology:
-    """The default topology, cut where `transport.split` says. `options` go to the factories of every group.
-    Raises `TopologyError`."""
+    """The default topology of the fidelity, cut where `transport.split` says. `options` go to the factories of every
+    group. Raises `TopologyError`."""
+    stages = stages or MIDDLE[settings.fidelity]
     unknown = [s for s in settings.transport.split if s not in stages]
     if unknown:
         raise TopologyError(f"transport.split: no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")

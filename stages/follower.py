@@ -1,0 +1,165 @@
+"""What a thread executed in a piece of a segment, counted by site.
+
+`stages.flow` gives paths with counts. A path is a list of stretches, and a stretch lies in one version of the code, so
+what a stretch holds (instructions of which sites, entries of which methods) is found once, when it first runs, and
+after that a piece costs one addition for each (stretch, site).
+
+The walker knows one state of the code at a time. Code is looked up as it was at the end of the piece, but not more
+often than each `quantum` ticks: what is loaded in between at a free address does no harm earlier, and a comparison of
+all bytes for each load would cost more than the walk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codeimage import CodeImage
+from stages.flow import order as orders
+from stages.flow.flow import Flow, FlowOutput
+from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
+from stages.flow.kernel import B_OFF_CODE, B_OVERFLOW
+from stages.messages import Loss, PtConfig, Segment
+
+I64 = NDArray[np.int64]
+
+
+class Counted(NamedTuple):
+    """What ran in one piece: columns of equal length, a site may come several times."""
+
+    site: NDArray[np.int32]
+    instructions: I64
+    invocations: I64
+    ticks: NDArray[np.float64]
+    breaks: tuple[tuple[Loss, int], ...]  # how often the trace contradicted the code, or went where none is known
+
+
+class _Stretches:
+    """What each stretch of one generation of tables holds, found when it first runs."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.generation = tables.stretch  # the array stands for the generation
+        size = len(tables.address)
+        self.first = np.full(size, -1, np.int64)
+        self.count = np.zeros(size, np.int64)
+        self.site = np.empty(1 << 12, np.int32)
+        self.instructions = np.empty(1 << 12, np.int64)
+        self.invocations = np.empty(1 << 12, np.int64)
+        self.used = 0
+
+    def describe(self, ids: NDArray[np.int64], tables: Tables, image: CodeImage, tsc: int) -> None:
+        """Find what the stretches `ids` (none described before) hold, by the code at `tsc`."""
+        addresses, first = orders.stretch_addresses(tables, ids)
+        sites = image.sites_of(addresses, np.full(len(addresses), tsc, np.uint64)).astype(np.int64)
+        entries, entry_sites = _entries(image)
+        where = np.searchsorted(entries, addresses)
+        where[where == len(entries)] = 0
+        entered = entries[where] == addresses if len(entries) else np.zeros(len(addresses), np.bool_)
+        owner = np.repeat(np.arange(len(ids)), np.diff(first))
+        keys = np.concatenate((owner << 32 | sites, owner[entered] << 32 | entry_sites[where[entered]]))
+        weight = np.concatenate((np.ones(len(sites), np.int64), np.zeros(int(entered.sum()), np.int64)))
+        unique, at = np.unique(keys, return_inverse=True)
+        instructions = np.zeros(len(unique), np.int64)
+        invocations = np.zeros(len(unique), np.int64)
+        np.add.at(instructions, at, weight)
+        np.add.at(invocations, at, 1 - weight)
+        counts = np.bincount(unique >> 32, minlength=len(ids)).astype(np.int64)
+        self._room(len(unique))
+        lo, hi = self.used, self.used + len(unique)
+        self.site[lo:hi] = unique & 0xFFFFFFFF
+        self.instructions[lo:hi], self.invocations[lo:hi] = instructions, invocations
+        self.first[ids] = lo + np.cumsum(counts) - counts
+        self.count[ids] = counts
+        self.used = hi
+
+    def _room(self, more: int) -> None:
+        while self.used + more > len(self.site):
+            self.site = np.concatenate((self.site, np.empty_like(self.site)))
+            self.instructions = np.concatenate((self.instructions, np.empty_like(self.instructions)))
+            self.invocations = np.concatenate((self.invocations, np.empty_like(self.invocations)))
+
+
+class Follower:
+    """Follows the threads of one process through its code as it changes."""
+
+    def __init__(self, image: CodeImage, config: PtConfig, quantum: int) -> None:
+        """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
+        self.flow = Flow(config, context=False)
+        self._image, self._quantum = image, max(1, quantum)
+        self._at = -1  # the time as of which the walker knows the code
+        self._epoch = -1
+        self._stretches: _Stretches | None = None
+
+    def count(self, segment: Segment) -> list[Counted]:
+        """Follow one piece. Usually one result; more where tables had to be renewed in the middle."""
+        self._look(segment.tsc_end)
+        return [self._counted(output, segment) for output in self.flow.feed(segment)]
+
+    def _look(self, tsc: int) -> None:
+        at = (tsc // self._quantum + 1) * self._quantum
+        if at != self._at or self._epoch != self._image.epoch:
+            if self._epoch != self._image.epoch or self._changed(at):
+                self.flow.set_code(self._image.view(at))
+            self._at, self._epoch = at, self._image.epoch
+
+    def _changed(self, at: int) -> bool:
+        """Does any code begin or end between the last look and `at`?"""
+        lo, hi = np.uint64(min(self._at, at)), np.uint64(max(self._at, at))
+        table = self._image.table()
+        return bool(
+            ((table.since > lo) & (table.since <= hi)).any() or ((table.until > lo) & (table.until <= hi)).any()
+        )
+
+    def _counted(self, output: FlowOutput, segment: Segment) -> Counted:
+        tables = output.tables
+        if self._stretches is None or self._stretches.generation is not tables.stretch:
+            self._stretches = _Stretches(tables)
+        known = self._stretches
+        ids, times, ticks = _by_stretch(output)
+        new = ids[known.first[ids] < 0]
+        if len(new):
+            known.describe(new, tables, self._image, self._at)
+        count = known.count[ids]
+        rows = np.repeat(known.first[ids] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+        instructions = known.instructions[rows] * np.repeat(times, count)
+        whole = np.maximum(tables.stretch[ids * ST + ST_INSTRS], 1)
+        share = known.instructions[rows] / np.repeat(whole, count)
+        return Counted(
+            known.site[rows],
+            instructions,
+            known.invocations[rows] * np.repeat(times, count),
+            share * np.repeat(ticks, count),
+            _causes(output.breaks["cause"]),
+        )
+
+
+def _by_stretch(output: FlowOutput) -> tuple[I64, I64, NDArray[np.float64]]:
+    """Paths taken apart: distinct stretch ids, how often each ran, the ticks in it by its share of instructions."""
+    tables, paths = output.tables, output.paths
+    size = tables.path[paths * PA + PA_LEN].astype(np.int64)
+    at = tables.path[paths * PA + PA_POOL].astype(np.int64)
+    where = np.repeat(at - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))
+    stretch = tables.pool[where].astype(np.int64)
+    ids, index = np.unique(stretch, return_inverse=True)
+    times = np.zeros(len(ids), np.int64)
+    np.add.at(times, index, np.repeat(output.times, size))
+    ticks = np.zeros(len(ids), np.float64)
+    whole = np.repeat(np.maximum(tables.path_instrs[paths], 1), size)
+    np.add.at(ticks, index, np.repeat(output.ticks, size) * tables.stretch[stretch * ST + ST_INSTRS] / whole)
+    return ids, times, ticks
+
+
+def _causes(cause: I64) -> tuple[tuple[Loss, int], ...]:
+    missing, overflow = int((cause == B_OFF_CODE).sum()), int((cause == B_OVERFLOW).sum())
+    counts = {Loss.CODE_MISSING: missing, Loss.DESYNC: len(cause) - missing - overflow}  # an OVF is counted by decode
+    return tuple((loss, n) for loss, n in counts.items() if n)
+
+
+def _entries(image: CodeImage) -> tuple[NDArray[np.uint64], I64]:
+    """Where calls of compiled methods arrive, ascending, and the sites of these methods."""
+    found = sorted(
+        (v.verified_entry, image.sites.site(v.name, v.site_kind)) for v in image.versions() if v.verified_entry
+    )
+    return np.array([e for e, _ in found], np.uint64), np.array([s for _, s in found], np.int64)
