@@ -39,7 +39,7 @@ LATELY = 2.0  # seconds for which a page is read more often after a load into it
 HASTE = 8
 BATCH = MOST // PAGE  # pages in one system call
 PROBE = 16  # bytes by which the code is found in memory
-LONGEST = 32  # bytes in one run that are patched in an nmethod; more is another one
+LONGEST = 32  # bytes in one run that are patched in an nmethod's instructions; more is another one
 MAX_CACHE = 1 << 31  # HotSpot's own limit (ReservedCodeCacheSize)
 MAX_LOADED = 1 << 20
 
@@ -113,6 +113,8 @@ class Rereader:
                     self._loaded.insert(bisect_left(self._loaded, record.address), record.address)
                     self._loaded_end[record.address] = record.end
                     self._told(record, record.address, record.code, _NMETHOD)
+                    if 0 <= record.stub_offset < len(record.code):  # many of those are filled in at once
+                        self._what[record.address + record.stub_offset - self._low : record.end - self._low] = _STUB
             case export.NmethodUnload():
                 self._evict(record.address, record.address + 1)
             case export.DynamicCode() if len(record.code) and not _of_an_nmethod(record):
