@@ -66,13 +66,17 @@ _SHAPES_KIND = {"plain3": "plain", "jcc8": "jcc", "jmp8": "jmp"}
 
 
 class Processor:
-    def __init__(self, rng: Random, code: dict[int, Instruction], compress_returns: bool = True) -> None:
+    def __init__(
+        self, rng: Random, code: dict[int, Instruction], compress_returns: bool = True, honest: bool = False
+    ) -> None:
+        """`honest`: every return goes to its call."""
         self.trace = b""
         self.executed: list[int] = []
         self._rng = rng
         self._code = code
         self._starts = list(code)
         self._compress = compress_returns
+        self._stray = 0.0 if honest else 0.05
         self._stack: list[int] = []  # the program's own
         self._known: list[int] = []  # what a decoder knows of it,
         self._known_before: list[list[int]] = []  # and knew before each instruction
@@ -138,7 +142,8 @@ class Processor:
             self.ip = instruction.target if taken else after
             self._bits += "!" if taken else "."
         elif kind == "ret":
-            target = self._stack.pop() if self._stack and self._rng.random() < 0.95 else self._rng.choice(self._starts)
+            stray = not self._stack or self._rng.random() < self._stray
+            target = self._rng.choice(self._starts) if stray else self._stack.pop()
             known = self._known[-1] if self._known else 0
             self._known = self._known[:-1]
             if self._compress and known == target:

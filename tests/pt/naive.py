@@ -13,14 +13,14 @@ from stages.pt import packets as p
 PSB = b"\x02\x82" * 8
 
 
-class Bad(Exception):
+class BadError(Exception):
     """No packet begins so (`code` p.UNKNOWN) or not with such a field (p.MALFORMED)."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
 
-class Cut(Exception):
+class CutError(Exception):
     """The bytes end inside the packet."""
 
 
@@ -35,14 +35,14 @@ class Packet(NamedTuple):
 
 def _take(raw: bytes, begin: int, size: int) -> int:
     if len(raw) < begin + size:
-        raise Cut
+        raise CutError
     return int.from_bytes(raw[begin : begin + size], "little")
 
 
 def _tnt(value: int) -> tuple[int, int]:
     """Payload with its stop bit → bits and their number."""
     if value < 2:
-        raise Bad(p.MALFORMED)
+        raise BadError(p.MALFORMED)
     text = f"{value:b}"[1:]
     return int(text, 2), len(text)
 
@@ -51,7 +51,7 @@ def _ip(raw: bytes) -> tuple[int, int, int]:
     ip_bytes = raw[0] >> 5
     size = {0: 0, 1: 2, 2: 4, 3: 6, 4: 6, 6: 8}.get(ip_bytes)
     if size is None:
-        raise Bad(p.MALFORMED)
+        raise BadError(p.MALFORMED)
     return 1 + size, _take(raw, 1, size), ip_bytes
 
 
@@ -60,11 +60,11 @@ def _cyc(raw: bytes) -> tuple[int, int]:
     more = raw[0] & 4
     while more:
         if size == 15:
-            raise Bad(p.MALFORMED)
+            raise BadError(p.MALFORMED)
         byte = _take(raw, size, 1)
         value |= byte >> 1 << shift
         if value >> 64:
-            raise Bad(p.MALFORMED)
+            raise BadError(p.MALFORMED)
         shift += 7
         size += 1
         more = byte & 1
@@ -92,7 +92,7 @@ def _extended(raw: bytes, skz84: bool) -> tuple[int, int, int, int]:
     if ext == 0x82:
         _take(raw, 0, 16)
         if not raw.startswith(PSB):
-            raise Bad(p.MALFORMED)
+            raise BadError(p.MALFORMED)
         return p.PSB, 16, 0, 0
     if ext == 0x43:
         value = _take(raw, 2, 6)
@@ -106,14 +106,14 @@ def _extended(raw: bytes, skz84: bool) -> tuple[int, int, int, int]:
         _take(raw, 2, 5)
         if raw[4] or raw[6] & 0xFE:
             if not skz84:
-                raise Bad(p.MALFORMED)
+                raise BadError(p.MALFORMED)
             _take(raw, 0, 8)
             return p.INVALID, 8, 0, 0
         return p.TMA, 7, _take(raw, 2, 2), _take(raw, 5, 2)
     if ext & 0x1F == 0x12:
         size = {0: 4, 1: 8}.get(ext >> 5 & 3)
         if size is None:
-            raise Bad(p.MALFORMED)
+            raise BadError(p.MALFORMED)
         return p.PTW, 2 + size, _take(raw, 2, size), flag | (ext >> 5 & 3)
     if ext == 0x13:
         return p.CFE, 4, _take(raw, 3, 1), raw[2] & 0x9F
@@ -124,15 +124,15 @@ def _extended(raw: bytes, skz84: bool) -> tuple[int, int, int, int]:
         return p.BBP, 3, 4 if byte & 0x80 else 8, byte & 0x1F
     if ext == 0xC3:
         if _take(raw, 2, 1) != 0x88:
-            raise Bad(p.UNKNOWN)
+            raise BadError(p.UNKNOWN)
         return p.MNT, 11, _take(raw, 3, 8), 0
-    raise Bad(p.UNKNOWN)
+    raise BadError(p.UNKNOWN)
 
 
 def packet(raw: bytes, block: int = 0, skd007: bool = False, skz84: bool = False) -> tuple[int, int, int, int]:
-    """(kind, size, payload, sub) of the packet at the beginning of `raw`; raises Bad or Cut."""
+    """(kind, size, payload, sub) of the packet at the beginning of `raw`; raises BadError or CutError."""
     if not raw:
-        raise Cut
+        raise CutError
     first = raw[0]
     if first == 0:
         return p.PAD, 1, 0, 0
@@ -154,7 +154,7 @@ def packet(raw: bytes, block: int = 0, skd007: bool = False, skz84: bool = False
     if first == 0x99:
         mode = _take(raw, 1, 1)
         if mode >> 5 > 1:
-            raise Bad(p.MALFORMED)
+            raise BadError(p.MALFORMED)
         return (p.MODE_TSX, 2, 0, mode & 3) if mode >> 5 else (p.MODE_EXEC, 2, 0, mode & 7)
     if first == 0x19:
         return p.TSC, 8, _take(raw, 1, 7), 0
@@ -166,7 +166,7 @@ def packet(raw: bytes, block: int = 0, skd007: bool = False, skz84: bool = False
         if flags & 0x40:
             return p.TRIG, 5, raw[2] | _take(raw, 3, 2) << 8, flags
         return p.TRIG, 3, raw[2], flags
-    raise Bad(p.UNKNOWN)
+    raise BadError(p.UNKNOWN)
 
 
 _STAYS_IN_BLOCK = {
@@ -213,9 +213,9 @@ def decode(data: bytes, skd007: bool = False, skz84: bool = False) -> list[Packe
             at, synced = to, True
         try:
             kind, size, payload, sub = packet(data[at : at + 16], block, skd007, skz84)
-        except Cut:
+        except CutError:
             break
-        except Bad as bad:
+        except BadError as bad:
             out.append(Packet(at, p.BAD, 0, 0, -bad.code))
             block = 0
             found = _psb_at(data, max(at - 15, 0), min(at + 15, len(data)))

@@ -16,8 +16,10 @@ from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Processor, program
 from tests.pt.test_packets import _thorough
 
+_BY_THE_BOOK = Options()
 
-def _flow(trace: bytes, code: bytes, options: Options = Options(), capacity: int = 1 << 12) -> list[str]:
+
+def _flow(trace: bytes, code: bytes, options: Options = _BY_THE_BOOK, capacity: int = 1 << 12) -> list[str]:
     view = CodeView.of([(BASE, code)])
     decoder = FlowDecoder(np.frombuffer(trace, np.uint8), view, options, capacity)
     return [line for batch in decoder for line in lines(batch, TextOptions())]

@@ -100,7 +100,7 @@ def test_every_form(raw: bytes, expected: tuple[int, int, int, int]) -> None:
 )
 def test_what_is_no_packet(raw: bytes, code: int) -> None:
     assert _one(raw)[0] == code
-    with pytest.raises(naive.Bad) as caught:
+    with pytest.raises(naive.BadError) as caught:
         naive.packet(raw)
     assert caught.value.code == code
 

@@ -1,0 +1,56 @@
+"""libipt on the same traces: where packets begin and end, what was executed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from jvm.codeview import CodeView
+from stages.pt import packets as p
+from stages.pt.flowdecoder import FlowDecoder
+from tests.pt.machine import BASE, Processor, program
+
+_SOURCE = Path(__file__).parents[1] / "oracles" / "pt_flow.c"
+pytestmark = pytest.mark.peer
+
+
+@pytest.fixture(scope="module")
+def libipt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("no gcc")
+    program = tmp_path_factory.mktemp("libipt") / "pt_flow"
+    built = subprocess.run([gcc, "-O1", str(_SOURCE), "-lipt", "-o", str(program)], capture_output=True, check=False)
+    if built.returncode:
+        pytest.skip("no libipt (Debian package libipt-dev)")
+    return program
+
+
+def _lines(*command: str) -> list[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_same_flow_and_packets(libipt: Path, tmp_path: Path, seed: int) -> None:
+    rng = Random(seed)
+    code, instructions = program(rng, 60)
+    processor = Processor(rng, instructions, compress_returns=bool(seed % 3), honest=True)
+    processor.run(3000)
+    trace = np.frombuffer(processor.trace, np.uint8)
+    (tmp_path / "trace").write_bytes(processor.trace)
+    (tmp_path / "code").write_bytes(code)
+    theirs = _lines(str(libipt), "flow", str(tmp_path / "trace"), str(tmp_path / "code"), hex(BASE), "0", "0")
+    ours = [f"{ip:016x}" for batch in FlowDecoder(trace, CodeView.of([(BASE, code)])) for ip in batch.ips.tolist()]
+    assert [line for line in theirs if line[0] != "["] == ours
+    assert not [line for line in theirs if "error" in line]
+    packets = _lines(str(libipt), "packets", str(tmp_path / "trace"))
+    out = np.zeros(len(trace), p.PACKET_DTYPE)
+    n, _ = p.scan(trace, 0, len(trace), 0, p.scanner(), out)
+    found = [f"{r['offset']:x} {r['size']}" for r in out[:n] if r["kind"] != p.SKIPPED]
+    assert found == [f"{line.split()[0]} {line.split()[2]}" for line in packets]
