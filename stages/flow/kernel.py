@@ -57,6 +57,7 @@ from stages.flow.graph import (
     ST_EFFECT,
     ST_KIND,
     ST_PUSHED,
+    ST_PUSHES,
     ST_RANGE,
     ST_RANGES,
     ST_TIP_PATH,
@@ -102,6 +103,8 @@ M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened sin
 M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
 M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
 M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
+M_LONG_BIP = 64  # their payload has 8 bytes, not 4
+M_CALLED = 128  # tracing ended at a call: what it pushed was popped unseen if tracing comes back behind it
 
 # why the walk was broken off
 (
@@ -346,6 +349,7 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
     """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`."""
     if not room(t):
         return FULL
+    called = False
     if x[X_FUP]:
         if _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH) == FULL:
             return FULL
@@ -363,10 +367,12 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
                     break
         if c > 0:
             _emit(t, x, ring, order, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+            called = t.stretch[c * ST + ST_PUSHES] > 0
         elif x[X_PENDING] > 1:
             _break(t, x, order, breaks, B_NOT_DISABLED, ip)
         elif kind == IND or kind == FAR or kind == RET or kind == COND or kind == OUT or kind == OFF:
             _emit(t, x, ring, order, np.int64(t.stretch[s * ST + ST_TIP_PATH]))
+            called = t.stretch[s * ST + ST_PUSHES] > 0
             if kind == RET:
                 _pop(t, x, ring, intern(t, ip) if known else np.int64(-1))
         elif kind == STUCK or kind == LOOP:
@@ -375,7 +381,7 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
     x[X_OUT] += 1
     x[X_AT] = S_DISABLED
     x[X_PENDING] = 0
-    x[X_MODE] &= ~(M_OVF | M_FRESH)
+    x[X_MODE] = x[X_MODE] & ~(M_OVF | M_FRESH | M_CALLED) | (M_CALLED if called else 0)
     return 0
 
 
@@ -390,7 +396,7 @@ def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
     x[X_MODE] &= ~(M_OVF | M_FRESH)
     if _goto(t, x, ip) == FULL:
         return FULL
-    if x[X_DEPTH] > 0 and ring[x[X_TOP]] == x[X_AT]:  # back from a call that left
+    if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and ring[x[X_TOP]] == x[X_AT]:
         _pop(t, x, ring, np.int64(-1))
     return 0
 
@@ -491,7 +497,7 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
     mode = x[X_MODE]
     block = 0
     if mode & M_BLOCK:
-        block = 8 if mode & 64 else 4
+        block = 8 if mode & M_LONG_BIP else 4
     size = size_of(data, pos, block)
     if size == 0 or pos + size > end:
         _break(t, x, order, breaks, B_BAD_PACKET, 0)
@@ -545,14 +551,14 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
             x[X_MODE] &= ~M_PSB
         elif e == 0xF3:
             _break(t, x, order, breaks, B_OVERFLOW, 0)
-            x[X_MODE] = (mode | M_OVF) & M_OVF | (mode & M_NOT64)
+            x[X_MODE] = M_OVF | (mode & M_NOT64)
         elif e == 0xA3:
             payload = load64(data, pos) >> 16 & 0xFFFFFFFFFFFF
             result = _bits(t, x, ring, order, breaks, payload)
         elif e == 0x63:
-            x[X_MODE] = mode | M_BLOCK | (64 if not data[pos + 2] & 0x80 else 0)
+            x[X_MODE] = mode | M_BLOCK | (M_LONG_BIP if not data[pos + 2] & 0x80 else 0)
         elif e == 0x33 or e == 0xB3:
-            x[X_MODE] = mode & ~(M_BLOCK | 64) | (M_BOUND if e == 0xB3 else 0)
+            x[X_MODE] = mode & ~(M_BLOCK | M_LONG_BIP) | (M_BOUND if e == 0xB3 else 0)
         elif e == 0xE2 or (e & 0x9F == 0x92):
             x[X_MODE] |= M_BOUND
     if result == FULL:
@@ -603,6 +609,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
     top, depth, node, use_context = x[X_TOP], x[X_DEPTH], x[X_NODE], x[X_CONTEXT]
     capacity = x[X_ROOM] - SPARE
+    called = x[X_MODE] & M_CALLED
     result = RUNNING
     pending = 0
     while pos < limit and out < capacity:
@@ -716,7 +723,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
             if low == 0x11:
                 if s > S_DISABLED:
                     break
-                if depth > 0 and np.int64(ring[top]) == target:  # back from a call that left
+                if called and depth > 0 and np.int64(ring[top]) == target:
                     top = (top - 1) & (SLOTS - 1)
                     depth -= 1
                     if use_context:
@@ -767,6 +774,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
                 if low == 0x01:
                     order[out] = P_DISABLED
                     out += 1
+                    called = effect & (E_PUSH | E_MANY)
             s = target
             last_ip = ip
             pos += 1 + np.int64(_SIZES[form])
@@ -778,6 +786,7 @@ def _hot(data, limit, t, x, ring, order):  # type: ignore[no-untyped-def]
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
     x[X_TOP], x[X_DEPTH], x[X_NODE] = top, depth, node
     x[X_PENDING] = pending
+    x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if called else 0)
     return result
 
 
