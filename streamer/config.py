@@ -37,6 +37,9 @@ class WindowConfig(_Section):
 class CaptureConfig(_Section):
     chunk_kib: int = Field(256, ge=4, le=65536, description="largest chunk drained at once from one stream")
     poll_ms: float = Field(10.0, gt=0, le=1000, description="how often rings without wake-up are looked at")
+    reread_cpu_percent: float = Field(
+        2.0, ge=0, le=100, description="of one CPU, to find changes in the code of running JVMs; 0: do not look"
+    )
 
 
 class EmulatorConfig(_Section):

@@ -30,7 +30,12 @@ class CaptureSource:
     """Drains the rings of a session; with a recorder, everything drained is also written down."""
 
     def __init__(self, session: Path, config: CaptureConfig, record: tuple[Path, str] | None = None) -> None:
-        self._drain = Drain(session, host=socket.gethostname(), chunk_bytes=config.chunk_kib << 10)
+        self._drain = Drain(
+            session,
+            host=socket.gethostname(),
+            chunk_bytes=config.chunk_kib << 10,
+            reread_share=config.reread_cpu_percent / 100,
+        )
         self._recorder = Recorder(*record) if record else None
         self._poll_seconds = config.poll_ms / 1000
 
