@@ -47,7 +47,7 @@ static uint64_t aux_room(struct stream *s)
 static void set_limit(struct stream *s)
 {
 	if (s->stopped) {
-		s->limit = s->head + 64;
+		s->limit = s->head + ENCODER_ROOM;
 		return;
 	}
 	uint64_t room = aux_room(s), limit = s->head + CHECK_BYTES;
