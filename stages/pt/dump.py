@@ -243,6 +243,7 @@ def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
     context = events.start_context(of_cpu(options.family, options.model))
     state = p.scanner(context, synced=not options.sync)
     out = np.zeros(_PACKETS_AT_ONCE, p.PACKET_DTYPE)
+    data = p.frozen(data)
     at = 0
     while True:
         n, at = p.scan(data, at, len(data), 0, state, out)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from jvm.codeview import CodeView
 from stages.messages import U8
 from stages.pt import errata, flow
+from stages.pt import packets as p
 from stages.pt.events import EVENT_DTYPE, STATE_DTYPE
 from stages.pt.instructions import Instructions
 from stages.pt.packets import Records
@@ -74,7 +75,7 @@ class FlowDecoder:
     ) -> None:
         """`data` the whole trace, `code` the code (decoded: to be shared by traces), `capacity` of a batch in
         instructions."""
-        self._data = data
+        self._data = p.frozen(data)
         self._instructions = code if isinstance(code, Instructions) else Instructions(code, options.bits)
         self._rates = options.rates()
         self._states = np.zeros(2, STATE_DTYPE)

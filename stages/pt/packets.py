@@ -359,6 +359,13 @@ def reconstruct_ip(last_ip: Int, ip_bytes: Int, payload: Int) -> Any:
     return last_ip
 
 
+def frozen(data: U8) -> U8:
+    """The same bytes, read-only. To numba read-only and writable arrays are two types: give kernels one of them."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
 STATE_CONTEXT, STATE_LAST_IP, STATE_SYNCED = range(3)  # fields of a scanner's state
 
 

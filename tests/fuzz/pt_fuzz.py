@@ -125,7 +125,7 @@ def main() -> None:
         seed = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 1
         _random_inputs(int(sys.argv[sys.argv.index("--random") + 1]), seed)
         return
-    import atheris
+    import atheris  # type: ignore[import-untyped]
 
     atheris.Setup(sys.argv, one)
     atheris.Fuzz()

@@ -111,9 +111,9 @@ def _extended(raw: bytes, skz84: bool) -> tuple[int, int, int, int]:
             return p.INVALID, 8, 0, 0
         return p.TMA, 7, _take(raw, 2, 2), _take(raw, 5, 2)
     if ext & 0x1F == 0x12:
-        size = {0: 4, 1: 8}.get(ext >> 5 & 3)
-        if size is None:
+        if ext & 0x40:
             raise BadError(p.MALFORMED)
+        size = 8 if ext & 0x20 else 4
         return p.PTW, 2 + size, _take(raw, 2, size), flag | (ext >> 5 & 3)
     if ext == 0x13:
         return p.CFE, 4, _take(raw, 3, 1), raw[2] & 0x9F

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 
-import numba
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -52,7 +52,9 @@ def _hardware(name: str) -> tuple[np.ndarray, CodeView]:
     return np.fromfile(folder / "trace", np.uint8), CodeView.of(pages)
 
 
-_SLOW_AS_PYTHON = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="minutes without compiled kernels")
+_SLOW_AS_PYTHON = pytest.mark.skipif(
+    bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="minutes without compiled kernels"
+)
 
 
 @_SLOW_AS_PYTHON
