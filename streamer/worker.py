@@ -43,6 +43,7 @@ from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
 from streamer.transport.security import TransportError
 from streamer.transport.transport import Address, Transport, open_transport
+from streamer.warm import warm
 
 BEAT_SECONDS = 0.5
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
@@ -121,6 +122,7 @@ class Member:
             self._stages = self._given
         else:
             place = spec.place()
+            warm(spec.stages, place)
             self._stages = [make(name, place) for name in spec.stages]
         try:
             if spec.address is not None:

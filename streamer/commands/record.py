@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import click
-import zstandard
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from capture.drain import Drain
+from capture.perfdata import pack_file
 from capture.record import Recorder
 from stages.messages import Chunk, Sideband
 from streamer import target
@@ -105,6 +105,4 @@ def _end_on_signals(process: subprocess.Popen[bytes]) -> None:
 
 def _pack(directory: Path, name: str) -> None:
     for path in [directory / f"{name}.perf.data", *directory.glob(f"{name}-*.export")]:
-        with path.open("rb") as source, path.with_name(path.name + ".zst").open("wb") as packed:
-            zstandard.ZstdCompressor(level=PACK_LEVEL).copy_stream(source, packed)
-        path.unlink()
+        pack_file(path, PACK_LEVEL)

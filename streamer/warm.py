@@ -1,0 +1,42 @@
+"""Has numba compile the kernels of a chain of stages before anything real arrives.
+
+Kernels compile on first use (cached on disk after that), and while they do, nothing else in the process runs. In the
+middle of a live trace that would be a hole. So each process that runs stages first feeds a copy of its chain with the
+beginning of the demo's recording: real code, real packets, two threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.resources import as_file, files
+from typing import Any
+
+from capture.replay import Replay
+from stages.messages import Chunk
+from streamer.topology import MIDDLE, Place, feed_chain, flush_chain, make
+
+CHUNKS = 40
+
+
+def warm(stages: Sequence[str], place: Place) -> int:
+    """Compiles what a member with these `stages` will use; how many messages came out. Stages of others than the
+    project's own chain are left alone."""
+    names = MIDDLE[place.settings.fidelity]
+    if stages[-1] not in names:
+        return 0
+    # what comes before it in the chain makes its input
+    chain = [make(name, place) for name in names[: names.index(stages[-1]) + 1]]
+    count = 0
+    with as_file(files("streamer.demo")) as directory, Replay(directory / "shop.json") as replay:
+        chunks = 0
+        for message in replay.messages():
+            count += _drop(feed_chain(chain, message))
+            chunks += isinstance(message, Chunk)
+            if chunks >= CHUNKS:
+                break
+        count += _drop(flush_chain(chain))
+    return count
+
+
+def _drop(messages: Iterable[Any]) -> int:
+    return sum(1 for _ in messages)
