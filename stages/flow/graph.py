@@ -112,13 +112,13 @@ class Tables(NamedTuple):
         return addresses(*self)
 
 
-Raw = namedtuple("Raw", Tables._fields)
+Raw = namedtuple("Raw", Tables._fields)  # type: ignore[misc]
 
 
 @inner
 def raw_tables(a):  # type: ignore[no-untyped-def]
     """The tables as pointers, from `Tables.raw()`."""
-    return Raw(
+    return Raw(  # type: ignore[call-arg]
         u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i32_at(a[5]), i64_at(a[6]),
         i64_at(a[7]), i64_at(a[8]), i32_at(a[9]), i32_at(a[10]), i32_at(a[11]), i64_at(a[12]), i32_at(a[13]),
         i64_at(a[14]), i32_at(a[15]), i64_at(a[16]), i64_at(a[17]), i64_at(a[18]),

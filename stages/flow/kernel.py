@@ -11,6 +11,8 @@ and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
 
+# mypy: disable-error-code="assignment"
+
 from __future__ import annotations
 
 import numpy as np

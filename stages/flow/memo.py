@@ -8,6 +8,8 @@ indirect branch whose TIP the processor deferred (SDM, "Deferred TIPs").
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
 
+# mypy: disable-error-code="assignment"
+
 from __future__ import annotations
 
 import numpy as np
@@ -70,9 +72,9 @@ F_STALE = 8  # code under it has changed: as good as absent
 F_MANY = 16  # it leaves more than one entry on the stack: they are in a list
 F_LOOP = 32  # it leads back to where it began
 F_SPECIAL = 63
-LEFT, LEFT_MASK = 8, 63  # the unused bits, in TNT form
-PUSH = 14  # one bit: it leaves ME_PUSHED on the stack
-HIGH = 15  # seven bits
+LEFT, LEFT_MASK = 8, 127  # the unused bits, in TNT form
+PUSH = 15  # one bit: it leaves ME_PUSHED on the stack
+HIGH = 16  # seven bits
 
 
 @inner

@@ -13,14 +13,14 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 # A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
 # compile than the function itself.
-inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
 def addresses(*arrays: NDArray[Any]) -> NDArray[np.int64]:
@@ -30,7 +30,7 @@ def addresses(*arrays: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([a.ctypes.data for a in arrays], dtype=np.int64)
 
 
-if config.DISABLE_JIT:
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def u8_at(address: int) -> Any:
         return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_uint8))
@@ -50,9 +50,9 @@ if config.DISABLE_JIT:
 else:
 
     def _pointer_maker(item: Any) -> Any:
-        @intrinsic  # type: ignore[untyped-decorator]
+        @intrinsic
         def at(typingctx, address):  # type: ignore[no-untyped-def]
-            pointer = types.CPointer(item)
+            pointer = types.CPointer(item)  # type: ignore[no-untyped-call]
 
             def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
                 return builder.inttoptr(args[0], context.get_value_type(pointer))
@@ -63,7 +63,7 @@ else:
 
     u8_at, i32_at, i64_at = _pointer_maker(types.uint8), _pointer_maker(types.int32), _pointer_maker(types.int64)
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load64(typingctx, data, index):  # type: ignore[no-untyped-def]
         """The eight bytes at `data[index]`, little-endian, as int64."""
 
@@ -75,7 +75,7 @@ else:
 
         return types.int64(data, types.int64), codegen
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def zero_bytes(typingctx, word):  # type: ignore[no-untyped-def]
         """How many of the lowest bytes of an int64 are zero."""
 
