@@ -31,6 +31,7 @@ from stages.flow.graph import (
     ME,
     P_FIRST,
     PA,
+    PACKET_PATHS,
     PACKET_STRETCHES,
     S_DISABLED,
     S_FIRST,
@@ -209,9 +210,9 @@ class Flow:
         t, c = self._tables, self._capacity
         slots, addresses, contexts = len(t.memo) // ME, len(t.by_address) // 2, len(t.cmemo) // 2
         g = t.g
-        if 2 * (g[G_MEMO] + 64) >= slots and slots < c.memo:
+        if 2 * (g[G_MEMO] + 2 * PACKET_PATHS) >= slots - 1 and slots < c.memo:
             self._use(t._replace(memo=rehash.memo(t.memo, 2 * slots)))
-        elif 4 * (g[G_STRETCHES] + PACKET_STRETCHES) >= 3 * addresses and addresses < 2 * c.stretches:
+        elif 4 * (g[G_STRETCHES] + 2 * PACKET_STRETCHES) >= 3 * (addresses - 1) and addresses < 2 * c.stretches:
             self._use(t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses)))
         elif 3 * (g[G_CMEMO] + 2 * kernel.STRIDE) >= 2 * contexts and contexts < c.contexts:
             self._use(t._replace(cmemo=rehash.pairs(t.cmemo, 2 * contexts)))

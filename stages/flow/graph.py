@@ -74,6 +74,7 @@ SLOTS = 128  # its ring has more, so that the one above the top is never in use 
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
 PACKET_STRETCHES = 64 * (TRANSFER_LIMIT + 8)  # more than one packet can bring
+PACKET_PATHS = 64  # the same
 FULL = -1
 
 
@@ -219,27 +220,19 @@ def new_path(t, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def memo_full(t):  # type: ignore[no-untyped-def]
-    return 2 * (t.g[G_MEMO] + 64) > t.g[G_MEMO_MASK]
-
-
-@inner
-def addresses_full(t):  # type: ignore[no-untyped-def]
-    return 4 * (t.g[G_STRETCHES] + PACKET_STRETCHES) >= 3 * t.g[G_ADDRESS_MASK]
-
-
-@inner
-def room(t):  # type: ignore[no-untyped-def]
-    """Whether all that one packet can need fits."""
+def room(t, packets):  # type: ignore[no-untyped-def]
+    """Whether all that so many packets can need fits. A packet is begun with room for two, and what it does on the
+    way asks for one: so it is never given up half done."""
     g = t.g
+    stretches = packets * PACKET_STRETCHES
     return (
-        g[G_STRETCHES] + PACKET_STRETCHES < g[G_STRETCH_ROOM]
-        and g[G_PATHS] + 256 < g[G_PATH_ROOM]
-        and g[G_POOL] + 2 * PACKET_STRETCHES < g[G_POOL_ROOM]
-        and g[G_RANGES] + PACKET_STRETCHES < g[G_RANGE_ROOM]
-        and 2 * g[G_CUTS] < g[G_CUT_MASK]
-        and not memo_full(t)
-        and not addresses_full(t)
+        g[G_STRETCHES] + stretches < g[G_STRETCH_ROOM]
+        and 4 * (g[G_STRETCHES] + stretches) < 3 * g[G_ADDRESS_MASK]
+        and g[G_PATHS] + packets * 256 < g[G_PATH_ROOM]
+        and g[G_POOL] + 2 * stretches < g[G_POOL_ROOM]
+        and g[G_RANGES] + stretches < g[G_RANGE_ROOM]
+        and 2 * (g[G_CUTS] + packets) < g[G_CUT_MASK]
+        and 2 * (g[G_MEMO] + packets * PACKET_PATHS) < g[G_MEMO_MASK]
     )
 
 
@@ -373,7 +366,7 @@ def _own_path(t, s):  # type: ignore[no-untyped-def]
 @inner
 def walk(t, s):  # type: ignore[no-untyped-def]
     """Find where stretch `s` leads. FULL: no room for it."""
-    if not room(t):
+    if not room(t, 1):
         return FULL
     _trace(t, s, -1)
     _own_path(t, s)
@@ -383,7 +376,7 @@ def walk(t, s):  # type: ignore[no-untyped-def]
 @inner
 def cut(t, s, ip):  # type: ignore[no-untyped-def]
     """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
-    if not room(t):
+    if not room(t, 1):
         return FULL
     mask = t.g[G_CUT_MASK]
     i = scatter(ip ^ s << 40) & mask

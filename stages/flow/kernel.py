@@ -300,8 +300,6 @@ def _cut(t, x, ring, order, breaks, cause):  # type: ignore[no-untyped-def]
 @inner
 def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
     """A TIP: the end of an indirect branch, of a return, of an asynchronous event, or a way back in."""
-    if not room(t):
-        return FULL
     if x[X_FUP]:
         if _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH) == FULL:
             return FULL
@@ -349,8 +347,6 @@ def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
 @inner
 def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
     """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`."""
-    if not room(t):
-        return FULL
     called = False
     if x[X_FUP]:
         if _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH) == FULL:
@@ -390,8 +386,6 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
 @inner
 def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
     """A TIP.PGE."""
-    if not room(t):
-        return FULL
     kind = t.stretch[x[X_AT] * ST + ST_KIND]
     if kind != LOST and kind != DISABLED and kind != OUTSIDE and not x[X_MODE] & M_FRESH:
         _break(t, x, order, breaks, B_ENABLED_TWICE, ip)
@@ -493,7 +487,7 @@ def size_of(data, pos, block):  # type: ignore[no-untyped-def]
 @inner
 def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-def]
     """Take the one packet at `x[X_POS]`, whatever it is."""
-    if not room(t):
+    if not room(t, 2):
         return TABLES_FULL
     pos = x[X_POS]
     mode = x[X_MODE]

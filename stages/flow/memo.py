@@ -96,7 +96,7 @@ def bit_length(x):  # type: ignore[no-untyped-def]
 @inner
 def build(t, first, byte):  # type: ignore[no-untyped-def]
     """Walk `byte` (TNT form, at most six bits) from stretch `first` and remember it. FULL: no room."""
-    if not room(t):
+    if not room(t, 1):
         return FULL
     g = t.g
     g[G_MISSES] += 1
