@@ -93,7 +93,7 @@ struct stream {
 	uint64_t real_head, dropped_from; /* while the sink is the scratch area: AUX position; counted up to here */
 	uint64_t next_psb, commit_tsc;    /* position; time of the last commit */
 	uint64_t code_epoch;
-	uint64_t mtc_last, cyc_tsc;  /* CTC >> MTCFreq of the last MTC; TSC of the last CYC */
+	uint64_t now, mtc_last, cyc_tsc; /* TSC of this block; CTC >> MTCFreq of the last MTC; TSC of the last CYC */
 	uint64_t ovf_time, ovf_head; /* leaky bucket: when it will be empty; position seen last */
 
 	/* ownership */

@@ -22,13 +22,13 @@ static inline void encoder_put(struct stream *s, uint64_t bytes, unsigned count)
 
 /* CYC: cycles since the last one, in front of a packet that is eligible for it (every branch packet, MTC, PSB+).
  * The emulated core runs at the TSC's frequency, so cycles are TSC ticks. */
-static inline void encoder_cyc(struct stream *s)
+static inline void encoder_cyc_at(struct stream *s, uint64_t tsc)
 {
-	if (likely(options.cyc < 0))
+	if (options.cyc < 0 || tsc <= s->cyc_tsc)
 		return;
-	uint64_t tsc = rdtsc(), cycles = tsc - s->cyc_tsc;
+	uint64_t cycles = tsc - s->cyc_tsc;
 	uint64_t threshold = options.cyc ? 1ull << (options.cyc - 1) : 0; /* IA32_RTIT_CTL.CycThresh */
-	if (cycles < threshold || !cycles)
+	if (cycles < threshold)
 		return;
 	s->cyc_tsc = tsc;
 	uint64_t bytes = (cycles & 0x1f) << 3 | 3;
@@ -43,11 +43,17 @@ static inline void encoder_cyc(struct stream *s)
 	encoder_put(s, bytes, count);
 }
 
-static inline void encoder_flush_tnt(struct stream *s)
+static inline void encoder_cyc(struct stream *s)
+{
+	if (unlikely(options.cyc >= 0))
+		encoder_cyc_at(s, s->now);
+}
+
+static inline void encoder_flush_tnt_at(struct stream *s, uint64_t tsc)
 {
 	if (!s->tnt_count)
 		return;
-	encoder_cyc(s);
+	encoder_cyc_at(s, tsc);
 	uint64_t bits = s->tnt | 1ull << s->tnt_count;
 	if (s->tnt_count <= 6)
 		encoder_put(s, bits << 1, 1);
@@ -55,6 +61,11 @@ static inline void encoder_flush_tnt(struct stream *s)
 		encoder_put(s, bits << 16 | 0xa302, 8);
 	s->tally->tnt_bits += s->tnt_count;
 	s->tnt = s->tnt_count = 0;
+}
+
+static inline void encoder_flush_tnt(struct stream *s)
+{
+	encoder_flush_tnt_at(s, s->now);
 }
 
 static inline void encoder_tnt(struct stream *s, bool taken)

@@ -135,6 +135,8 @@ void flow_signal(uint64_t ip, bool synchronous)
 	thread_enter(t);
 	struct stream *s = stream_of(t);
 	if (s) {
+		if (timed)
+			service_time(t, s);
 		resume(t, s);
 		if (synchronous && ip >= t->at->start && ip < t->at->end) {
 			truth_mark(t, s, TRUTH_PARTIAL, rdtsc(), ip);
@@ -152,6 +154,7 @@ void flow_signal(uint64_t ip, bool synchronous)
 
 void flow_taken(struct thread *t, struct stream *s, uint64_t tsc)
 {
+	s->now = tsc;
 	if (s->packet_en)
 		encoder_interrupt(s, t->at->start);
 	truth_mark(t, s, TRUTH_GO, tsc, 0);

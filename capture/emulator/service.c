@@ -10,7 +10,7 @@
 
 #define CHECK_BYTES 2048      /* how often the clock is looked at */
 #define COMMIT_SECONDS 0.010  /* AUX records as often as this at least, when something is written */
-#define MTC_BURST 128         /* MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
+#define MTC_BURST 64          /* MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
 				 or decoders would lose count of the MTC's 8 bits */
 #define OVF_BUCKET 16384      /* bytes that an emulated CPU can buffer */
 
@@ -28,7 +28,7 @@ void service_init(void)
 	commit_ticks = (uint64_t)(tsc_hz() * COMMIT_SECONDS);
 	if (options.ovf_mb_s > 0)
 		ticks_per_byte = tsc_hz() / (options.ovf_mb_s * 1e6);
-	timed = options.mtc >= 0 || options.ovf_mb_s > 0;
+	timed = options.mtc >= 0 || options.cyc >= 0 || options.ovf_mb_s > 0;
 	double mhz = tsc_hz() / 1e6;
 	cbr = (uint32_t)(mhz / 100 + 0.5);
 	ctc_den = 2; /* CPUID.15H: a crystal of about 24 MHz */
@@ -36,6 +36,11 @@ void service_init(void)
 }
 
 static uint64_t ctc_at(uint64_t tsc) { return (uint64_t)((__uint128_t)tsc * ctc_den / ctc_num); }
+
+static uint64_t tsc_at(uint64_t ctc) /* when the crystal clock got there */
+{
+	return (uint64_t)(((__uint128_t)ctc * ctc_num + ctc_den - 1) / ctc_den);
+}
 
 static uint64_t aux_room(struct stream *s)
 {
@@ -66,11 +71,12 @@ static void put_time(struct thread *t, struct stream *s, uint64_t tsc, uint64_t 
 {
 	if (!options.tsc)
 		return;
+	encoder_cyc_at(s, tsc);
 	encoder_tsc(s, tsc);
+	s->now = s->cyc_tsc = tsc; /* cycles count from here, also where CycThresh kept the CYC back */
 	if (options.mtc >= 0) {
 		uint64_t ctc = ctc_at(tsc);
-		uint64_t edge = (uint64_t)(((__uint128_t)ctc * ctc_num + ctc_den - 1) / ctc_den);
-		encoder_put(s, 0x7302 | (ctc & 0xffff) << 16 | ((tsc - edge) & 0x1ff) << 40, 7); /* TMA */
+		encoder_put(s, 0x7302 | (ctc & 0xffff) << 16 | ((tsc - tsc_at(ctc)) & 0x1ff) << 40, 7); /* TMA */
 		s->mtc_last = ctc >> options.mtc;
 	}
 	truth_mark(t, s, TRUTH_TIME, tsc, ip);
@@ -91,8 +97,8 @@ static uint64_t tsc_of_epoch(struct stream *s)
 static void put_psb(struct thread *t, struct stream *s, uint64_t ip)
 {
 	encoder_flush_tnt(s);
-	encoder_cyc(s);
 	uint64_t tsc = tsc_of_epoch(s);
+	encoder_cyc_at(s, tsc);
 	truth_mark(t, s, TRUTH_PSB, tsc, ip);
 	encoder_put(s, 0x8202820282028202, 8);
 	encoder_put(s, 0x8202820282028202, 8);
@@ -225,32 +231,38 @@ static void count_rate(struct thread *t, struct stream *s, uint64_t tsc)
 	}
 }
 
+/* The MTCs that became due since the last look, each with the cycles up to its own time. The branches still to be
+ * written were before the first of them. */
+static void put_mtc(struct thread *t, struct stream *s, uint64_t tsc)
+{
+	uint64_t now = ctc_at(tsc) >> options.mtc;
+	if (now - s->mtc_last > MTC_BURST) {
+		encoder_flush_tnt_at(s, s->cyc_tsc);
+		s->cyc_tsc = tsc;
+		put_time(t, s, tsc, 0);
+		return;
+	}
+	encoder_flush_tnt_at(s, tsc_at((s->mtc_last + 1) << options.mtc));
+	while (s->mtc_last != now) {
+		s->mtc_last++;
+		encoder_cyc_at(s, tsc_at(s->mtc_last << options.mtc));
+		encoder_put(s, 0x59 | (s->mtc_last & 0xff) << 8, 2);
+	}
+	truth_mark(t, s, TRUTH_TIME, tsc, 0);
+}
+
 void service_time(struct thread *t, struct stream *s)
 {
-	uint64_t tsc = rdtsc();
-	if (options.mtc >= 0) {
-		uint64_t now = ctc_at(tsc) >> options.mtc, missed = now - s->mtc_last;
-		if (missed) {
-			encoder_flush_tnt(s);
-			if (missed <= MTC_BURST)
-				encoder_cyc(s);
-			if (missed > MTC_BURST) {
-				s->cyc_tsc = tsc;
-				put_time(t, s, tsc, 0);
-			} else {
-				while (s->mtc_last != now)
-					encoder_put(s, 0x59 | (++s->mtc_last & 0xff) << 8, 2);
-				truth_mark(t, s, TRUTH_TIME, tsc, 0);
-			}
-		}
-	}
+	uint64_t tsc = s->now = rdtsc();
+	if (options.mtc >= 0 && ctc_at(tsc) >> options.mtc != s->mtc_last)
+		put_mtc(t, s, tsc);
 	if (options.ovf_mb_s > 0)
 		count_rate(t, s, tsc);
 }
 
 void service_start(struct stream *s, uint64_t tsc)
 {
-	s->cyc_tsc = s->commit_tsc = s->ovf_time = tsc;
+	s->now = s->cyc_tsc = s->commit_tsc = s->ovf_time = tsc;
 	s->ovf_head = s->head;
 	s->last_ip = 0;
 	s->packet_en = false;
@@ -268,7 +280,6 @@ void service_switched(struct thread *t, struct stream *s, uint64_t tsc)
 	truth_mark(t, s, TRUTH_COME, tsc, 0);
 	if (s->stopped)
 		truth_mark(t, s, TRUTH_STOP, tsc, 0);
-	encoder_cyc(s);
 	put_time(t, s, tsc, 0);
 }
 
