@@ -1,0 +1,98 @@
+"""Real JVMs: what has been told, at the end, is what stands in their memory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import capstone
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from capture.drain import Drain
+from capture.memory import PAGE, ProcessMemory
+from jvm import codediff
+from jvm.agent.build import library
+from jvm.codeimage import CodeImage
+from jvm.codeversion import FOREVER, Kind
+from stages.messages import JitBatch
+from tests.jvm.agent.java_process import Subject, eventually
+
+DECODER = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+DECODER.detail = True
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("jvm-agent")]
+
+
+def steers(code: NDArray[np.uint8], begin: int, end: int) -> bool:
+    """Could bytes [begin, end) steer control flow? Not within the constant of a mov, or of a comparison with what
+    lies in the thread (r15: the guard value of an entry barrier), as a disassembler reads them."""
+    for size in range(4, 12):
+        for start in range(max(end - size, 0), begin):
+            found = next(DECODER.disasm(code[start : start + size].tobytes(), start), None)
+            if found is None or found.size != size or start + found.imm_offset > begin:
+                continue
+            if found.mnemonic == "movabs" or (found.mnemonic == "cmp" and "[r15 + " in found.op_str):
+                return False
+    return True
+
+
+def live(memory: ProcessMemory, start: int, end: int) -> NDArray[np.uint8]:
+    pieces = [memory.read(np.array([at], np.uint64), min(PAGE, end - at))[0].copy() for at in range(start, end, PAGE)]
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [
+        (17, []),
+        (25, []),
+        (17, ["-XX:ReservedCodeCacheSize=5m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xcomp"]),
+    ],
+)
+def test_the_image_is_what_stands_in_memory(version: int, options: list[str], tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    session.mkdir(mode=0o700)
+    code = CodeImage()
+
+    def told() -> int:
+        for message in drain.poll():
+            if isinstance(message, JitBatch):
+                code.feed(message.data, message.tsc)
+        return code.counts["patches"]
+
+    with (
+        closing(Drain(session, host="h", reread_share=0.2)) as drain,
+        Subject(version, [f"-agentpath:{library()}=dir={session}", *options]) as jvm,
+    ):
+        for command in ("work 20000", "churn 5", "work 20000"):
+            jvm.tell(command)
+            told()
+        memory = ProcessMemory(jvm.pid)
+
+        def differences() -> list[str]:
+            """Compares everything that stands; only what the JVM changes in this moment may differ."""
+            told()
+            view = code.view()
+            found = []
+            for row in range(len(view.start)):
+                start, end = int(view.start[row]), int(view.end[row])
+                known = view.code[int(view.data_at[row]) :][: end - start]
+                now = live(memory, start, end)
+                runs = [(b, e) for b, e in codediff.runs(known, now) if not codediff.filling(now, b, e)]
+                if any(steers(now, begin, end) for begin, end in runs):
+                    blob = code.version(int(view.blob[row]))
+                    assert blob is not None
+                    found.append(f"{blob.kind.name} {blob.name} {start:#x} {runs}")
+            return found
+
+        eventually("nothing differs", lambda: not differences())
+        assert told() > 20
+        standing = [v for v in code.versions() if v.kind == Kind.NMETHOD and v.until == FOREVER]
+        assert len(standing) > 20
+        assert drain.faults == []
+        patched = [v for v in code.versions() if v.patched]
+        assert len(patched) > 10
+        for v in patched:
+            assert v.loaded < v.patched
