@@ -77,6 +77,15 @@ class _Rows:
         return np.cumsum(which) - 1
 
 
+class _Columns(NamedTuple):
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    since: NDArray[np.uint64]
+    until: NDArray[np.uint64]
+    data_at: NDArray[np.int64]
+    id: NDArray[np.int64]
+
+
 class _Edit(NamedTuple):
     offset: int
     code: NDArray[np.uint8]
@@ -91,9 +100,9 @@ class Texts:
         self._patches = _Rows(PATCH_DTYPE)
         self._of: dict[int, list[int]] = {}  # version id → rows of its texts, in time
         self._edits: dict[int, tuple[Version, list[_Edit]]] = {}  # not yet in texts
-        self._sorted: NDArray[np.void] | None = None  # texts by address
+        self._sorted: _Columns | None = None  # texts by address
         self._times: NDArray[np.uint64] | None = None  # at which a view changes
-        self._nested: tuple[bytes, list[tuple[int, int, int, int]]] = (b"", [])
+        self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
         self.patches = 0  # made in texts
         self.filled = 0
 
@@ -235,36 +244,36 @@ class Texts:
         self._settle()
         if self._sorted is None:
             rows = self._texts.rows
-            self._sorted = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
+            rows = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
+            self._sorted = _Columns(*(np.ascontiguousarray(rows[name]) for name in _Columns._fields))
         texts = self._sorted
         if tsc is None:
-            texts = texts[(texts["until"] == FOREVER) & (texts["since"] < FOREVER)]
+            here = np.flatnonzero((texts.until == FOREVER) & (texts.since < FOREVER))
         else:
-            texts = texts[(texts["since"] <= tsc) & (texts["until"] > tsc)]
-        start, end, data_at, id_ = (texts[name] for name in ("start", "end", "data_at", "id"))
-        reach = np.maximum.accumulate(end)
-        inner = np.zeros(len(texts), np.bool_)  # begins within something
-        inner[1:] = start[1:] < reach[:-1]
-        nested = inner.copy()
-        nested[:-1] |= inner[1:]  # and what another begins in
-        if nested.any():
-            cut = self._cut(texts[nested])
-            columns = [np.array(column) for column in zip(*cut, strict=True)]
+            here = np.flatnonzero((texts.since <= np.uint64(tsc)) & (texts.until > np.uint64(tsc)))
+        start, end = texts.start[here], texts.end[here]
+        data_at, id_ = texts.data_at[here], texts.id[here]
+        inner = np.zeros(len(here), np.bool_)  # begins within something
+        inner[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
+        if inner.any():
+            nested = inner.copy()
+            nested[:-1] |= inner[1:]  # and what another begins in
             plain = ~nested
-            start = np.concatenate((start[plain], columns[0].astype(np.uint64)))
+            cut = self._cut(np.column_stack((start, end, data_at.view(np.uint64), id_.view(np.uint64)))[nested])
+            start = np.concatenate((start[plain], cut[:, 0]))
             order = np.argsort(start, kind="stable")
-            start = start[order]
-            end = np.concatenate((end[plain], columns[1].astype(np.uint64)))[order]
-            data_at = np.concatenate((data_at[plain], columns[2].astype(np.int64)))[order]
-            id_ = np.concatenate((id_[plain], columns[3].astype(np.int64)))[order]
-        copy = np.ascontiguousarray
-        return CodeView(epoch, copy(start), copy(end), copy(data_at), id_.astype(np.int32), self._code.view())
+            start, end = start[order], np.concatenate((end[plain], cut[:, 1]))[order]
+            data_at = np.concatenate((data_at[plain], cut[:, 2].view(np.int64)))[order]
+            id_ = np.concatenate((id_[plain], cut[:, 3].view(np.int64)))[order]
+        return CodeView(epoch, start, end, data_at, id_.astype(np.int32), self._code.view())
 
-    def _cut(self, texts: NDArray[np.void]) -> list[tuple[int, int, int, int]]:
+    def _cut(self, texts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """(n, 4) start, end, data_at, id of texts that nest → the same made disjoint. Between two patches of nested
+        stubs this is the same again and again."""
         key = texts.tobytes()
         if self._nested[0] != key:
-            rows = zip(*(texts[name].tolist() for name in ("start", "end", "data_at", "id")), strict=True)
-            self._nested = key, _disjoint(list(rows))
+            pieces = _disjoint([(row[0], row[1], row[2], row[3]) for row in texts.tolist()])
+            self._nested = key, np.array(pieces, np.uint64)
         return self._nested[1]
 
     def next_change(self, tsc: int) -> int:
