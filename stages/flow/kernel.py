@@ -95,13 +95,15 @@ from stages.flow.raw import i32_at, i64_at, inner, load64, u8_at, zero_bytes
 # the state of one thread's walk, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_NODE, X_POS, X_OUT, X_BREAKS, X_CONTEXT,
-    X_ROOT, X_ROOM, X_SIZE,
-) = range(16)  # fmt: skip
+    X_ROOT, X_ROOM, X_SEEN_IP, X_SIZE,
+) = range(17)  # fmt: skip
 
 # X_MODE
 M_PSB = 1  # inside PSB+
 M_OVF = 2  # after OVF, before its FUP or PGE
 M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened since (erratum BDM70)
+M_SEEN = 256  # a PSB+ confirmed the position (X_SEEN_IP) and nothing has happened since
+M_STILL = M_FRESH | M_SEEN
 M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
 M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
 M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
@@ -215,7 +217,7 @@ def _goto(t, x, ip):  # type: ignore[no-untyped-def]
     if s == FULL:
         return FULL
     x[X_AT] = s
-    x[X_MODE] &= ~M_FRESH
+    x[X_MODE] &= ~M_STILL
     if t.stretch[s * ST + ST_KIND] == UNWALKED:
         return walk(t, s)
     return s
@@ -310,7 +312,7 @@ def _tip(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-def]
         walk(t, s)
     x[X_AT] = s
     kind = t.stretch[s * ST + ST_KIND]
-    x[X_MODE] &= ~M_FRESH
+    x[X_MODE] &= ~M_STILL
     if kind == IND or kind == FAR or kind == RET:
         _emit(t, x, ring, order, np.int64(t.stretch[s * ST + ST_TIP_PATH]))
         x[X_AT] = S_LOST
@@ -379,7 +381,7 @@ def _disabled(t, x, ring, order, breaks, ip, known):  # type: ignore[no-untyped-
     x[X_OUT] += 1
     x[X_AT] = S_DISABLED
     x[X_PENDING] = 0
-    x[X_MODE] = x[X_MODE] & ~(M_OVF | M_FRESH | M_CALLED) | (M_CALLED if called else 0)
+    x[X_MODE] = x[X_MODE] & ~(M_OVF | M_STILL | M_CALLED) | (M_CALLED if called else 0)
     return 0
 
 
@@ -389,7 +391,7 @@ def _enabled(t, x, order, breaks, ip, ring):  # type: ignore[no-untyped-def]
     kind = t.stretch[x[X_AT] * ST + ST_KIND]
     if kind != LOST and kind != DISABLED and kind != OUTSIDE and not x[X_MODE] & M_FRESH:
         _break(t, x, order, breaks, B_ENABLED_TWICE, ip)
-    x[X_MODE] &= ~(M_OVF | M_FRESH)
+    x[X_MODE] &= ~(M_OVF | M_STILL)
     if _goto(t, x, ip) == FULL:
         return FULL
     if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and ring[x[X_TOP]] == x[X_AT]:
@@ -418,6 +420,9 @@ def _fup(t, x, ring, order, breaks, ip):  # type: ignore[no-untyped-def]
             x[X_FUP_IP] = ip
             if _cut(t, x, ring, order, breaks, B_PSB_OFF_PATH) == FULL or _goto(t, x, ip) == FULL:
                 return FULL
+        else:
+            x[X_MODE] |= M_SEEN
+            x[X_SEEN_IP] = ip
         x[X_MODE] &= ~M_OVF
     elif mode & M_OVF:
         x[X_MODE] &= ~M_OVF
@@ -546,6 +551,9 @@ def _packet(data, end, t, x, ring, order, breaks):  # type: ignore[no-untyped-de
         elif e == 0x23:
             x[X_MODE] &= ~M_PSB
         elif e == 0xF3:
+            if mode & M_SEEN:  # what ran before the PSB did run
+                x[X_FUP_IP] = x[X_SEEN_IP]
+                result = _cut(t, x, ring, order, breaks, B_FUP_OFF_PATH)
             _break(t, x, order, breaks, B_OVERFLOW, 0)
             x[X_MODE] = M_OVF | (mode & M_NOT64)
         elif e == 0xA3:
@@ -585,7 +593,7 @@ def _bits(t, x, ring, order, breaks, payload):  # type: ignore[no-untyped-def]
         return _drain(t, x, ring, order, breaks)
     kind = t.stretch[x[X_AT] * ST + ST_KIND]
     x[X_PENDING] = payload
-    x[X_MODE] &= ~M_FRESH
+    x[X_MODE] &= ~M_STILL
     if _drain(t, x, ring, order, breaks) == FULL:
         return FULL
     return 0
@@ -830,9 +838,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 if _drain(t, x, ring, order, breaks) == FULL:
                     return TABLES_FULL
                 continue
-        elif x[X_FUP] == 0 and not x[X_MODE] & (M_PSB | M_OVF | M_NOT64 | M_BLOCK):
-            if x[X_MODE] & M_FRESH and data[x[X_POS]] & 0x1F != 0x11 and data[x[X_POS]] > 2:
-                x[X_MODE] &= ~M_FRESH
+        elif x[X_FUP] == 0 and not x[X_MODE] & (M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL):
             limit = end - 16
             if x[X_CONTEXT]:
                 free = (2 * t.g[G_CMEMO_MASK] - 3 * t.g[G_CMEMO]) // 3
