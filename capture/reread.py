@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from capture import tsc
 from capture.memory import MOST, PAGE, ProcessMemory, UnreadableError
 from jvm import export
-from jvm.codediff import filling, joined
+from jvm.codediff import FILLING, GAP, filling
 
 SECONDS = 0.1  # between two looks
 SHARE = 0.02  # of one CPU
@@ -76,7 +76,8 @@ class Rereader:
         self.pid, self.seconds, self.share = pid, seconds, share
         self.fault = ""
         self.counts: Counter[str] = Counter()
-        self.spent = 0.0  # CPU seconds
+        self.spent = 0.0  # CPU seconds for looking: what `share` limits
+        self.learning = 0.0  # CPU seconds for learning what there is
         self._now, self._clock, self._cpu = now, clock, cpu
         self._memory = ProcessMemory(pid)
         self._low = self._high = 0
@@ -94,11 +95,13 @@ class Rereader:
 
     def learn(self, data: export.Buffer) -> None:
         """Whole records. What cannot be parsed is left out."""
+        began = self._cpu()
         try:
             for record in export.iter_records(data, only=_TOLD):
                 self._learn(record)
         except export.ExportError:
             self.counts["bad_records"] += 1
+        self.learning += self._cpu() - began
 
     def _learn(self, record: export.Record) -> None:
         match record:
@@ -138,7 +141,7 @@ class Rereader:
         self._seen = np.zeros(pages, np.uint64)  # TSC before the last reading, or (not read yet) when first told of
         self._touched = np.full(pages, -1e9)  # seconds; when something was told of it or found in it
         self._wanted = np.zeros(pages, np.bool_)
-        self._probe = (low, self._bytes[:0])  # some code that does not change
+        self._probe = -1  # where some code is that hardly changes
 
     def _inside(self, start: int, end: int) -> bool:
         return self._low <= start < end <= self._high
@@ -148,8 +151,8 @@ class Rereader:
             return
         lo, hi = start - self._low, start - self._low + len(code)
         self._put(start, code)
-        if len(code) >= PROBE and (not len(self._probe[1]) or isinstance(record, export.Interpreter)):
-            self._probe = start, self._bytes[lo : lo + PROBE].copy()
+        if len(code) >= PROBE and (self._probe < 0 or isinstance(record, export.Interpreter)):
+            self._probe = lo
         self._what[lo:hi] = what
         pages = slice(lo // PAGE, (hi - 1) // PAGE + 1)
         self._wanted[pages] = True
@@ -210,7 +213,7 @@ class Rereader:
         if not self._memory.alive():
             self._done = True
             return b"", 0
-        if self._shift is None and (not len(self._probe[1]) or not self._find()):
+        if self._shift is None and (self._probe < 0 or not self._find()):
             return b"", 0
         shift = self._shift or 0
         if most < len(pages):
@@ -244,44 +247,49 @@ class Rereader:
         return b"".join(out), read
 
     def _compare(self, pages: NDArray[np.int64], found: NDArray[np.uint8], after: int, out: list[bytes]) -> None:
-        """`found` (n, PAGE) was read at (n,) `pages`."""
-        known = self._bytes.view(np.uint64).reshape(-1, PAGE // 8)[pages]
-        for i in np.flatnonzero((found.view(np.uint64) != known).any(axis=1)).tolist():
-            lo = int(pages[i]) * PAGE
-            mine, what = self._bytes[lo : lo + PAGE], self._what[lo : lo + PAGE]
-            differ = np.flatnonzero(mine != found[i])
-            told = what[differ] != _UNTOLD
-            mine[differ[~told]] = found[i][differ[~told]]
-            runs = joined(differ[told])
-            for begin, end in runs:
-                self._overwritten(lo + begin, lo + end)
-            for begin, end in runs:
-                if self._what[lo + begin] != _UNTOLD:
-                    self._changed(lo, begin, end, found[i], after, out)
-
-    def _overwritten(self, begin: int, end: int) -> None:
-        """If too much differs for the nmethod there to be the one that was told of, it is so no more."""
-        if end - begin > LONGEST and self._what[begin] == _NMETHOD:
+        """`found` (n, PAGE) was read at (n,) `pages`, ascending."""
+        mine, now = self._bytes.view(np.uint64), found.view(np.uint64).ravel()
+        words = np.flatnonzero(now != mine.reshape(-1, PAGE // 8)[pages].ravel())
+        word_at = pages[words // (PAGE // 8)] * (PAGE // 8) + words % (PAGE // 8)
+        told = self._what.view(np.uint64)[word_at] != _UNTOLD
+        mine[word_at[~told]] = now[words[~told]]  # so that it is not found again
+        words, word_at = words[told], word_at[told]
+        if not len(words):
+            return
+        new, old = found.reshape(-1, 8)[words], self._bytes.reshape(-1, 8)[word_at]
+        word, byte = np.nonzero(new != old)
+        row, at, code = words[word] // (PAGE // 8), word_at[word] * 8 + byte, new[word, byte]
+        told = self._what[at] != _UNTOLD
+        self._bytes[at[~told]] = code[~told]
+        row, at, code = row[told], at[told], code[told]
+        if not len(at):
+            return
+        breaks = (np.diff(at) > GAP) | (np.diff(row) != 0)
+        first = np.flatnonzero(np.concatenate(([True], breaks)))
+        begin, end = at[first], at[np.concatenate((first[1:], [len(at)])) - 1] + 1
+        for i in np.flatnonzero((end - begin > LONGEST) & (self._what[begin] == _NMETHOD)).tolist():
+            # Too much differs for it to be the nmethod that was told of.
             self.counts["overwritten"] += 1
-            self._evict(self._low + begin, self._low + end)
-
-    def _changed(self, lo: int, begin: int, end: int, found: NDArray[np.uint8], after: int, out: list[bytes]) -> None:
-        """[begin, end) of the page at `lo` is other than it was."""
-        if filling(found, begin, end):
-            return
-        before = int(self._seen[lo // PAGE])
-        self._touched[lo // PAGE] = self._clock()
-        self._bytes[lo + begin : lo + end] = found[begin:end]
-        if _only_an_operand(self._bytes, lo + begin, lo + end):
-            self.counts["operands"] += 1
-            return
-        self.counts["patches"] += 1
-        self.counts["patched_bytes"] += end - begin
-        out.append(export.code_patch(self._low + lo + begin, before, after, found[begin:end].tobytes()))
+            self._evict(self._low + int(begin[i]), self._low + int(end[i]))
+        good = self._what[begin] != _UNTOLD
+        for i in np.flatnonzero(good & np.isin(code[first], FILLING)).tolist():
+            offset = int(begin[i]) % PAGE
+            good[i] = not filling(found[row[first[i]]], offset, offset + int(end[i] - begin[i]))
+        which = good[np.cumsum(np.concatenate(([0], breaks)))]
+        self._bytes[at[which]] = code[which]
+        page, begin, end = pages[row[first[good]]], begin[good], end[good]
+        self._touched[page] = self._clock()
+        steers = ~operands(self._bytes, begin, end)
+        self.counts["operands"] += int(np.count_nonzero(~steers))
+        self.counts["patches"] += int(np.count_nonzero(steers))
+        before = self._seen[page]
+        for i in np.flatnonzero(steers).tolist():
+            lo, hi = int(begin[i]), int(end[i])
+            out.append(export.code_patch(self._low + lo, int(before[i]), after, self._bytes[lo:hi].tobytes()))
 
     def _find(self) -> bool:
         """Where the code is in that process's own addresses; QEMU's user mode may map a program elsewhere."""
-        address, want = self._probe
+        address, want = self._low + self._probe, self._bytes[self._probe : self._probe + PROBE]
         for start in (self._low, *self._memory.mapped()):
             shift = start - self._low
             if self._looks_like(address + shift, want):
@@ -303,16 +311,21 @@ def _of_an_nmethod(record: export.Record) -> bool:
     return isinstance(record, export.Blob) and record.kind == export.BlobKind.NMETHOD
 
 
-def _only_an_operand(code: NDArray[np.uint8], begin: int, end: int) -> bool:
-    """Lies [begin, end) in an operand that steers nothing? `cmp dword [r15+disp], imm32` of an entry barrier (JDK:
-    BarrierSetAssembler::nmethod_entry_barrier), `mov r64, imm64`; but not if it could be a branch's displacement."""
-    at = max(begin - 16, 0)
-    near = bytes(at + 16 - begin) + code[at:end].tobytes()
-    size = end - begin
-    for field in range(12 + size, 17):  # where a 32-bit operand that holds it may begin
-        if near[field - 1] in (0xE8, 0xE9) or (near[field - 2] == 0x0F and near[field - 1] & 0xF0 == 0x80):
-            return False
-        if near[field - 7 : field - 4] == b"\x41\x81\xbf" or near[field - 4 : field - 1] == b"\x41\x81\x7f":
-            return True
-    wide = range(8 + size, 17)
-    return any(near[field - 2] in (0x48, 0x49) and near[field - 1] & 0xF8 == 0xB8 for field in wide)
+def operands(code: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,) stretches [begin, end) → which lie in an operand that steers nothing: that of `cmp dword [r15+disp], imm32`
+    in an entry barrier (JDK: BarrierSetAssembler::nmethod_entry_barrier) or of `mov r64, imm64`; but not if it could
+    be a branch's displacement."""
+    where = begin[:, None] + np.arange(-16, 0)
+    near = np.where(where < 0, 0, code[where])  # the 16 bytes before
+    branch, harmless = np.zeros(len(begin), np.bool_), np.zeros(len(begin), np.bool_)
+    for k in range(8):  # the operand begins so many bytes before the stretch
+        opcode, prefix = near[:, 15 - k], near[:, 14 - k]
+        if k < 4:
+            narrow = end - begin + k <= 4
+            branch |= narrow & ((opcode == 0xE8) | (opcode == 0xE9) | ((prefix == 0x0F) & (opcode & 0xF0 == 0x80)))
+            for modrm, disp in ((0x7F, 1), (0xBF, 4)):
+                at = 16 - k - disp - 3
+                compare = (near[:, at] == 0x41) & (near[:, at + 1] == 0x81) & (near[:, at + 2] == modrm)
+                harmless |= narrow & compare
+        harmless |= (end - begin + k <= 8) & ((prefix == 0x48) | (prefix == 0x49)) & (opcode & 0xF8 == 0xB8)
+    return harmless & ~branch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+FILLING = (0x00, 0xCC, 0xF4)
 GAP = 8
 """Equal bytes that end a run of different ones: a patched operand is one run."""
 MARGIN = 8
@@ -14,11 +15,7 @@ are an immediate at most, with its opcode before it."""
 
 def runs(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> list[tuple[int, int]]:
     """The stretches [begin, end) in which two arrays of one length differ, ascending."""
-    return joined(np.flatnonzero(old != new))
-
-
-def joined(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(n,) ascending positions → the stretches [begin, end) that they form."""
+    positions = np.flatnonzero(old != new)
     if not len(positions):
         return []
     breaks = np.flatnonzero(np.diff(positions) > GAP)
@@ -32,4 +29,4 @@ def filling(code: NDArray[np.uint8], begin: int, end: int) -> bool:
     there are any? HotSpot clears and pads with them; nothing is executed there. So code that appears in such a place is
     no change of code, and filling replaces none."""
     window = code[max(begin - MARGIN, 0) : end + MARGIN]
-    return len(window) > 0 and int(window[0]) in (0x00, 0xCC, 0xF4) and bool((window == window[0]).all())
+    return len(window) > 0 and int(window[0]) in FILLING and bool((window == window[0]).all())
