@@ -316,7 +316,7 @@ def operands(code: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.
     in an entry barrier (JDK: BarrierSetAssembler::nmethod_entry_barrier) or of `mov r64, imm64`; but not if it could
     be a branch's displacement."""
     where = begin[:, None] + np.arange(-16, 0)
-    near = np.where(where < 0, 0, code[where])  # the 16 bytes before
+    near = np.where(where < 0, 0, code[np.maximum(where, 0)])  # the 16 bytes before
     branch, harmless = np.zeros(len(begin), np.bool_), np.zeros(len(begin), np.bool_)
     for k in range(8):  # the operand begins so many bytes before the stretch
         opcode, prefix = near[:, 15 - k], near[:, 14 - k]
