@@ -162,3 +162,73 @@ def spread(seen, times, spent, where, lo, hi, instrs, ticks):  # type: ignore[no
                     ticks[n] = spent[j] * t.ranges[3 * x + 2] / total if total else 0.0
                 n += 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def _varint(out, at, value):  # type: ignore[no-untyped-def]
+    while value >= 0x80:
+        out[at] = value & 0x7F | 0x80
+        at += 1
+        value >>= 7
+    out[at] = value
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _pack(order, follows, out):  # type: ignore[no-untyped-def]
+    at = 0
+    key = 0
+    right = 0
+    for x in order:
+        value = 2 * np.int64(x) if x >= 0 else -2 * np.int64(x) + 1
+        if follows[key] == value:
+            right += 1
+        else:
+            at = _varint(out, _varint(out, at, right), value)
+            follows[key] = value
+            right = 0
+        key = value if x >= 0 else key | 1
+    return _varint(out, at, right)
+
+
+@njit(cache=True, nogil=True)
+def _unpack(data, follows, order):  # type: ignore[no-untyped-def]
+    """Returns how many numbers `order` got, or −1: the bytes are no packed order of that length."""
+    at, n, key = 0, 0, 0
+    while True:
+        for part in range(2):
+            value, shift = np.int64(0), 0
+            while True:
+                if at >= len(data) or shift > 35:
+                    return n if part == 1 and at >= len(data) and shift == 0 else -1
+                byte = np.int64(data[at])
+                at += 1
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    break
+            for _ in range(value if part == 0 else 1):
+                if part == 1:
+                    follows[key] = value
+                told = follows[key]
+                if told < 0 or n == len(order) or (told & 1 == 0 and told + 1 >= len(follows)):
+                    return -1
+                order[n] = -(told >> 1) if told & 1 else told >> 1
+                n += 1
+                key = key | 1 if told & 1 else told
+
+
+def pack(order: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """`order` as bytes: of what came next after each id the last time, how often in a row it did again; then, as
+    variable-length numbers, what came instead."""
+    out = np.empty(10 * len(order) + 8, np.uint8)
+    highest = int(order.max()) if len(order) else 0
+    return out[: _pack(order, np.full(2 * max(highest, 0) + 2, -1, np.int64), out)].copy()
+
+
+def unpack(data: NDArray[np.uint8], length: int, paths_known: int) -> NDArray[np.int32]:
+    """The order of `length` numbers that `pack` made `data` of; its ids are below `paths_known`. Raises ValueError."""
+    order = np.empty(length, np.int32)
+    if int(_unpack(data, np.full(2 * paths_known + 2, -1, np.int64), order)) != length:
+        raise ValueError(f"{len(data)} bytes are no packed order of {length} numbers")
+    return order
