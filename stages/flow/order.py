@@ -194,7 +194,7 @@ def _pack(order, follows, out):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _unpack(data, follows, order):  # type: ignore[no-untyped-def]
     """Returns how many numbers `order` got, or −1: the bytes are no packed order of that length."""
-    at, n, key = 0, 0, 0
+    at, n, key = 0, 0, np.int64(0)
     while True:
         for part in range(2):
             value, shift = np.int64(0), 0
@@ -215,7 +215,7 @@ def _unpack(data, follows, order):  # type: ignore[no-untyped-def]
                     return -1
                 order[n] = -(told >> 1) if told & 1 else told >> 1
                 n += 1
-                key = key | 1 if told & 1 else told
+                key = np.int64(key | 1) if told & 1 else told
 
 
 def pack(order: NDArray[np.int32]) -> NDArray[np.uint8]:
