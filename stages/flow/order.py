@@ -5,6 +5,8 @@ P_DISABLED (tracing stopped here, the next path begins where it resumed) and P_B
 from what came before: see the breaks).
 """
 
+# mypy: disable-error-code="assignment"
+
 from __future__ import annotations
 
 import numpy as np
