@@ -44,7 +44,7 @@ class CaptureConfig(_Section):
 
 class EmulatorConfig(_Section):
     per_thread: bool = Field(False, description="one AUX ring a thread instead of one a CPU")
-    aux_kib: int = Field(8192, ge=4, description="size of each AUX ring; a power of two of pages")
+    aux_kib: int = Field(8192, ge=8, description="size of each AUX ring; a power of two of pages")
     data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
     psb_kib: int = Field(2, ge=1, le=64, description="a PSB+ every so many KiB")
     tsc: bool = True
