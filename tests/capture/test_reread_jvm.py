@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from capture.drain import Drain
+from capture.emulator import launch
 from capture.memory import PAGE, ProcessMemory
 from jvm import codediff
 from jvm.agent.build import library
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER, Kind
 from stages.messages import JitBatch
-from tests.jvm.agent.java_process import Subject, eventually
+from tests.jvm.agent.java_process import Subject, eventually, java
 
 DECODER = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 DECODER.detail = True
@@ -44,17 +46,21 @@ def live(memory: ProcessMemory, start: int, end: int) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize(
-    ("version", "options"),
+    ("version", "emulated", "options"),
     [
-        (17, []),
-        (25, []),
-        (17, ["-XX:ReservedCodeCacheSize=5m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xcomp"]),
+        (17, False, []),
+        (25, False, []),
+        (17, False, ["-XX:ReservedCodeCacheSize=5m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xcomp"]),
+        (17, True, ["-XX:+UseSerialGC"]),
     ],
 )
-def test_the_image_is_what_stands_in_memory(version: int, options: list[str], tmp_path: Path) -> None:
+def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, options: list[str], tmp_path: Path) -> None:
     session = tmp_path / "session"
     session.mkdir(mode=0o700)
+    if emulated and shutil.which("qemu-x86_64") is None:
+        pytest.skip("qemu-user is not installed")
     code = CodeImage()
+    prefix = launch.command([java(version)], session / "pt")[:-1] if emulated else []
 
     def told() -> int:
         for message in drain.poll():
@@ -64,7 +70,7 @@ def test_the_image_is_what_stands_in_memory(version: int, options: list[str], tm
 
     with (
         closing(Drain(session, host="h", reread_share=0.2)) as drain,
-        Subject(version, [f"-agentpath:{library()}=dir={session}", *options]) as jvm,
+        Subject(version, [f"-agentpath:{library()}=dir={session}", *options], prefix) as jvm,
     ):
         for command in ("work 20000", "churn 5", "work 20000"):
             jvm.tell(command)
