@@ -105,12 +105,7 @@ class Follower:
             self._at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:
-        """Does any code begin or end between the last look and `at`?"""
-        lo, hi = np.uint64(min(self._at, at)), np.uint64(max(self._at, at))
-        table = self._image.table()
-        return bool(
-            ((table.since > lo) & (table.since <= hi)).any() or ((table.until > lo) & (table.until <= hi)).any()
-        )
+        return at < self._at or self._image.next_change(self._at) <= at
 
     def _counted(self, output: FlowOutput, segment: Segment) -> Counted:
         tables = output.tables

@@ -21,7 +21,7 @@ QUANTUM_SECONDS = 0.02
 class Reconstruct(Attribute):
     """Segment, JitBatch, Account, Tick → PaneReport, with instructions, invocations and ticks. All else passes."""
 
-    def __init__(self, worker: int = 0, *, pane_seconds: float = 1.0, lateness_seconds: float = 0.25) -> None:
+    def __init__(self, worker: int = 0, *, pane_seconds: float = 1.0, lateness_seconds: float = 0.5) -> None:
         super().__init__(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
         self._configs: dict[tuple[str, int], tuple[PtConfig, int]] = {}
         self._followers: dict[tuple[str, int], Follower] = {}
@@ -65,5 +65,5 @@ class Reconstruct(Attribute):
         return {**super().statistics(), **flow}
 
 
-def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.25) -> Reconstruct:
+def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.5) -> Reconstruct:
     return Reconstruct(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
