@@ -5,13 +5,18 @@ BIN := $(VENV)/bin
 SECONDS ?=
 ARGS ?=
 
-.PHONY: demo demo-live test test-fast bench lint lock packages clean
+.PHONY: demo demo-live test test-fast bench nightly lint lock packages clean
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install -qq --disable-pip-version-check --no-deps -e .
-	touch $@
+	@touch $@
+
+# What the tests and checks need on top of it.
+$(VENV)/.dev: $(VENV)/.installed requirements-dev.lock
+	$(BIN)/pip install -qq --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
 
 # Plays a recording of a real JVM: live table, page and /metrics at http://127.0.0.1:9464. SECONDS=20 ends it early.
 demo: $(VENV)/.installed
@@ -23,23 +28,36 @@ demo-live: $(VENV)/.installed
 	mkdir -p build/demo && javac --release 17 -d build/demo streamer/demo/Shop.java
 	$(BIN)/streamer run --emulate --fidelity flow $(ARGS) -- java -cp build/demo Shop $(or $(SECONDS),60) 60
 
-lock:
-	$(BIN)/pip-compile --quiet --extra dev --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+LOCK = $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header
+lock: $(VENV)/.dev
+	$(LOCK) --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra dev --output-file requirements-dev.lock pyproject.toml
 
-test: $(VENV)/.installed packages lint
+test: $(VENV)/.dev packages lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-fast: $(VENV)/.installed
+test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not jvm"
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The decoding race against libipt; other benchmarks are modules of benchmarks/ with a --help of their own.
+bench: $(VENV)/.dev packages
+	$(BIN)/python -m benchmarks.decode streamer/demo/shop.json
+	$(BIN)/python -m benchmarks.transport
+
+# Long random tests of the packet and flow kernels, and the fuzz target.
+nightly: $(VENV)/.dev
+	PT_EXAMPLES=100000 $(BIN)/python -m pytest tests/pt/test_packets.py tests/pt/test_flow.py --timeout 0
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba $(BIN)/python -m tests.fuzz.pt_fuzz --random 10000000
 
 packages:
 	@sh .ci/packages
 
 clean:
 	rm -rf $(VENV) build
+	find . -name '*.nb[ic]' -delete  # numba's cache does not notice a change in another module

@@ -134,7 +134,10 @@ class Runner:
             self.url = await nursery.start(web.serve, self.hub, self.settings.web)
             async with trio.open_nursery() as work:
                 work.start_soon(self._supervise, work.cancel_scope)
-                with self.console.status("starting (kernels are compiled on first use: half a minute)"):
+                starting = "starting (on first use kernels are compiled: less than a minute)"
+                if not self.console.is_terminal:
+                    self.console.print(starting)
+                with self.console.status(starting):
                     for member in self.supervisor.members.values():
                         await member.ready.wait()
                 self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
