@@ -9,13 +9,13 @@ ARGS ?=
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install -qq --disable-pip-version-check --no-deps -e .
+	$(BIN)/pip install -qq --no-compile --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install -qq --no-compile --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 # What the tests and checks need on top of it.
 $(VENV)/.dev: $(VENV)/.installed requirements-dev.lock
-	$(BIN)/pip install -qq --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/pip install -qq --no-compile --disable-pip-version-check -r requirements-dev.lock
 	@touch $@
 
 # Plays a recording of a real JVM: live table, page and /metrics at http://127.0.0.1:9464. SECONDS=20 ends it early.
