@@ -1,0 +1,115 @@
+"""Fidelity flow on a real JVM's recording, against one look-up for each executed instruction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streamer.demo
+from capture.replay import Replay
+from jvm.codeimage import CodeImage
+from stages.decode import make as decode
+from stages.flow import order as orders
+from stages.flow.flow import Flow
+from stages.follower import Follower
+from stages.messages import Chunk, JitBatch, Loss, PaneReport, PtConfig, Segment, StreamOpen
+from stages.reconstruct import make as reconstruct
+from stages.segment import make as segment
+from streamer.topology import feed_chain, flush_chain
+
+RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
+SKIP, CHUNKS = 900, 60  # past the beginning, where nearly all is interpreted
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[object]:
+    with Replay(RECORDING) as replay:
+        return list(replay.messages())
+
+
+def segments(messages: list[object]) -> Iterator[Segment]:
+    chain = [decode(), segment()]
+    chunks = 0
+    for message in messages:
+        chunks += isinstance(message, Chunk)
+        for out in feed_chain(chain, message):
+            if isinstance(out, Segment) and chunks >= SKIP:
+                yield out
+        if chunks >= SKIP + CHUNKS:
+            return
+
+
+def image_and_config(messages: list[object]) -> tuple[CodeImage, PtConfig, int]:
+    opened = next(m for m in messages if isinstance(m, StreamOpen))
+    image = CodeImage(round(opened.clock.hz / 2))
+    for message in messages:
+        if isinstance(message, JitBatch):
+            image.feed(message.data)
+    return image, opened.config, round(opened.clock.hz / 50)
+
+
+def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -> None:
+    image, config, quantum = image_and_config(messages)
+    follower = Follower(image, config, quantum)
+    plain = Flow(config, context=False)
+    counted: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
+    entered: Counter[int] = Counter()
+    entries: Counter[int] = Counter()
+    ticks = breaks = 0.0
+    verified = {v.verified_entry: image.sites.site(v.name, v.site_kind) for v in image.versions() if v.verified_entry}
+    for piece in segments(messages):
+        for c in follower.count(piece):
+            for site, n, calls in zip(c.site.tolist(), c.instructions.tolist(), c.invocations.tolist(), strict=True):
+                counted[site] += n
+                entered[site] += calls
+            ticks += float(c.ticks.sum())
+            breaks += sum(n for _, n in c.breaks)
+        at = (piece.tsc_end // quantum + 1) * quantum
+        plain.set_code(image.view(at))
+        for output in plain.feed(piece):
+            addresses = orders.addresses(output.tables, output.order)
+            for site in image.sites_of(addresses, np.full(len(addresses), at, np.uint64)).tolist():
+                expected[site] += 1
+            for address in addresses.tolist():
+                if address in verified:
+                    entries[verified[address]] += 1
+    assert sum(expected.values()) > 1_000_000
+    assert +counted == +expected
+    assert +entered == +entries
+    assert ticks > 0
+    assert breaks < sum(expected.values()) / 1000
+
+
+def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:
+    chain = [decode(), segment(), reconstruct()]
+    reports: list[PaneReport] = []
+    chunks = 0
+    end: dict[object, int] = {}
+    for message in messages:
+        if isinstance(message, Chunk):
+            chunks += 1
+            end[message.stream] = message.offset + len(message.data)
+        reports += [m for m in feed_chain(chain, message) if isinstance(m, PaneReport)]
+        if chunks > SKIP:
+            break
+    reports += [m for m in flush_chain(chain) if isinstance(m, PaneReport)]
+    names = {number: name for report in reports for number, name in report.names}
+    weight: Counter[str] = Counter()
+    for report in reports:
+        for row in report.profile:
+            weight[names[int(row["method"])]] += int(row["instructions"])
+    assert "Shop$Catalog.matches" in [name for name, _ in weight.most_common(3)]
+    told: Counter[object] = Counter()
+    causes: Counter[Loss] = Counter()
+    for report in reports:
+        for account in report.accounts:
+            told[account.stream] += account.end - account.start
+            assert account.decoded + sum(n for _, n in account.holes) == account.end - account.start
+            causes.update(dict(account.events))
+    assert told == Counter(end)
+    assert causes[Loss.DESYNC] > 0  # code that was patched before it was read again: said, not hidden
