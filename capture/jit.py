@@ -87,18 +87,24 @@ class JitSpool:
                 ring.commit(position)
                 if not data:  # nonsense in the ring: skipped to its head
                     break
-        except ExportError as error:
+            self.dropped = ring.dropped
+            if self.dropped != self._replay_of:
+                self._replay_of = self.dropped
+                self.replays += 1
+                ring.request_replay()
+        except ExportError as error:  # also when the file was cut short under us
             self.fault = f"{ring.path}: {error}"
-        self.dropped = ring.dropped
-        if self.dropped != self._replay_of:
-            self._replay_of = self.dropped
-            self.replays += 1
-            ring.request_replay()
 
     def reread(self) -> None:
         """What has changed in the process's code since the last time goes to the file, too."""
         rereader = self.rereader
-        if rereader is None or self._ring is None or self._ring.state == STATE_ENDED:
+        if rereader is None or self._ring is None or self.fault:
+            return
+        try:
+            if self._ring.state == STATE_ENDED:
+                return
+        except ExportError as error:
+            self.fault = f"{self._ring.path}: {error}"
             return
         while self._learnt < self._end and (size := self._whole(self._learnt, self._end)):
             rereader.learn(os.pread(self._file.fileno(), size, self._learnt))

@@ -49,7 +49,12 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
         raise Failure(f"{name!r} is no name for a file")
     with one_line(), session(settings.runtime_dir) as directory:
         argv = target.emulated(java, directory, settings)
-        drain = Drain(directory, host=socket.gethostname(), chunk_bytes=settings.capture.chunk_kib << 10)
+        drain = Drain(
+            directory,
+            host=socket.gethostname(),
+            chunk_bytes=settings.capture.chunk_kib << 10,
+            reread_share=settings.capture.reread_cpu_percent / 100,
+        )
         recorder = Recorder(output, name, options={"java": list(java)})
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         _end_on_signals(process)
