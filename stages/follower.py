@@ -95,7 +95,7 @@ class Follower:
     def count(self, segment: Segment) -> list[Counted]:
         """Follow one piece. Usually one result; more where tables had to be renewed in the middle."""
         self._look(segment.tsc_end)
-        return [self._counted(output, segment) for output in self.flow.feed(segment)]
+        return [self._counted(output) for output in self.flow.feed(segment)]
 
     def _look(self, tsc: int) -> None:
         at = (tsc // self._quantum + 1) * self._quantum
@@ -107,7 +107,7 @@ class Follower:
     def _changed(self, at: int) -> bool:
         return at < self._at or self._image.next_change(self._at) <= at
 
-    def _counted(self, output: FlowOutput, segment: Segment) -> Counted:
+    def _counted(self, output: FlowOutput) -> Counted:
         tables = output.tables
         if self._stretches is None or self._stretches.generation is not tables.stretch:
             self._stretches = _Stretches(tables)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -24,7 +24,7 @@ from stages.messages import Account, PaneReport, StreamKey, StreamOpen
 from streamer import summary, web
 from streamer.config import Settings
 from streamer.hub import Balance, Hub
-from streamer.hub.text import headline, holes_line, loss_line, methods_table, plain
+from streamer.hub.text import headline, plain, screen
 from streamer.supervisor import Supervisor
 from streamer.topology import Topology
 
@@ -82,14 +82,6 @@ def aux_heads(session: Path) -> dict[StreamKey, int]:
         heads[key] = max(heads.get(key, 0), ring.aux_head())
         ring.close()
     return heads
-
-
-def screen(hub: Hub, url: str) -> Group:
-    """The live view: what `streamer top` shows."""
-    view = hub.hot().json()
-    holes = holes_line(view)
-    parts: list[RenderableType] = [Text(headline(view), "bold"), methods_table(view), Text(loss_line(view["coverage"]))]
-    return Group(*parts, *([Text(holes, "dim")] if holes else []), Text(f"{url}  ·  Ctrl-C stops", "dim"))
 
 
 class Runner:
@@ -195,7 +187,8 @@ class Runner:
     async def _show(self) -> None:
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:
             while True:
-                view.update(screen(self.hub, self.url), refresh=True)
+                foot = Text(f"{self.url}  ·  Ctrl-C stops", "dim")
+                view.update(Group(*screen(self.hub.hot().json()), foot), refresh=True)
                 await trio.sleep(REFRESH_SECONDS)
 
     async def _tell(self) -> None:

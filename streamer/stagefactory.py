@@ -11,6 +11,11 @@ from capture.perfdata import PerfDataError
 from streamer.topology import InputError, Place
 
 
+def _worker(place: Place) -> int:
+    """Each incarnation is a worker of its own to the hub: it numbers methods anew."""
+    return place.index + 256 * place.incarnation
+
+
 def decode(place: Place) -> Any:
     from stages.decode import make
 
@@ -26,16 +31,13 @@ def segment(place: Place) -> Any:
 def attribute(place: Place) -> Any:
     from stages.attribute import make
 
-    # each incarnation is a worker of its own to the hub: it numbers methods anew
-    worker = place.index + 256 * place.incarnation
-    return make(worker, pane_seconds=place.settings.window.pane_seconds)
+    return make(_worker(place), pane_seconds=place.settings.window.pane_seconds)
 
 
 def reconstruct(place: Place) -> Any:
     from stages.reconstruct import make
 
-    worker = place.index + 256 * place.incarnation
-    return make(worker, pane_seconds=place.settings.window.pane_seconds)
+    return make(_worker(place), pane_seconds=place.settings.window.pane_seconds)
 
 
 def capture(place: Place) -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import socket
 import subprocess
 import sys
@@ -368,13 +367,3 @@ class Supervisor:
                 keeper.run.terminate()
         await trio.sleep(self.policy.term_seconds)
         keepers.cancel()
-
-
-async def stop_on_signals(supervisor: Supervisor) -> None:
-    """The first SIGINT or SIGTERM begins the orderly end; the second raises `KeyboardInterrupt`, to cancel the
-    nursery that this runs in together with `supervisor.run`."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for number in signals:
-            if supervisor.stopping:
-                raise KeyboardInterrupt(number)
-            supervisor.stop()

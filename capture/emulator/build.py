@@ -11,16 +11,12 @@ import tempfile
 from pathlib import Path
 
 from capture.emulator.options import EmulatorError
+from jvm.agent.build import cache_dir
 
 _SOURCE = Path(__file__).resolve().parent
 _FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # QEMU keeps the guest's registers where rbp points, and calls these callbacks with it (signals.c).
 _FIXED_RBP = {"signals.c": ["-ffixed-rbp", "-fomit-frame-pointer"]}
-
-
-def cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "streamer"
 
 
 def compiler() -> str:

@@ -11,12 +11,11 @@ import urllib.request
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
-from rich.text import Text
 
 from streamer.cli import Failure
-from streamer.hub.text import headline, holes_line, loss_line, methods_table
+from streamer.hub.text import screen
 
 MAX_ANSWER = 8 << 20
 # the hub is on this machine or near it: a proxy meant for the web is of no use
@@ -49,15 +48,9 @@ def fetch(url: str, query: dict[str, str | int | None]) -> dict[str, Any]:
 
 def render(view: dict[str, Any], url: str) -> Group:
     try:
-        parts: list[RenderableType] = [
-            Text(headline(view), "bold"),
-            methods_table(view),
-            Text(loss_line(view["coverage"])),
-        ]
-        holes = holes_line(view)
+        return Group(*screen(view))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise Failure(f"what answers at {url} is not a streamer of this version") from None
-    return Group(*parts, *([Text(holes, "dim")] if holes else []))
 
 
 @click.command()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -108,6 +109,13 @@ def methods_table(view: View, *, shifts: bool = True) -> Table:
         cells = [Text(f"{view['other']:.1%}"), Text(bar(view["other"], largest)), *([Text("")] if shifts else [])]
         table.add_row(*cells, Text("other"), style="dim")
     return table
+
+
+def screen(view: View) -> list[RenderableType]:
+    """The live view, of `streamer top` and of a run alike."""
+    holes = holes_line(view)
+    parts: list[RenderableType] = [Text(headline(view), "bold"), methods_table(view), Text(loss_line(view["coverage"]))]
+    return [*parts, *([Text(holes, "dim")] if holes else [])]
 
 
 def headline(view: View) -> str:
