@@ -41,6 +41,7 @@ class Uncertain(NamedTuple):
     after: NDArray[np.uint64]
     old_at: NDArray[np.int64]
     new_at: NDArray[np.int64]
+    id: NDArray[np.int64]  # of the version
     code: NDArray[np.uint8]
 
     def old(self, i: int) -> NDArray[np.uint8]:

@@ -1,0 +1,222 @@
+"""What else may have stood where an instruction is: its bytes before and after each patch that was found there, and
+calls to where the trace has shown them to go.
+
+Only what decodes otherwise counts (length, kind or target): a patched constant is no variant. A content belongs to a
+span of time; of those whose span lies further than `slack` from the time asked for none is offered, and the nearer come
+first. Filling (two zeros, INT3, HLT) is no code (jvm.codediff), so it is never offered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codetexts import Uncertain
+from stages.flow import x86
+from stages.flow.raw import inner
+
+I64 = NDArray[np.int64]
+
+WINDOW = 16  # bytes looked at: no instruction is longer than 15
+MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
+MOST = 24  # variants of one instruction
+_TOUCHING = 16  # patches of one instruction that are looked at: the last ones
+FOREVER = np.int64((1 << 63) - 1)
+
+# columns of a variant
+V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
+VA = 4
+
+
+class Known(NamedTuple):
+    """Patches by address, and calls by address; `code` holds the patches' bytes. Times are TSC."""
+
+    address: I64
+    size: I64
+    before: I64
+    after: I64
+    old_at: I64
+    new_at: I64
+    order: I64  # in time
+    code: NDArray[np.uint8]
+    site: I64  # calls: the CALL's address,
+    target: I64  # and where it may go
+
+    @classmethod
+    def of(
+        cls,
+        patches: Uncertain,
+        site: I64 | None = None,
+        target: I64 | None = None,
+        blobs: NDArray[np.int32] | None = None,
+    ) -> Known:
+        """`site`, `target`: (m,) learnt calls, in any order; `blobs`: ids of the versions whose patches count."""
+        fits = patches.size <= MAX_PATCH
+        if blobs is not None:
+            fits &= np.isin(patches.id, blobs)
+        fit = np.flatnonzero(fits)
+        order = fit[np.argsort(patches.address[fit], kind="stable")].astype(np.int64)
+
+        def column(of: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.int32]) -> I64:
+            return of[order].astype(np.int64)
+
+        site = np.zeros(0, np.int64) if site is None else site
+        target = np.zeros(0, np.int64) if target is None else target
+        by_site = np.argsort(site, kind="stable")
+        return cls(
+            column(patches.address),
+            column(patches.size),
+            column(patches.before),
+            column(patches.after),
+            column(patches.old_at),
+            column(patches.new_at),
+            order,
+            np.ascontiguousarray(patches.code),
+            site[by_site].astype(np.int64),
+            target[by_site].astype(np.int64),
+        )
+
+
+@inner
+def _first(column, least):  # type: ignore[no-untyped-def]
+    """Index of the first item ≥ `least` of an ascending column."""
+    lo, hi = 0, len(column)
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if column[mid] < least:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+@inner
+def read(buffer, at, here, size):  # type: ignore[no-untyped-def]
+    """(instruction as x86.decode says, target of a direct branch): the `size` bytes at `buffer[at]`, code at `here`."""
+    insn = x86.decode(buffer, at, at + size)
+    what = insn >> 8 & 0xFF
+    after = here + (insn & 0xFF)
+    target = after
+    if what == x86.JUMP or what == x86.CALL or what == x86.COND:
+        last = at + (insn & 0xFF)
+        if insn >> 16:
+            target = after + np.int64(np.int8(buffer[last - 1]))
+        else:
+            target = after + (
+                np.int64(buffer[last - 4])
+                | np.int64(buffer[last - 3]) << 8
+                | np.int64(buffer[last - 2]) << 16
+                | np.int64(np.int8(buffer[last - 1])) << 24
+            )
+    first = np.int64(buffer[at])
+    if first == 0xCC or first == 0xF4 or (first == 0 and size > 1 and buffer[at + 1] == 0):
+        insn = insn & 0xFF | x86.BAD << 8
+    return insn, target
+
+
+@inner
+def _offer(buffer, found, n, here, size, far, learnt):  # type: ignore[no-untyped-def]
+    """Keep the bytes at `buffer[n * WINDOW]` as a variant if they decode to something new. Returns how many there are,
+    in order of `far`; the first, which is what stands there now, stays the first."""
+    insn, target = read(buffer, n * WINDOW, here, size)
+    if insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD:
+        return n
+    for k in range(n):
+        if found[k * VA + V_INSN] == insn and found[k * VA + V_TARGET] == target:
+            if k:
+                found[k * VA + V_FAR] = min(found[k * VA + V_FAR], far)
+            return n
+    found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
+    found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+    return n + 1
+
+
+@inner
+def _sort(buffer, found, n):  # type: ignore[no-untyped-def]
+    """By distance in time, the first left alone."""
+    for i in range(2, n):
+        k = i
+        while k > 1 and found[k * VA + V_FAR] < found[(k - 1) * VA + V_FAR]:
+            for c in range(VA):
+                found[k * VA + c], found[(k - 1) * VA + c] = found[(k - 1) * VA + c], found[k * VA + c]
+            for c in range(WINDOW):
+                kept = buffer[k * WINDOW + c]
+                buffer[k * WINDOW + c] = buffer[(k - 1) * WINDOW + c]
+                buffer[(k - 1) * WINDOW + c] = kept
+            k -= 1
+
+
+@inner
+def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
+    """All that the instruction at `here` may be. `buffer[:WINDOW]` is what stands there now, `size` bytes of it known.
+
+    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there.
+    Both have room for MOST + 1.
+    """
+    insn, target = read(buffer, 0, here, size)
+    found[V_INSN], found[V_TARGET], found[V_FAR], found[V_LEARNT] = insn, target, 0, 0
+    n = 1
+    touching = 0
+    lo = _first(known.address, here - MAX_PATCH)
+    hi = _first(known.address, here + WINDOW - 1)
+    for p in range(lo, hi):
+        if known.address[p] + known.size[p] > here:
+            touching += 1
+    if touching:
+        those = np.empty(_TOUCHING, np.int64)
+        m = 0
+        for p in range(lo, hi):  # the last ones, in order of time
+            if known.address[p] + known.size[p] <= here:
+                continue
+            if m == _TOUCHING:
+                if known.order[p] < known.order[those[0]]:
+                    continue
+                for k in range(1, m):
+                    those[k - 1] = those[k]
+                m -= 1
+            k = m
+            while k > 0 and known.order[those[k - 1]] > known.order[p]:
+                those[k] = those[k - 1]
+                k -= 1
+            those[k] = p
+            m += 1
+        state = np.empty(WINDOW, np.uint8)
+        for c in range(WINDOW):
+            state[c] = buffer[c]
+        for k in range(m - 1, -1, -1):
+            _overlay(state, here, known, those[k], known.old_at)
+        for k in range(m + 1):
+            if k:
+                _overlay(state, here, known, those[k - 1], known.new_at)
+            begins = known.before[those[k - 1]] if k else np.int64(0)
+            ends = known.after[those[k]] if k < m else FOREVER
+            far = max(begins - tsc, tsc - ends, 0)
+            if far <= slack and n < MOST:
+                for c in range(WINDOW):
+                    buffer[n * WINDOW + c] = state[c]
+                n = _offer(buffer, found, n, here, size, far, 0)
+    if len(known.site) and size >= 5:
+        p = _first(known.site, here)
+        while p < len(known.site) and known.site[p] == here and n < MOST:
+            distance = known.target[p] - (here + 5)
+            if -(1 << 31) <= distance < 1 << 31:
+                for c in range(WINDOW):
+                    buffer[n * WINDOW + c] = buffer[c]
+                buffer[n * WINDOW] = 0xE8
+                for c in range(4):
+                    buffer[n * WINDOW + 1 + c] = distance >> 8 * c & 0xFF
+                n = _offer(buffer, found, n, here, size, 1, 1)
+            p += 1
+    _sort(buffer, found, n)
+    return n
+
+
+@inner
+def _overlay(state, here, known, p, at):  # type: ignore[no-untyped-def]
+    """Put the bytes `known.code[at[p]:]` of patch `p` where they lie in the window `state` at `here`."""
+    for c in range(known.size[p]):
+        place = known.address[p] + c - here
+        if 0 <= place < WINDOW:
+            state[place] = known.code[at[p] + c]
