@@ -213,7 +213,7 @@ uint32_t range_count(void);
 const struct mapping *range_mapping(uint32_t index);
 
 /* truth.c */
-enum truth_kind { TRUTH_COME = 1, TRUTH_GO, TRUTH_STOP, TRUTH_RESUME, TRUTH_PARTIAL, TRUTH_TIME, TRUTH_PSB };
+enum truth_kind { TRUTH_COME = 1, TRUTH_GO, TRUTH_STOP, TRUTH_RESUME, TRUTH_PARTIAL, TRUTH_TIME, TRUTH_PSB, TRUTH_SIGNAL };
 void truth_init(void);
 struct truth *truth_thread(uint32_t tid);
 void truth_close(struct truth *truth);

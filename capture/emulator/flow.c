@@ -143,6 +143,7 @@ void flow_signal(uint64_t ip, bool synchronous)
 			encoder_interrupt(s, ip);
 		} else if (in_filter(ip)) {
 			branch(s, t->at, ip);
+			truth_mark(t, s, TRUTH_SIGNAL, rdtsc(), ip);
 			encoder_interrupt(s, ip);
 		} else {
 			leave(t, s, ip);

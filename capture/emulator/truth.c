@@ -18,7 +18,7 @@
 #define MARKS_BUFFER 512
 
 struct block_row {
-	uint64_t start, last, end, tsc, lengths_at;
+	uint64_t start, last, end, target, tsc, lengths_at;
 	uint32_t id;
 	uint16_t instructions;
 	uint8_t flow, rep;
@@ -74,7 +74,8 @@ void truth_init(void)
 
 void truth_block(const struct block *b, uint64_t tsc, const uint8_t *instruction_lengths)
 {
-	struct block_row row = {b->start, b->last, b->end, tsc, lengths_count, b->id, b->instructions, b->flow, b->rep};
+	struct block_row row = {b->start, b->last, b->end, b->target, tsc, lengths_count, b->id, b->instructions,
+				b->flow, b->rep};
 	pthread_mutex_lock(&lock);
 	fwrite(&row, sizeof row, 1, blocks);
 	fwrite(instruction_lengths, 1, b->instructions, lengths);

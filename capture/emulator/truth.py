@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_DTYPE = np.dtype(
-    [("start", "<u8"), ("last", "<u8"), ("end", "<u8"), ("tsc", "<u8"), ("lengths_at", "<u8"),
+    [("start", "<u8"), ("last", "<u8"), ("end", "<u8"), ("target", "<u8"), ("tsc", "<u8"), ("lengths_at", "<u8"),
      ("id", "<u4"), ("instructions", "<u2"), ("flow", "u1"), ("rep", "u1")]
 )  # fmt: skip
 MARK_DTYPE = np.dtype(
@@ -31,6 +31,20 @@ class Mark(IntEnum):
     PARTIAL = 5  # block `index` ran only up to `ip`: a fault
     TIME = 6  # a packet said what time it is: `tsc`
     PSB = 7  # a PSB+ begins at `offset`
+    SIGNAL = 8  # block `index` - 1 ran to its end and led to `ip`, where a signal came
+
+
+class Branch(IntEnum):
+    """How a block ends (`flow`; capture/emulator/insn.h)."""
+
+    NEXT = 0  # with no branch: cut at a page's end, or a string instruction with REP
+    COND = 1
+    JUMP = 2
+    CALL = 3
+    JUMP_INDIRECT = 4
+    CALL_INDIRECT = 5
+    RETURN = 6
+    FAR = 7
 
 
 class Version(NamedTuple):
