@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
+from stages.contradictions import Contradictions
 from stages.flow import order as orders
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
@@ -87,6 +88,7 @@ class Follower:
     def __init__(self, image: CodeImage, config: PtConfig, quantum: int) -> None:
         """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
         self.flow = Flow(config, context=False)
+        self.contradictions = Contradictions()
         self._image, self._quantum = image, max(1, quantum)
         self._at = -1  # the time as of which the walker knows the code
         self._epoch = -1
@@ -109,6 +111,7 @@ class Follower:
 
     def _counted(self, output: FlowOutput) -> Counted:
         tables = output.tables
+        self.contradictions.add(output.breaks, self._image, self._at)
         if self._stretches is None or self._stretches.generation is not tables.stretch:
             self._stretches = _Stretches(tables)
         known = self._stretches

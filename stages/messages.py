@@ -253,6 +253,37 @@ class CodeKind(IntEnum):
     STUB = 5  # stubs, adapters, blobs: `method` names the stub
 
 
+class Break(IntEnum):
+    """How the trace contradicts the code that is known: why `stages.flow` broke a walk off, numbered as there. An OVF
+    breaks it off too, but contradicts nothing."""
+
+    TNT_AT_TIP = 1  # a conditional branch's packet at a place that takes an address
+    TIP_AT_TNT = 2  # an address where a conditional branch stands
+    RETURN_BIT = 3  # a return that is said not to be taken
+    NO_RETURN = 4  # a compressed return, and nobody called
+    OFF_CODE = 5  # went where no code is known
+    STUCK = 6  # no instruction, or a loop that nothing ends
+    NOT_DISABLED = 7  # left the IP filter, and tracing goes on
+    FUP_OFF_PATH = 8  # an interrupt at an address that is not on the way
+    PSB_OFF_PATH = 9  # PSB+ names an address that is not on the way
+    BAD_PACKET = 11
+    ENABLED_TWICE = 12
+    WHILE_DISABLED = 13
+
+
+class Contradiction(NamedTuple):
+    """A place where the trace contradicted the code, and how often. `start` 0: no code is known there (`offset` is
+    the address), or (`code` = "other") these are places that there was no room to name."""
+
+    cause: Break
+    code: str  # what the blob is called, and what kind of code it is
+    start: int  # address of the blob
+    offset: int  # of the last instruction that the walk had reached, from there
+    site: str  # innermost method and bytecode index at that instruction, "" where unknown
+    times: int
+    suspect: int = 0  # instructions that the walk had passed since the trace last confirmed it
+
+
 @dataclass(frozen=True, slots=True)
 class PaneReport:
     """What one worker saw of one process in one pane. Additive: reports of one pane are summed."""
@@ -266,3 +297,4 @@ class PaneReport:
     accounts: tuple[Account, ...]
     closed: bool = False  # this worker will say nothing more of this pane
     gauges: tuple[tuple[str, float], ...] = field(default=())
+    contradictions: tuple[Contradiction, ...] = ()  # found since the worker's last report

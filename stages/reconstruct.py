@@ -8,11 +8,13 @@ counted as events; the bytes were read all the same).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from stages.attribute import Attribute, Traced
 from stages.follower import Follower
-from stages.messages import Account, PtConfig, Segment, StreamOpen
+from stages.messages import Account, PaneReport, PtConfig, Segment, StreamOpen
 from stages.panes import ROW_DTYPE, Pane
 
 QUANTUM_SECONDS = 0.02
@@ -56,6 +58,14 @@ class Reconstruct(Attribute):
                 self.counts[cause.name.lower()] += n
             self._ledger(p, s).add(Account(s.stream, s.offset, s.offset, 0, (), (), counted.breaks))
         self._ledger(p, s).add(Account(s.stream, s.offset, end, size, ()))
+
+    def _report(self, p: Traced, upto: int) -> list[object]:
+        out = super()._report(p, upto)
+        follower = self._followers.get(p.key)
+        if out and follower is not None and (places := follower.contradictions.take()):
+            assert isinstance(out[-1], PaneReport)
+            out[-1] = replace(out[-1], contradictions=places)
+        return out
 
     def statistics(self) -> dict[str, int | float]:
         flow: dict[str, float] = {}

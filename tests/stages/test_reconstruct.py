@@ -12,9 +12,11 @@ import pytest
 import streamer.demo
 from capture.replay import Replay
 from jvm.codeimage import CodeImage
+from jvm.sites import UNKNOWN_CODE
 from stages.decode import make as decode
 from stages.flow import order as orders
 from stages.flow.flow import Flow
+from stages.flow.kernel import B_OVERFLOW
 from stages.follower import Follower
 from stages.messages import Chunk, JitBatch, Loss, PaneReport, PtConfig, Segment, StreamOpen
 from stages.reconstruct import make as reconstruct
@@ -31,15 +33,15 @@ def messages() -> list[object]:
         return list(replay.messages())
 
 
-def segments(messages: list[object]) -> Iterator[Segment]:
+def segments(messages: list[object], skip: int = SKIP, count: int = CHUNKS) -> Iterator[Segment]:
     chain = [decode(), segment()]
     chunks = 0
     for message in messages:
         chunks += isinstance(message, Chunk)
         for out in feed_chain(chain, message):
-            if isinstance(out, Segment) and chunks >= SKIP:
+            if isinstance(out, Segment) and chunks >= skip:
                 yield out
-        if chunks >= SKIP + CHUNKS:
+        if chunks >= skip + count:
             return
 
 
@@ -85,6 +87,29 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
     assert breaks < sum(expected.values()) / 1000
 
 
+def test_contradictions_are_told_by_place(messages: list[object]) -> None:
+    image, config, quantum = image_and_config(messages)
+    follower = Follower(image, config, quantum)
+    plain = Flow(config, context=False)
+    places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
+    counted = 0
+    for piece in segments(messages, skip=400, count=40):
+        counted += sum(n for c in follower.count(piece) for _, n in c.breaks)
+        at = (piece.tsc_end // quantum + 1) * quantum
+        plain.set_code(image.view(at))
+        for output in plain.feed(piece):
+            for broken in output.breaks[output.breaks["cause"] != B_OVERFLOW]:
+                version = image.at(int(broken["at"]), at)
+                name = version.name if version else UNKNOWN_CODE
+                places[int(broken["cause"]), name, int(broken["at"]) - (version.start if version else 0)] += 1
+    told = follower.contradictions.take()
+    assert len(places) > 10
+    assert sum(places.values()) == counted
+    assert Counter({(c.cause, c.code.partition(" (")[0], c.offset): c.times for c in told}) == places
+    assert [c.times for c in told] == sorted(places.values(), reverse=True)
+    assert any(c.site.startswith("Shop") for c in told)
+
+
 def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:
     chain = [decode(), segment(), reconstruct()]
     reports: list[PaneReport] = []
@@ -112,4 +137,5 @@ def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[o
             assert account.decoded + sum(n for _, n in account.holes) == account.end - account.start
             causes.update(dict(account.events))
     assert told == Counter(end)
+    assert sum(c.times for r in reports for c in r.contradictions) == causes[Loss.DESYNC] + causes[Loss.CODE_MISSING]
     assert causes[Loss.DESYNC] > 0  # code that was patched before it was read again: said, not hidden
