@@ -28,6 +28,7 @@ from capture.reread import Rereader
 from capture.ring import RingError
 from capture.session import EmulatedSource, Source
 from capture.stream import Stream
+from capture.told import Told
 from jvm.export import ExportError
 from stages.messages import (
     Chunk,
@@ -73,6 +74,7 @@ class Drain:
         self._jit_seen: set[str] = set()
         self._stopping = False
         self._kept: list[Message] = []  # refused, to be sent again before anything else
+        self._withheld = False  # something of this poll was refused that has to come before its trace
         self._kept_bytes = 0
         self._raw: dict[tuple[StreamKey, int], Words] = {}
         self._last_tick = 0
@@ -108,7 +110,7 @@ class Drain:
     def _again(self) -> tuple[list[Message], bool]:
         """What was refused, and whether there was no JIT batch among it."""
         out = self._kept
-        self._kept, self._kept_bytes = [], 0
+        self._kept, self._kept_bytes, self._withheld = [], 0, False
         self._raw.clear()
         return out, not any(isinstance(message, JitBatch) for message in out)
 
@@ -130,7 +132,8 @@ class Drain:
             self._tick_after = int(clock.hz * self._tick_seconds)
             if key in self.streams:  # a thread id came again before its first ring was empty
                 self._close_stream(self.streams[key])
-            stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type))
+            told = Told(self.session / f"told-{_name(key)}.records" if self.source.lasting else None)
+            stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
             self.streams[key] = stream
             out.append(stream.opened)
 
@@ -216,9 +219,14 @@ class Drain:
         """The records behind a Sideband of the last poll, as the kernel wrote them; empty for one sent again."""
         return self._raw.get((sideband.stream, sideband.seq), np.zeros(0, np.uint64))
 
+    def must_wait(self, message: Message) -> bool:
+        """Trace of this poll must not be sent, it has to be `refused`: what explains it was."""
+        return self._withheld and isinstance(message, Chunk)
+
     def refused(self, message: Message) -> None:
         """The transport had no room for a message of the last poll. A chunk is gone: the next one of its stream
         says so. All else comes again with the next poll, before anything new; sideband only up to `MAX_KEPT`."""
+        self._withheld |= isinstance(message, StreamOpen | JitBatch | Sideband)
         match message:
             case Chunk():
                 if message.stream in self.streams:
@@ -244,8 +252,9 @@ class Drain:
         for spool in self._spools.values():
             yield from spool.all_sent(now)
         for stream in self.streams.values():
-            if len(stream.running):
-                yield stream.told_again(now)
+            told = stream.told_again(now)
+            if told is not None:
+                yield told
 
     def stop(self) -> None:
         """Treat the target as ended: the next polls drain what stands in the rings now, then comes EndOfStream."""
@@ -279,12 +288,16 @@ class Drain:
             self._spools.popitem()[1].close()
 
 
+def _name(key: StreamKey) -> str:
+    return f"cpu{key.cpu}" if key.tid < 0 else f"tid{key.tid}"
+
+
 async def run(drain: Drain, send: Callable[[Message], Awaitable[bool]], *, poll_seconds: float = 0.01) -> None:
     """Polls until the target has ended and all is out. `send` says whether it took the message; it may wait, but
     for a Chunk it must not. Cancelled, it has lost nothing that was not handed to `send`."""
     while not drain.ended:
         for message in drain.poll():
-            if not await send(message):
+            if drain.must_wait(message) or not await send(message):
                 drain.refused(message)
         if drain.backlog or drain.ended:
             await trio.lowlevel.checkpoint()

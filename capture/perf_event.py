@@ -117,6 +117,8 @@ def map_event(fd: int, name: str, data_size: int, aux_size: int, task: Path | No
 class HardwareSource:
     """Intel PT of the threads of `pid`, present and future, or of all CPUs (whatever runs there)."""
 
+    lasting = False
+
     def __init__(
         self,
         pid: int,

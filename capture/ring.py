@@ -102,6 +102,14 @@ class PerfRing:
     def aux_tail(self) -> int:
         return int(self._page[AUX_TAIL // 8])
 
+    @property
+    def data_head(self) -> int:
+        return int(self._page[DATA_HEAD // 8])
+
+    @property
+    def data_tail(self) -> int:
+        return int(self._page[DATA_TAIL // 8])
+
     def counter(self, word: int) -> int:
         """A counter of the emulated PT; 0 in a ring of the kernel."""
         emulated = int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC
@@ -125,16 +133,25 @@ class PerfRing:
         self._page[AUX_TAIL // 8] = tail + len(data)
         return tail, data
 
-    def take_records(self) -> NDArray[np.uint64]:
-        """Everything in the data ring as 8-byte words (records are multiples of them), unwrapped; frees it."""
-        tail = int(self._page[DATA_TAIL // 8])
+    def records(self) -> tuple[NDArray[np.uint64], int]:
+        """Everything in the data ring as 8-byte words (records are multiples of them), unwrapped, and where it ends:
+        to be freed by `free_records`."""
+        tail = self.data_tail
         head = self._head("data", DATA_HEAD, DATA_TAIL, len(self._data))
         if tail % 8 or head % 8:
             raise RingError(f"{self.name}: data_head {head} or data_tail {tail} inside a word")
         if head == tail:
-            return NO_WORDS
-        words = _copy(self._data, tail, head - tail).view(np.uint64)
+            return NO_WORDS, head
+        return _copy(self._data, tail, head - tail).view(np.uint64), head
+
+    def free_records(self, head: int) -> None:
+        """The records before `head` have been read."""
         self._page[DATA_TAIL // 8] = head
+
+    def take_records(self) -> NDArray[np.uint64]:
+        """`records`, freed at once."""
+        words, head = self.records()
+        self.free_records(head)
         return words
 
     def _head(self, what: str, head_at: int, tail_at: int, size: int) -> int:

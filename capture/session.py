@@ -33,6 +33,7 @@ class Source(Protocol):
     """All methods return at once."""
 
     faults: list[str]  # rings that could not be used, one line each
+    lasting: bool  # the rings outlive the process that drains them
 
     @property
     def pid(self) -> int:
@@ -55,6 +56,8 @@ class Source(Protocol):
 
 
 class EmulatedSource:
+    lasting = True
+
     def __init__(self, directory: Path, host: str) -> None:
         """`directory` holds emulator.json and the rings (`<session>/pt`); it need not exist yet."""
         self.directory, self.host = directory, host

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.records import FORMAT, RecordError, SampleFormat, Side, Words, loss_marks, parse
+from capture.records import FORMAT, RecordError, SampleFormat, Words, loss_marks, parse
 from capture.ring import ENDED, NOT_WRITTEN, PerfRing, RingError
+from capture.told import Told
 from stages.messages import (
-    SIDE_DTYPE,
     U8,
     Chunk,
     Clock,
@@ -32,10 +32,18 @@ class Stream:
     """Drains one ring. Every poll: `look`, then `sideband`, then `chunk` (at most one)."""
 
     def __init__(
-        self, key: StreamKey, ring: PerfRing, config: PtConfig, clock: Clock, now: int, sample: SampleFormat = FORMAT
+        self,
+        key: StreamKey,
+        ring: PerfRing,
+        config: PtConfig,
+        clock: Clock,
+        now: int,
+        sample: SampleFormat = FORMAT,
+        told: Told | None = None,
     ) -> None:
         """A ring whose tail is not at its start was drained by someone before us. What that one had taken and not
-        sent is a gap in the offsets; what it had learnt of losses and not said is covered by CAPTURE_DOWN."""
+        sent is a gap in the offsets, marked CAPTURE_DOWN; the records that explain what it had not taken are in
+        `told`, and told again; if they are not, they are lost."""
         self.opened = StreamOpen(key, config, clock)
         self.key, self.ring, self._sample = key, ring, sample
         self._chunks = self._sidebands = 0
@@ -47,7 +55,13 @@ class Stream:
         self.fault = ""  # why the ring is no longer read
         self.ended = False  # nobody writes this ring any more
         self.raw: Words = np.zeros(0, np.uint64)  # the records behind the last Sideband
-        self.running: Side = np.zeros(0, SIDE_DTYPE)  # the last SWITCH_IN or ITRACE_START: one row, or none
+        self._told = told or Told()
+        self._left = self._told.left  # what was read by someone before us, until it is told again
+        if ring.data_tail < self._told.left_end <= ring.data_head:
+            ring.free_records(self._told.left_end)  # it died before it could say that it had read them
+        elif self._told.left_end != ring.data_tail:
+            self._left = self._left[:0]
+            self._wait(LossMark(self.head, Loss.SIDEBAND_LOST, 0, now))
         self.drained = self.refused_bytes = self.refused_chunks = self.lost_records = self.truncated = 0
 
     @property
@@ -73,10 +87,12 @@ class Stream:
         if self.fault:
             return None
         try:
-            self.raw = self.ring.take_records()
+            words, end = self.ring.records()
         except RingError as error:
             self._give_up(error)
             return None
+        left, self._left = self._left, self._left[:0]
+        self.raw = np.concatenate((left, words)) if len(left) else words
         if not len(self.raw):
             return None
         try:
@@ -85,19 +101,21 @@ class Stream:
             # Where the next record would begin is not known: all that was in the ring is lost.
             rows, self.raw = error.records, self.raw[: error.good]
             self._wait(LossMark(self._seen, Loss.SIDEBAND_LOST, 0, tsc))
+        keep = self._told.restart if len(left) else self._told.add
+        keep(rows, self.raw, end)
+        self.ring.free_records(end)
         for mark in loss_marks(rows, self._seen):
-            self._wait(mark)
-            self.truncated += mark.cause == Loss.AUX_FULL
+            if not len(left) or (mark.cause == Loss.AUX_FULL and mark.offset >= self.ring.aux_tail):
+                self._wait(mark)
+                self.truncated += mark.cause == Loss.AUX_FULL
         self.lost_records += int(rows["a"][rows["kind"] == SideKind.LOST].sum())
-        running = np.flatnonzero((rows["kind"] == SideKind.SWITCH_IN) | (rows["kind"] == SideKind.ITRACE_START))
-        if len(running):
-            self.running = rows[running[-1] :][:1]
         self._sidebands += 1
         return Sideband(self.key, self._sidebands - 1, rows, tsc)
 
-    def told_again(self, tsc: int) -> Sideband:
-        """Which thread the stream's bytes belong to, for a receiver that does not know; not a new message."""
-        return Sideband(self.key, self._sidebands - 1, self.running, tsc)
+    def told_again(self, tsc: int) -> Sideband | None:
+        """What explains the bytes that are still to come, for a receiver that does not know; not a new message."""
+        rows = self._told.rows
+        return Sideband(self.key, self._sidebands - 1, rows, tsc) if len(rows) else None
 
     def chunk(self, most: int, tsc: int) -> Chunk | None:
         """The next piece, at most `most` bytes, up to the next waiting loss."""
@@ -111,6 +129,7 @@ class Stream:
             self._give_up(error)
             return None
         self.drained += len(data)
+        self._told.taken(offset + len(data))
         return self._numbered_chunk(offset, data, tsc)
 
     def last_chunk(self, tsc: int) -> Chunk | None:
@@ -166,3 +185,4 @@ class Stream:
 
     def close(self) -> None:
         self.ring.close()
+        self._told.close()

@@ -10,7 +10,7 @@ A per-thread stream is the same with one thread; its switch records tell when th
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from stages.messages import (
     Sideband,
     SideKind,
     StreamKey,
+    StreamOpen,
     ThreadKey,
 )
 from stages.owners import NEAR, Owner, Special, assign, thread
@@ -88,6 +89,9 @@ class _Stream:
     losses: list[LossMark] = field(default_factory=list)
     coming: list[Owner] = field(default_factory=list)  # switches told, by time
     last_record: int = 0
+    number: int = -1  # of the last Sideband
+    again: bool = False  # the next Sideband tells again what there is to know
+    lost_until: int = 0  # records up to this time may be missing
     pieces: list[_Piece] = field(default_factory=list)
 
     @property
@@ -109,6 +113,9 @@ class Segmentation:
                 return self._decoded(message)
             case Sideband():
                 self._sideband(message)
+                return [message]
+            case StreamOpen():
+                self._opened(message.stream)
                 return [message]
             case EndOfStream():
                 return [*self.flush(), message]
@@ -139,16 +146,36 @@ class Segmentation:
 
     # Sideband
 
+    def _opened(self, key: StreamKey) -> None:
+        """A stream is introduced; if it is known, by somebody who numbers anew and first tells what matters still."""
+        known = self._streams.get(key)
+        if known is not None:
+            known.again, known.number = True, -1
+
     def _sideband(self, side: Sideband) -> None:
         stream = self._stream(side.stream)
+        if side.seq <= stream.number:
+            self.counts["told_twice"] += 1
+            return
+        again, stream.again, stream.number = stream.again, False, side.seq
+        told_to = stream.last_record if again else 0
         for tsc, kind, _, pid, tid, *_ in side.records.tolist():
+            if tsc < told_to:
+                again = False  # what was told joins what is told now
+                continue
+            if again and tsc > told_to:
+                self._lost(stream, stream.last_record, tsc)
+                again = False
             tsc = max(tsc, stream.last_record)
+            ours = pid == side.stream.pid and tid > 0
             if kind in (SideKind.SWITCH_IN, SideKind.ITRACE_START):
-                self._switch(stream, tsc, tid if pid == side.stream.pid and tid > 0 else Special.NOBODY)
+                self._switch(stream, tsc, tid if ours else Special.NOBODY)
             elif kind == SideKind.SWITCH_OUT:
+                if stream.owner.since == 0 and ours and all(owner.since >= tsc for owner in stream.coming):
+                    stream.owner = Owner(0, tid)  # nobody said who ran before: who goes now did
                 self._switch(stream, tsc, Special.NOBODY)
             elif kind == SideKind.LOST:
-                self._switch(stream, stream.last_record, Special.LOST)
+                self._lost(stream, stream.last_record, tsc)
             elif kind == SideKind.EXIT:
                 self._exit(ThreadKey(side.stream.host, pid, tid))
             stream.last_record = tsc
@@ -158,6 +185,17 @@ class Segmentation:
             tid = stream.key.tid
         insort(stream.coming, Owner(tsc, tid), key=lambda owner: owner.since)
         self.counts["switches"] += 1
+
+    def _lost(self, stream: _Stream, since: int, until: int) -> None:
+        """Records are missing between these times."""
+        self._switch(stream, since, Special.LOST)
+        stream.lost_until = until
+
+    def _lost_before(self, stream: _Stream, until: int) -> None:
+        """Records are missing, the last of them from `until`; of how many before it is not known."""
+        if until > stream.lost_until:  # else a record has said so
+            before = bisect_right(stream.coming, until, key=lambda owner: owner.since)
+            self._lost(stream, (stream.coming[before - 1] if before else stream.owner).since, until)
 
     def _exit(self, key: ThreadKey) -> None:
         known = self._threads.get(key)
@@ -177,7 +215,7 @@ class Segmentation:
             stream.at = d.offset
         for mark in d.losses:
             if mark.cause == Loss.SIDEBAND_LOST:
-                self._switch(stream, mark.tsc, Special.LOST)
+                self._lost_before(stream, mark.tsc)
         losses = [m for m in d.losses if m.cause in _CUTS]
         marks = d.marks
         broken = any(m.cause != Loss.OVERFLOW for m in losses) or d.offset != stream.end
@@ -229,7 +267,12 @@ class Segmentation:
                 owners.append(s.coming.pop(0))
             self._spans(s, inside, owners, to, dated, tsc != _END_OF_TIME, tracing, out)
         else:
-            self._give(s, owners, s.owner.tid, s.at, to, s.tsc, dated, out)
+            tid = s.owner.tid
+            if tid == Special.NOBODY and (s.tracing or bool((inside["kind"] == _PGE).any())):
+                tid = int(Special.LOST)  # somebody ran
+            if tid == Special.LOST and s.at < to and s.key.tid < 0:
+                self._mark_holes(s, [Owner(0, tid)], [LossMark(s.at, Loss.UNKNOWN_THREAD, 0, s.tsc)], out)
+            self._give(s, owners, tid, s.at, to, s.tsc, dated, out)
         due = [m for m in s.losses if m.offset <= to]
         self._mark_holes(s, owners, due, out)
         s.losses = [m for m in s.losses if m.offset > to]
@@ -272,11 +315,15 @@ class Segmentation:
             self._give(s, owners, tid, start, end, min(since, dated), max(since, min(until, dated)), out)
 
     def _mark_holes(self, s: _Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
-        """These losses may have taken trace of these threads, behind what they have been given so far."""
+        """These losses may have taken trace of these threads, behind what they have been given so far; of any, if it
+        is not known of which."""
         if not marks:
             return
         self._emit(s, out)
-        for tid in {s.key.tid} if s.key.tid >= 0 else {owner.tid for owner in owners}:
+        tids = {s.key.tid} if s.key.tid >= 0 else {owner.tid for owner in owners}
+        if not tids or Special.LOST in tids:
+            tids |= {k.tid for k in self._threads if (k.host, k.pid) == (s.key.host, s.key.pid)}
+        for tid in tids:
             if tid >= 0:
                 holes = self._thread(s, tid).holes
                 holes += marks[: MAX_HOLES - len(holes)]

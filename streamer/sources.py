@@ -19,6 +19,7 @@ from capture.drain import Drain, Message
 from capture.perfdata import PerfDataError
 from capture.record import Recorder
 from capture.replay import Replay
+from capture.told import Told
 from jvm.export import ExportError
 from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen
 from streamer.config import CaptureConfig
@@ -47,7 +48,9 @@ class CaptureSource:
                 for message in drain.poll():
                     self._record(message)
                     # the end of a member's messages is said by the member itself, acknowledged
-                    if not isinstance(message, EndOfStream) and not output.try_send(message):
+                    if isinstance(message, EndOfStream):
+                        continue
+                    if drain.must_wait(message) or not output.try_send(message):
                         drain.refused(message)
                 if drain.backlog:
                     await trio.lowlevel.checkpoint()
@@ -79,7 +82,8 @@ class ReplaySource:
         self._replay = Replay(path)
         self._pace, self._seconds = pace, seconds
         self._scope = trio.CancelScope()
-        self._told: list[Message] = []  # what a worker that was started again has to know
+        self._said: list[Message] = []  # what a worker that was started again has to know, and of each stream
+        self._told: dict[StreamKey, tuple[int, Told]] = {}  # number of the last Sideband, records that matter still
         self._sent = 0
         self._heads: dict[StreamKey, int] = {}  # how far each stream has been played
         self._first_tsc = 0  # of all messages
@@ -95,9 +99,15 @@ class ReplaySource:
             self._sent += 1
             match message:
                 case StreamOpen() | JitBatch():
-                    self._told.append(message)
+                    self._said.append(message)
+                case Sideband():
+                    told = self._told.get(message.stream, (0, Told()))[1]
+                    told.add(message.records)
+                    self._told[message.stream] = message.seq, told
                 case Chunk():
-                    self._heads[message.stream] = message.offset + len(message.data)
+                    self._heads[message.stream] = end = message.offset + len(message.data)
+                    if message.stream in self._told:
+                        self._told[message.stream][1].taken(end)
 
         with self._replay, self._scope:
             if self._seconds is not None:
@@ -109,7 +119,9 @@ class ReplaySource:
                 raise InputError(" ".join(str(error).split())) from error
 
     def _introduction(self) -> Iterator[Message]:
-        return iter(list(self._told))
+        yield from list(self._said)
+        for stream, (seq, told) in self._told.items():
+            yield Sideband(stream, seq, told.rows)
 
     def _as_of_now(self, message: Message) -> Message:
         """Move the recording's wall time to now, so that lag means how far the pipeline is behind the replay."""

@@ -352,6 +352,94 @@ def test_restart_goes_on_where_the_tails_stand(session: Session) -> None:
     assert [r.name for r in export.iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
 
 
+def kinds_and_tids(sideband: Sideband) -> list[tuple[int, int]]:
+    return [(int(row["kind"]), int(row["tid"])) for row in sideband.records]
+
+
+def test_a_restart_tells_again_what_explains_the_rest(session: Session) -> None:
+    """The dead one had read switches whose trace is still in the ring."""
+    producer, drain = session.ring(aux_pages=4), session.drain(chunk_bytes=4096)
+    producer.records(w.switch(9, 7, ns=1))
+    producer.trace(bytes(5000), ns=2)
+    producer.records(w.switch(9, 8, ns=3))
+    producer.trace(bytes(5000), ns=4)
+    drain.poll()
+    drain.close()
+    producer.records(w.switch(9, 7, ns=5))
+    out = session.drain(chunk_bytes=16384).poll()
+    chunk, (side,) = of(Chunk, out)[0], of(Sideband, out)
+    assert (chunk.offset, len(chunk.data), [mark.cause for mark in chunk.losses]) == (4096, 5904, [Loss.CAPTURE_DOWN])
+    in_, aux = SideKind.SWITCH_IN, SideKind.AUX
+    assert kinds_and_tids(side) == [(in_, 7), (aux, 7), (in_, 8), (aux, 7), (in_, 7)]
+    assert side.seq == 0
+
+
+def test_who_runs_is_known_after_a_restart_though_nobody_says_so_again(session: Session) -> None:
+    """One thread runs on, its only switch record was read long ago."""
+    producer, drain = session.ring(aux_pages=4), session.drain()
+    producer.records(w.switch(9, 7, ns=1))
+    for ns in range(2, 400):
+        producer.trace(b"abc", ns=ns)
+        drain.poll()
+    drain.close()
+    producer.trace(b"def", ns=500)
+    out = session.drain().poll()
+    assert kinds_and_tids(of(Sideband, out)[0])[0] == (SideKind.SWITCH_IN, 7)
+    assert [mark.cause for mark in of(Chunk, out)[0].losses] == [Loss.CAPTURE_DOWN]
+
+
+def test_records_that_were_kept_but_not_yet_freed_are_told_once(session: Session) -> None:
+    """Killed between the two."""
+    producer, drain = session.ring(), session.drain()
+    producer.records(w.switch(9, 7, ns=1), w.switch(9, 8, ns=2))
+    drain.poll()
+    drain.close()
+    producer.set(ring.DATA_TAIL, 0)
+    producer.records(w.switch(9, 7, ns=3))
+    assert [tid for _, tid in kinds_and_tids(of(Sideband, session.drain().poll())[0])] == [7, 8, 7]
+
+
+def test_records_that_could_not_be_kept_are_lost(session: Session) -> None:
+    producer, drain = session.ring(), session.drain()
+    producer.records(w.switch(9, 7, ns=1))
+    producer.trace(b"abc", ns=2)
+    drain.poll()
+    drain.close()
+    (session.path / "told-cpu0.records").unlink()
+    producer.trace(b"def", ns=3)
+    (chunk,) = of(Chunk, session.drain().poll())
+    assert sorted(mark.cause for mark in chunk.losses) == [Loss.SIDEBAND_LOST, Loss.CAPTURE_DOWN]
+
+
+@pytest.mark.parametrize("kind", [JitBatch, Sideband, StreamOpen])
+async def test_no_trace_is_sent_whose_explanation_was_refused(
+    session: Session, autojump_clock: trio.testing.MockClock, kind: type
+) -> None:
+    """There was room again for the chunk, but what has to come before it was refused: the chunk becomes a hole."""
+    producer, agent, drain = session.ring(), session.agent(), session.drain()
+    agent.write(jitwriter.thread_start(7, "main"))
+    producer.records(w.switch(9, 7, ns=1))
+    producer.trace(b"abc", ns=2)
+    got: list[Message] = []
+    refused = False
+
+    async def send(message: Message) -> bool:
+        nonlocal refused
+        if isinstance(message, kind) and not refused:
+            refused = True
+            producer.trace(b"def", ns=3)
+            session.write_state(state="ended")
+            return False
+        got.append(message)
+        return True
+
+    await run(drain, send, poll_seconds=1.0)
+    (chunk,) = of(Chunk, got)
+    assert (chunk.offset, text(chunk), [mark.cause for mark in chunk.losses]) == (3, b"def", [Loss.TRANSPORT])
+    assert [type(m) for m in got].index(kind) < [type(m) for m in got].index(Chunk)
+    assert {type(m) for m in got} >= {StreamOpen, JitBatch, Sideband}
+
+
 def test_a_cut_record_in_the_export_file_is_taken_off(session: Session) -> None:
     agent, drain = session.agent(), session.drain()
     agent.write(jitwriter.thread_start(1, "one"))
@@ -375,7 +463,12 @@ def test_introduction_tells_a_new_receiver_everything(session: Session) -> None:
     told = list(drain.introduction())
     assert [type(m) for m in told] == [StreamOpen, JitBatch, Sideband]
     assert of(JitBatch, told)[0].seq == 2
-    assert of(Sideband, told)[0].records["tid"].tolist() == [12]
+    assert of(Sideband, told)[0].records["tid"].tolist() == [10, 11, 12]  # none of their trace has been taken
+    producer.trace(b"abc", ns=9)
+    drain.poll()
+    told = list(drain.introduction())
+    assert of(Sideband, told)[0].records["kind"].tolist() == [SideKind.SWITCH_IN, SideKind.AUX]
+    assert of(Sideband, told)[0].seq == 3
     agent.write(jitwriter.thread_start(5, "y"))
     assert of(JitBatch, drain.poll())[0].seq == 3
 

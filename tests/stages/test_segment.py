@@ -14,12 +14,15 @@ from stages.messages import (
     SIDE_DTYPE,
     Account,
     Chunk,
+    Clock,
     Loss,
     LossMark,
+    PtConfig,
     Segment,
     Sideband,
     SideKind,
     StreamKey,
+    StreamOpen,
     Tick,
 )
 from stages.owners import Bounds, Owner, Special, assign, thread
@@ -31,11 +34,11 @@ PER_THREAD = StreamKey("h", 42, -1, 7)
 FAR = 1_000_000  # ticks between events: more than stages.owners.NEAR
 
 
-def sideband(*records: tuple[int, SideKind, int], key: StreamKey = CPU, pid: int = 42) -> Sideband:
+def sideband(*records: tuple[int, SideKind, int], key: StreamKey = CPU, pid: int = 42, seq: int = 0) -> Sideband:
     rows = np.zeros(len(records), SIDE_DTYPE)
     for row, (time, kind, tid) in zip(rows, records, strict=True):
         row["tsc"], row["kind"], row["pid"], row["tid"] = time, kind, pid, tid
-    return Sideband(key, 0, rows)
+    return Sideband(key, seq, rows)
 
 
 def run(
@@ -261,7 +264,7 @@ def test_a_thread_id_that_is_used_again_is_another_thread() -> None:
     feed(sideband((1, SideKind.SWITCH_IN, 7)))
     stream = psb_plus(FAR, 0x1000) + tip(0x1004) + tsc(2 * FAR)
     feed(Chunk(CPU, 0, 0, np.frombuffer(stream, np.uint8)))
-    feed(sideband((3 * FAR, SideKind.EXIT, 7)))
+    feed(sideband((3 * FAR, SideKind.EXIT, 7), seq=1))
     feed(Chunk(CPU, 1, len(stream), np.frombuffer(tip(0x1000) + tsc(4 * FAR), np.uint8)))
     assert [(s.number, s.continues) for s in segments(out)] == [(1, False), (2, False)]
 
@@ -301,3 +304,158 @@ def test_lost_records_make_the_thread_unknown_until_the_next_switch() -> None:
     out = run(stream, side)
     assert {s.thread.tid for s in segments(out)} == {8}
     assert total(out).holes[0][0] == Loss.UNKNOWN_THREAD
+
+
+# beginning anew
+
+
+class Fed:
+    """Decode and segmentation of one worker, fed message by message."""
+
+    def __init__(self) -> None:
+        self.decode, self.segment = Decode(), Segmentation()
+        self.out: list[object] = []
+        self.offset = self.seq = 0
+
+    def feed(self, *messages: object) -> None:
+        for message in messages:
+            for d in self.decode.feed(message):
+                self.out += self.segment.feed(d)
+
+    def trace(self, data: bytes, *losses: Loss, skip: int = 0) -> None:
+        """The next bytes; behind `skip` bytes that nobody sent."""
+        self.offset += skip
+        marks = tuple(LossMark(self.offset, cause, 0, 6 * FAR) for cause in losses)
+        self.feed(Chunk(CPU, self.seq, self.offset, np.frombuffer(data, np.uint8), marks))
+        self.offset += len(data)
+        self.seq += 1
+
+    def opened(self) -> None:
+        self.feed(StreamOpen(CPU, PtConfig(), Clock(1, 0, 0, 0)))
+        self.seq = 0
+
+    def segments(self) -> list[tuple[int, int, int, bool]]:
+        """To the end: thread, offset, size, whether it goes on; joined where one piece follows another."""
+        self.out += self.segment.flush()
+        found: list[tuple[int, int, int, bool]] = []
+        for s in segments(self.out):
+            tid, at, size, goes_on = found[-1] if found else (0, 0, 0, False)
+            if (s.thread.tid, s.offset, s.continues) == (tid, at + size, True):
+                found[-1] = (tid, at, size + len(s.data), goes_on)
+            else:
+                found.append((s.thread.tid, s.offset, len(s.data), s.continues))
+        return found
+
+
+def code(time: int, ip: int = 0x1000) -> bytes:
+    """A stretch of trace, in code from beginning to end."""
+    return psb_plus(time, ip) + tip(ip + 4) + tsc(time + FAR)
+
+
+IN, OUT, GONE = SideKind.SWITCH_IN, SideKind.SWITCH_OUT, 30  # bytes that died with a process
+
+
+def test_what_a_new_capture_tells_again_changes_nothing() -> None:
+    """It tells what explains the trace that is left in the ring, told before or not."""
+    fed = Fed()
+    fed.opened()
+    fed.feed(sideband((FAR, IN, 7), (4 * FAR, OUT, 7), (4 * FAR, IN, 8)))
+    fed.trace(code(2 * FAR) + pgd() + pge(0x2000) + code(5 * FAR))
+    first = fed.offset
+    fed.opened()
+    fed.feed(sideband((FAR, IN, 7), (4 * FAR, OUT, 7), (4 * FAR, IN, 8), (9 * FAR, OUT, 8), (9 * FAR, IN, 7)))
+    fed.trace(code(7 * FAR) + pgd() + tsc(9 * FAR + 5) + pge(0x1000) + code(10 * FAR), Loss.CAPTURE_DOWN, skip=GONE)
+    half = len(code(7 * FAR)) + 1
+    second = first + GONE
+    assert fed.segments() == [
+        (7, 0, len(code(0)) + 1, False),
+        (8, len(code(0)) + 1, first - len(code(0)) - 1, False),
+        (8, second, half, False),
+        (7, second + half, fed.offset - second - half, True),  # it was not the one that ran when bytes were lost
+    ]
+
+
+def test_a_new_worker_told_what_runs() -> None:
+    fed = Fed()
+    fed.opened()
+    fed.feed(sideband((FAR, IN, 7), seq=5))  # sent to the dead one as number 5: the last of it that matters
+    fed.feed(sideband((FAR, IN, 7), seq=4), sideband((FAR, IN, 7), seq=5))  # refused, so sent again: not news
+    fed.trace(code(9 * FAR))
+    fed.feed(sideband((11 * FAR, OUT, 7), (12 * FAR, IN, 8), seq=6))
+    fed.trace(pgd() + pge(0x2000) + code(13 * FAR))
+    second = len(code(0)) + 1
+    assert fed.segments() == [(7, 0, second, False), (8, second, fed.offset - second, False)]
+    assert fed.segment.counts["told_twice"] == 2
+
+
+def test_what_no_capture_can_tell_again_is_nobodys() -> None:
+    """Switches were read by a capture process that died and could not keep them: any thread may have run."""
+    fed = Fed()
+    fed.opened()
+    fed.feed(sideband((FAR, IN, 7), (4 * FAR, OUT, 7), (4 * FAR, IN, 8)))
+    fed.trace(code(2 * FAR) + pgd() + pge(0x2000) + code(5 * FAR))
+    first, half = fed.offset, len(code(0)) + 1
+    fed.opened()
+    fed.trace(code(7 * FAR), Loss.CAPTURE_DOWN, Loss.SIDEBAND_LOST, skip=GONE)
+    fed.feed(sideband((9 * FAR, IN, 7)))
+    fed.trace(pgd() + pge(0x1000) + code(10 * FAR))
+    assert fed.segments() == [
+        (7, 0, half, False),
+        (8, half, first - half, False),
+        (7, first + GONE + half, fed.offset - first - GONE - half, False),
+    ]
+    holes = [(m.start, m.end, m.holes) for m in fed.out if isinstance(m, Account) and m.holes]
+    assert (holes[0], holes[-1][1], sum(end - start for start, end, _ in holes[1:])) == (
+        (first, first + GONE, ((Loss.CAPTURE_DOWN, GONE),)),
+        first + GONE + half,
+        half,
+    )
+    assert {cause for *_, causes in holes[1:] for cause, _ in causes} == {Loss.UNKNOWN_THREAD}
+    back = next(s for s in segments(fed.out) if s.offset == first + GONE + half)
+    assert {m.cause for m in back.hole} == {Loss.CAPTURE_DOWN, Loss.UNKNOWN_THREAD}
+
+
+def test_who_goes_has_been_running() -> None:
+    """Nobody said who ran before the first record: a thread that is switched out did."""
+    fed = Fed()
+    fed.opened()
+    fed.feed(sideband((4 * FAR, OUT, 7), (5 * FAR, IN, 8)))
+    fed.trace(code(FAR) + pgd() + tsc(5 * FAR) + pge(0x2000) + code(6 * FAR))
+    assert [tid for tid, *_ in fed.segments()] == [7, 8]
+    assert not any(m.holes for m in fed.out if isinstance(m, Account))
+
+
+def test_records_that_never_came_make_it_unknown_who_ran_before_them() -> None:
+    """Capture had to drop records: what it drained before that is anybody's, until a record says more."""
+    fed = Fed()
+    fed.opened()
+    fed.feed(sideband((FAR, IN, 7)))
+    fed.trace(code(2 * FAR))
+    at = fed.offset
+    fed.feed(sideband((9 * FAR, IN, 7), seq=3))
+    mark = LossMark(at, Loss.SIDEBAND_LOST, 0, 6 * FAR)
+    data = tip(0x1000) + tsc(4 * FAR) + pgd() + pge(0x2000) + code(7 * FAR) + pgd() + pge(0x1000) + code(10 * FAR)
+    fed.feed(Chunk(CPU, 1, at, np.frombuffer(data, np.uint8), (mark,)))
+    known = at - len(tsc(0))  # what is behind a time mark waits
+    comes = at + data.index(pge(0x1000))
+    assert fed.segments() == [(7, 0, known, False), (7, comes, at + len(data) - comes, False)]
+    unknown = sum(n for m in fed.out if isinstance(m, Account) for cause, n in m.holes if cause == Loss.UNKNOWN_THREAD)
+    assert unknown == comes - known
+
+
+def test_a_thread_that_may_have_run_unseen_does_not_go_on() -> None:
+    """7 and 8 are known; records are lost: trace of either may be among what is nobody's."""
+    fed = Fed()
+    fed.opened()
+    switches = [
+        (FAR, IN, 7),
+        (4 * FAR, IN, 8),
+        (8 * FAR, IN, 7),
+        (12 * FAR, SideKind.AUX, 0),
+        (14 * FAR, SideKind.LOST, 0),
+    ]
+    fed.feed(sideband(*switches, (20 * FAR, IN, 8), (24 * FAR, IN, 7)))
+    for time in (2, 5, 9, 16, 21, 25):
+        fed.trace(code(time * FAR) + pgd() + pge(0x1000))
+    found = [(tid, goes_on) for tid, _, _, goes_on in fed.segments()]
+    assert found == [(7, False), (8, False), (7, True), (8, False), (7, False)]
