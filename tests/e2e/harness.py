@@ -26,7 +26,7 @@ from capture.session import SessionError
 from streamer.runner import aux_heads
 
 COMMAND = Path(sys.executable).with_name("streamer")
-TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
+TIMES_FULL, OVERFLOWS = 4, 5  # words of a ring's counters (docs/emulator.md)
 PATIENCE = 400.0  # seconds; the machine may have much else to do
 T = TypeVar("T")
 
@@ -56,6 +56,14 @@ class Ended:
     @property
     def written(self) -> int:
         return sum(int(s["written"]) for s in self.summary["streams"])
+
+    @property
+    def decoded(self) -> int:
+        return sum(int(s["decoded"]) for s in self.summary["streams"])
+
+    def check_seen(self) -> None:
+        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round."""
+        assert self.methods["[interpreter] invokestatic"][0] > 0
 
     @property
     def lost(self) -> dict[str, int]:
@@ -131,24 +139,34 @@ class Streamer:
         except (OSError, RingError, SessionError):
             return 0  # just being made
 
-    def times_full(self) -> int:
-        """How often a ring had no room, by the emulator's own counters."""
+    def counter(self, word: int) -> int:
+        """The sum of all rings' counters of that number, by the emulator."""
         self._running()
-        times = 0
+        total = 0
         for path in self.runtime.glob("*/pt/*.ring"):
             with closing(PerfRing.open(path)) as ring:
-                times += ring.counter(TIMES_FULL)
-        return times
+                total += ring.counter(word)
+        return total
 
-    def when_full(self, times: int) -> None:
-        until(lambda: self.times_full() >= times, f"a ring is full {times} times")
+    def when_counter(self, word: int, least: int = 1) -> None:
+        until(lambda: self.counter(word) >= least, f"counter {word} of the rings is {least}")
 
     def when_written(self, size: int) -> int:
         return until(lambda: self.written() if self.written() >= size else None, f"{size} bytes of trace")
 
-    def when_counted(self) -> None:
-        """Until the hub has heard of decoded trace."""
-        until(lambda: re.search(r"^streamer_decoded_bytes_total\S* [1-9]", self.get("/metrics"), re.M), "decoded bytes")
+    def decoded(self) -> float:
+        """Bytes, as far as the hub has heard."""
+        found = re.search(r"^streamer_decoded_bytes_total\S* (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def when_decoded(self, more: int = 1) -> None:
+        """Until the hub has heard of so many bytes of decoded trace that it had not heard of."""
+        least = self.decoded() + more
+        until(lambda: self.decoded() >= least, f"{more} bytes more are decoded")
+
+    def enough(self) -> None:
+        """`Tiny enough` ends."""
+        (self.root / "enough").touch()
 
     def pid(self, member: str) -> int:
         return until(lambda: int(self.component(member).get("pid", 0)), f"pid of {member}")

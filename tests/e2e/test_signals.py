@@ -19,9 +19,10 @@ Run = Callable[..., Streamer]
 
 
 def test_kill_9_of_worker_and_capture(run: Run) -> None:
-    """Both are back, what they had is in holes of a cause of their own, and the JVM did not notice."""
-    streamer = run("Tiny 10", env={"STREAMER_TRANSPORT__HWM": "100000"})
-    streamer.when_written(300 << 10)
+    """Both are back, what they had is in holes of a cause of their own, and the JVM did not notice. The thread that
+    runs on meanwhile has no switch record of its own for whoever comes later, and is known all the same."""
+    streamer = run("Tiny enough", env={"STREAMER_TRANSPORT__HWM": "100000"})
+    streamer.when_decoded(300 << 10)
     # stopped first, so that there is something on its way to it when it dies
     os.kill(streamer.pid("decode/0"), signal.SIGSTOP)
     streamer.when_written(streamer.written() + (200 << 10))
@@ -29,6 +30,8 @@ def test_kill_9_of_worker_and_capture(run: Run) -> None:
     streamer.kill("capture/0")
     for member in ("decode/0", "capture/0"):
         until(lambda m=member: streamer.metric(f'streamer_restarts_total{{component="{m}"}}') == 1, "counted")
+    streamer.when_decoded(1 << 20)
+    streamer.enough()
     ended = streamer.wait()
     ended.check_books()
     streamer.check_gone()
@@ -36,13 +39,15 @@ def test_kill_9_of_worker_and_capture(run: Run) -> None:
     assert "restarts: capture/0 × 1, decode/0 × 1" in ended.out
     assert ended.lost["worker_down"] > 0
     assert ended.holes["capture_down"] > 0
-    assert len(ended.methods) > 100
+    ended.check_seen()
+    # No more than between two time marks for each switch; without who ran, a whole ring would be.
+    assert ended.lost.get("unknown_thread", 0) < ended.decoded / 20
 
 
 @pytest.mark.parametrize("how", ["^C", "SIGTERM"])
 def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
-    streamer = run("Tiny 600")
-    streamer.when_counted()
+    streamer = run("Tiny never")
+    streamer.when_decoded()
     if how == "^C":  # the terminal tells all of its foreground
         os.killpg(streamer.process.pid, signal.SIGINT)
         status = 128 + signal.SIGINT
@@ -62,7 +67,7 @@ def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
 
 
 def test_a_recording_is_completed_when_it_is_told_to_end(start: Run, classes: Path, root: Path) -> None:
-    jvm = ["java", "-Xint", "-XX:+UseSerialGC", "-cp", classes, "Tiny", "600"]
+    jvm = ["java", "-Xint", "-XX:+UseSerialGC", "-cp", classes, "Tiny", "never"]
     streamer = start("record", "--emulate", "-o", "rec", "--", *jvm)
     streamer.when_written(300 << 10)
     streamer.process.send_signal(signal.SIGTERM)
@@ -78,15 +83,16 @@ def test_a_recording_is_completed_when_it_is_told_to_end(start: Run, classes: Pa
 
 def test_tracing_fails_for_good_and_the_program_runs_on(run: Run, root: Path) -> None:
     """Capture cannot be started again: there is nowhere to record."""
-    streamer = run("Tiny 10", "--record", "rec")
+    streamer = run("Tiny enough", "--record", "rec")
     streamer.when_written(300 << 10)
     shutil.rmtree(root / "rec")
     (root / "rec").write_text("")
     os.kill(streamer.pid("capture/0"), signal.SIGKILL)
+    until(lambda: "the program runs on" in streamer.err, "tracing was given up")
+    streamer.enough()
     ended = streamer.wait()
     streamer.check_gone()
     assert ended.status == 1
-    assert "the program runs on" in ended.err
     assert ended.err.splitlines()[-1].startswith("streamer: did not work to the end: capture/0")
     assert "Traceback" not in ended.err
     assert "sum true" in ended.out
