@@ -14,7 +14,7 @@ from importlib.metadata import version
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from streamer.hub import Hub
+from streamer.hub import Hub, contradictions
 from streamer.hub.hub import ProcessKey
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES
@@ -39,6 +39,7 @@ class HubCollector(Collector):
         keys = [key for key in hub.processes if hub.live(key, KEEP_SECONDS)]
         yield from self._windows(keys)
         yield from self._bytes(keys)
+        yield from self._contradictions(keys)
         yield from self._state(keys)
         yield from self._components()
 
@@ -117,6 +118,26 @@ class HubCollector(Collector):
                 holes.add_metric((*process, name), totals.events[cause])
                 unwritten.add_metric((*process, name), totals.unwritten[cause])
         yield from (trace, decoded, lost, holes, unwritten, overlaps, malformed)
+
+    def _contradictions(self, keys: list[ProcessKey]) -> Iterable[Metric]:
+        """Not at fidelity ip, which follows no code: a 0 would claim what nobody checked."""
+        met = CounterMetricFamily(
+            "streamer_contradictions",
+            "Times the trace contradicted the code, by cause; fidelity flow only.",
+            labels=(*PROCESS, "cause"),
+        )
+        suspect = CounterMetricFamily(
+            "streamer_suspect_instructions",
+            "Instructions in doubt: passed between the last confirmation by the trace and a contradiction.",
+            labels=PROCESS,
+        )
+        for key in keys if self._hub.fidelity == "flow" else ():
+            process = (key[0], str(key[1]))
+            sums = self._hub.processes[key].contradictions
+            suspect.add_metric(process, sums.suspect)
+            for cause, name in contradictions.CAUSES.items():
+                met.add_metric((*process, name), sums.causes[cause])
+        yield from (met, suspect)
 
     def _state(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         hub = self._hub

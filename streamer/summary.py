@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from streamer.hub import Balance, Hub
-from streamer.hub.text import bytes_text, holes_line, loss_line, methods_table
+from streamer.hub.text import bytes_text, contradictions_line, holes_line, loss_line, methods_table
 from streamer.hub.view import CAUSES
 
 WIDTH = 120
@@ -44,6 +44,9 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
     holes = holes_line(view)
     if holes:
         parts.append(Text(holes))
+    contradictions = contradictions_line(hub.contradictions(1).json())
+    if contradictions:
+        parts.append(Text(contradictions))
     if balances:
         parts.append(Text(_balance_line(balances)))
     restarts = {name: n for name, s in sorted(hub.components.items()) if (n := int(s.get("restarts", 0)))}
@@ -59,10 +62,11 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
 
 
 def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
-    """The same for programs, JSON: `run` (a `HotView` with every method), `streams` (the bytes of each, written,
-    decoded and in holes by cause) and `restarts` by component."""
+    """The same for programs, JSON: `run` (a `HotView` with every method), `contradictions` (a `ContradictionsView` with
+    every place), `streams` (the bytes of each, written, decoded and in holes by cause) and `restarts` by component."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
+        "contradictions": hub.contradictions(len(hub.processes) << 20).json(),
         "streams": [
             {
                 "stream": list(b.stream),

@@ -15,12 +15,14 @@ import trio
 from hypercorn.config import Config
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from streamer.config import WebConfig
 from streamer.hub import Hub
+from streamer.hub.hub import ProcessKey
 from streamer.metrics import registry
 
 POLL_SECONDS = 0.25
@@ -62,20 +64,19 @@ def app(hub: Hub) -> Starlette:
     async def hot(request: Request) -> Response:
         query = request.query_params
         try:
-            top = _integer(query.get("top"), "top")
-            pid = _integer(query.get("pid"), "pid")
-            process = None
-            if pid is not None:
-                hosts = [h for h, p in hub.processes if p == pid and query.get("host") in (None, h)]
-                if len(hosts) != 1:
-                    known = ", ".join(f"{h}/{p}" for h, p in list(hub.processes)[:20]) or "none"
-                    raise ValueError(f"no process {pid}, or not one only: name its host (known: {known})")
-                process = (hosts[0], pid)
-            view = hub.hot(
-                query.get("window"), None if top is None else min(top, MAX_TOP), query.get("weight"), process
-            )
+            top, process = _top(query), _process(hub, query)
+            view = hub.hot(query.get("window"), top, query.get("weight"), process)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
+        return JSONResponse(view.json(), headers=_HEADERS)
+
+    async def report(request: Request) -> Response:
+        query = request.query_params
+        try:
+            top, process = _top(query), _process(hub, query)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
+        view = hub.contradictions(hub.config.top if top is None else top, process)
         return JSONResponse(view.json(), headers=_HEADERS)
 
     async def statistics(request: Request) -> Response:
@@ -92,6 +93,7 @@ def app(hub: Hub) -> Starlette:
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/api/hot", hot),
+            Route("/api/report", report),
             Route("/api/statistics", statistics),
             *(
                 Route(path, partial(page, body=(static / name).read_bytes(), media_type=kind))
@@ -99,6 +101,22 @@ def app(hub: Hub) -> Starlette:
             ),
         ]
     )
+
+
+def _top(query: QueryParams) -> int | None:
+    top = _integer(query.get("top"), "top")
+    return None if top is None else min(top, MAX_TOP)
+
+
+def _process(hub: Hub, query: QueryParams) -> ProcessKey | None:
+    pid = _integer(query.get("pid"), "pid")
+    if pid is None:
+        return None
+    hosts = [h for h, p in hub.processes if p == pid and query.get("host") in (None, h)]
+    if len(hosts) != 1:
+        known = ", ".join(f"{h}/{p}" for h, p in list(hub.processes)[:20]) or "none"
+        raise ValueError(f"no process {pid}, or not one only: name its host (known: {known})")
+    return hosts[0], pid
 
 
 def _integer(text: str | None, name: str) -> int | None:

@@ -22,13 +22,13 @@ MAX_ANSWER = 8 << 20
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def fetch(url: str, query: dict[str, str | int | None]) -> dict[str, Any]:
-    """The view as JSON. Raises Failure with one line that says what is wrong."""
+def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
+    """A view as JSON, from /api/`what`. Raises Failure with one line that says what is wrong."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise Failure(f"{url} is not a http:// address")
     given = {key: value for key, value in query.items() if value is not None}
     try:
-        with _OPENER.open(f"{url.rstrip('/')}/api/hot?{urllib.parse.urlencode(given)}", timeout=5) as answer:
+        with _OPENER.open(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given)}", timeout=5) as answer:
             view = json.loads(answer.read(MAX_ANSWER))
     except urllib.error.HTTPError as error:
         try:

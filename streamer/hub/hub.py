@@ -13,9 +13,10 @@ import numpy as np
 
 from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
+from streamer.hub.contradictions import Contradictions, ContradictionsView
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process
-from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
+from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INSTRUCTIONS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
 from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
 from streamer.hub.windows import DECODED, Bytes
 
@@ -226,6 +227,14 @@ class Hub:
             weights=self.weights,
             time=self._wall_ns() / 1e9,
         )
+
+    def contradictions(self, top: int, process: ProcessKey | None = None) -> ContradictionsView:
+        """Where the trace contradicted the code since the start: the `top` places met most often, of one process or
+        of all together."""
+        keys = [key for key in self.processes if process in (None, key)]
+        sums = Contradictions().merge(self.processes[key].contradictions for key in keys)
+        instructions = sum(int(self.processes[key].table.run[:, INSTRUCTIONS].sum()) for key in keys)
+        return sums.view(self.fidelity, instructions, top)
 
     def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
         seconds = list(self.windows.values())[index]

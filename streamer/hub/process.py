@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stages.messages import Clock, PaneReport
+from streamer.hub.contradictions import Contradictions
 from streamer.hub.profile import COLUMNS, MethodTable, by_method
 from streamer.hub.shift import Detector
 from streamer.hub.windows import BYTES, Bytes, Windows
@@ -26,6 +27,7 @@ class Process:
             self.table, [*((length, 0) for length in spans), reference], column, pane_methods=pane_methods
         )
         self.shift = Detector(column)
+        self.contradictions = Contradictions()
         self.clock: Clock | None = None
         self.ticks_per_pane = 0
         self.pending: Bytes = np.zeros(BYTES, np.int64)
@@ -45,6 +47,7 @@ class Process:
             if len(names) < MAX_NAMES or method in names:
                 names[method] = name
         ids, rows = by_method(report.profile, self._column)
+        self.contradictions.add(report.contradictions)
         sums, self.pending = self.pending, np.zeros(BYTES, np.int64)
         self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums)
         self.reports += 1

@@ -26,6 +26,20 @@ KIND_WORDS = {
 }
 UNUSUAL_SCORE = 4.0
 BAR = 12
+CAUSE_TEXTS = {
+    "tnt_at_tip": "a conditional branch's packet where an address must come",
+    "tip_at_tnt": "an address where a conditional branch stands",
+    "return_bit": "a return that is said not to be taken",
+    "no_return": "a return to the caller, and no call was seen",
+    "off_code": "went where no code is known",
+    "stuck": "no instruction, or a loop that nothing ends",
+    "not_disabled": "left the traced range, and tracing goes on",
+    "fup_off_path": "interrupted at an address that is not on the way",
+    "psb_off_path": "a PSB names an address that is not on the way",
+    "bad_packet": "bytes that are no packet",
+    "enabled_twice": "tracing begins, and had not ended",
+    "while_disabled": "branches while tracing is off",
+}
 
 
 def plain(text: object) -> str:
@@ -62,6 +76,58 @@ def holes_line(view: View) -> str | None:
     parts = [f"{n:,} × {words(cause)}" for cause, n in view["holes"].items()]
     parts += [f"{bytes_text(n)} never written ({words(cause)})" for cause, n in view["unwritten"].items()]
     return f"holes since the start: {', '.join(parts)}" if parts else None
+
+
+def contradictions_line(report: View) -> str | None:
+    """How often the trace contradicted the code, and where most often; None if it never did."""
+    if not report["total"]:
+        return None
+    line = f"contradictions: {report['total']:,}"
+    if report["places"]:
+        place = report["places"][0]
+        line += f", most often ({place['share']:.0%}, {words(place['cause'])}) at {place_text(place)}"
+    return line
+
+
+def contradictions_screen(report: View) -> list[RenderableType]:
+    """What `streamer report` prints."""
+    total, instructions = int(report["total"]), int(report["instructions"])
+    if not total:
+        return [Text(f"No contradiction between trace and code in {instructions:,} instructions.")]
+    head = f"{total:,} contradictions between trace and code in {instructions:,} instructions"
+    if report["suspect"]:
+        head += f", {int(report['suspect']):,} of them in doubt"
+    causes = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("share", "times"):
+        causes.add_column(name, justify="right", no_wrap=True)
+    causes.add_column("cause", no_wrap=True)
+    causes.add_column("what was wrong")
+    for cause, times in sorted(report["causes"].items(), key=lambda item: -item[1]):
+        if times:
+            causes.add_row(f"{times / total:.1%}", f"{times:,}", Text(plain(cause)), CAUSE_TEXTS.get(cause, ""))
+    places = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("share", "times"):
+        places.add_column(name, justify="right", no_wrap=True)
+    places.add_column("cause", no_wrap=True)
+    places.add_column("code", overflow="fold")
+    places.add_column("blob", justify="right", no_wrap=True)
+    places.add_column("offset", justify="right", no_wrap=True)
+    places.add_column("bytecode", overflow="fold")
+    for p in report["places"]:
+        blob, offset = (f"{p['start']:#x}", f"+{p['offset']:#x}") if p["start"] else (f"{p['offset']:#x}", "")
+        cells = (f"{p['share']:.1%}", f"{p['times']:,}", plain(p["cause"]), plain(p["code"]), blob, offset)
+        places.add_row(*(Text(cell) for cell in cells), Text(plain(p["site"])))
+    if report["other"]:
+        places.add_row(f"{report['other'] / total:.1%}", f"{report['other']:,}", "", "at other places", style="dim")
+    return [Text(head, "bold"), causes, places]
+
+
+def place_text(place: View) -> str:
+    """`Shop.page (C2 #12) +0x1f, Shop$Cart.total @ 7`; an address alone where no code is known."""
+    if not place["start"]:
+        return f"{place['offset']:#x} {plain(place['code'])}"
+    site = f", {plain(place['site'])}" if place["site"] else ""
+    return f"{plain(place['code'])} +{place['offset']:#x}{site}"
 
 
 def words(cause: str) -> str:

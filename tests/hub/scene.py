@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stages.messages import Clock, CodeKind
+from dataclasses import replace
+
+from stages.messages import Break, Clock, CodeKind, Contradiction
 from streamer.config import WindowConfig
 from streamer.hub import Hub
 from tests.hub.reports import HOST, PID, Time, account, report
@@ -22,6 +24,16 @@ NOW = {
 REST = {f"org.apache.fop.util.Helper.m{i}": 3 for i in range(30)}
 
 
+CONTRADICTIONS = (
+    Contradiction(
+        Break.NO_RETURN, "org.apache.fop.area.LineArea.addInline (C2 #77)", 0x7F00, 0x2A, "a.B.c @ 7", 30, 900
+    ),
+    Contradiction(Break.TNT_AT_TIP, "[stub] I2C/C2I adapters", 0x8000, 5, "", 10, 0),
+    Contradiction(Break.OFF_CODE, "[unknown code]", 0, 0x9999, "", 8, 100),
+    Contradiction(Break.STUCK, "other", 0, 0, "", 2, 0),
+)
+
+
 def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80) -> tuple[Hub, Time]:
     """`seconds` panes, the last ten after a shift; two components, three causes of loss."""
     clock = clock or Time()
@@ -32,7 +44,8 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80)
     for pane in range(seconds):
         losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
         second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column)
-    hub.feed(report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),)))
+    last = report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),))
+    hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
     hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5})
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000})
     return hub, clock

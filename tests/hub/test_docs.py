@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stages.messages import Loss
+from stages.messages import Break, Loss
 from streamer.hub.view import CAUSES
 from streamer.metrics import registry
 from tests.hub.scene import scene
@@ -23,3 +23,8 @@ def test_every_cause_of_loss_is_explained():
     assert set(CAUSES) == set(Loss)
     for name in CAUSES.values():
         assert f"`{name}`" in DOCS
+
+
+def test_every_cause_of_a_contradiction_is_explained():
+    for cause in Break:
+        assert f"| `{cause.name.lower()}` |" in DOCS
