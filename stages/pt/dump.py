@@ -133,6 +133,9 @@ def payload_text(kind: int, payload: int, sub: int) -> str:
     return ""
 
 
+_REASONS = {-p.CUT: errors.END, -p.UNKNOWN: errors.BAD_OPCODE, -p.MALFORMED: errors.BAD_PACKET}
+
+
 class _Tracker:
     """What goes on from packet to packet: last IP, time, whether we are in PSB+."""
 
@@ -240,6 +243,7 @@ def _line(packet: Any, data: U8, tracked: tuple[str, str], options: DumpOptions)
 
 
 def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
+    """Ends with a BAD record of `sub` −CUT if the trace ends inside a packet."""
     context = events.start_context(of_cpu(options.family, options.model))
     state = p.scanner(context, synced=not options.sync)
     out = np.zeros(_PACKETS_AT_ONCE, p.PACKET_DTYPE)
@@ -247,13 +251,19 @@ def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
     at = 0
     while True:
         n, at = p.scan(data, at, len(data), 0, state, out)
-        if n == 0:
+        if n:
+            yield out[:n]
+        elif at < len(data) and state[p.STATE_SYNCED]:
+            out[0] = 0
+            out[0]["offset"], out[0]["kind"], out[0]["sub"] = at, p.BAD, -p.CUT
+            yield out[:1]
             return
-        yield out[:n]
+        else:
+            return
 
 
 def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
-    """The lines of a dump of a whole trace, without line ends. A packet cut by the end of the trace ends it."""
+    """The lines of a dump of a whole trace, without line ends."""
     tracker = _Tracker(options)
     known_ip = False
     wants_time = options.time or options.calibration
@@ -261,7 +271,7 @@ def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
         for packet in packets:
             kind = int(packet["kind"])
             if kind == p.BAD:
-                reason = errors.BAD_OPCODE if packet["sub"] == -p.UNKNOWN else errors.BAD_PACKET
+                reason = _REASONS[int(packet["sub"])]
                 yield f"[{int(packet['offset']):x}: error decoding packet: {errors.MESSAGES[reason]}]"
                 tracker.restart()
                 known_ip = False

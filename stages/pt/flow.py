@@ -328,6 +328,8 @@ def run(
                 fl["phase"] = TRAILING
                 continue
             if status == END:
+                if st["at"] < data.size:  # inside a PSB+
+                    _tell_error(st, fl, table, events, END, 0)
                 fl["phase"] = DONE
                 continue
         elif phase in (TRAILING, TRAILING_BLOCK):
@@ -373,7 +375,9 @@ def run(
         elif phase in (NEXT, PROCEED):
             fl["phase"] = TRAILING_BLOCK
         elif fl["error"] == END:  # nothing more comes
-            if fl["enabled"]:
+            if st["at"] < data.size:  # but the beginning of a packet
+                _tell_error(st, fl, table, events, END, 0)
+            elif fl["enabled"]:
                 _told(fl, events, e.END_OF_TRACE)
             fl["phase"] = DONE
         else:

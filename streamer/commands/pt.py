@@ -188,7 +188,8 @@ def dump(
     0000000000000025  fup        3: 0000000000001001
     offset            packet     payload; ? = a digit that the compressed address does not carry
 
-    Bytes that are no packet are reported as [offset: …]; the dump goes on at the next PSB.
+    Bytes that are no packet, and a packet that the end of FILE cuts, are reported as [offset: …]; the dump goes on at
+    the next PSB.
 
     \b
     Examples:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from jvm.codeview import CodeView
+from stages.pt import packets as p
 from stages.pt.flowdecoder import FlowDecoder, Options
 from stages.pt.flowtext import TextOptions, lines
+from tests.pt import naive
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Processor, program
 from tests.pt.test_packets import _thorough
@@ -83,3 +85,21 @@ def test_the_return_stack_keeps_the_youngest_64() -> None:
     assert [line for line in decoded if line[0] != "["] == [f"{BASE:016x}"] * 70 + [f"{BASE + 2:016x}"] * 64
     one_more = _flow(_START + calls + returns + w.tnt8("!"), code)
     assert "error" in one_more[-1]
+
+
+@_thorough
+@given(some.integers(0, 1 << 32), some.integers(2, 40), some.integers(1, 200), some.floats(0, 1))
+def test_a_cut_trace_is_followed_to_the_cut_and_says_where_it_is(seed: int, size: int, steps: int, part: float) -> None:
+    rng = Random(seed)
+    code, instructions = program(rng, size)
+    processor = Processor(rng, instructions, True)
+    processor.run(steps)
+    trace = processor.trace[: round(part * len(processor.trace))]
+    decoded = _flow(trace, code)
+    executed = [int(line, 16) for line in decoded if line[0] != "["]
+    assert executed == processor.executed[: len(executed)]
+    packets = naive.decode(trace)
+    whole = packets[-1].offset + packets[-1].size if packets else 0
+    cut = whole < len(trace) and any(packet.kind != p.SKIPPED for packet in packets)
+    assert [line.split(",")[0] for line in decoded if "error" in line] == ([f"[{whole:x}"] if cut else [])
+    assert all("the trace ends inside a packet" in line for line in decoded if "error" in line)

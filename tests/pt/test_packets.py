@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
 from stages.pt import packets as p
+from stages.pt.dump import dump
 from tests.pt import naive
 from tests.pt import ptwriter as w
 from tests.pt.naive import Packet
@@ -215,3 +216,22 @@ def test_every_byte_is_accounted_for(stream: bytes) -> None:
         assert packet.offset == at or (packet.kind == p.PSB and at - 15 <= packet.offset < at)
         at = packet.offset + packet.size
     assert len(stream) - at <= 16
+
+
+@_thorough
+@given(some.lists(_well_formed, max_size=12), some.integers(0, 15))
+def test_a_dump_says_where_the_trace_ends_inside_a_packet(pieces: list[bytes], missing: int) -> None:
+    trace = w.psb() + b"".join(pieces)
+    trace = trace[: max(len(trace) - missing, 16)]
+    packets = naive.decode(trace)
+    assume(all(packet.kind != p.BAD for packet in packets))  # a BIP outside its block can be anything
+    reached = packets[-1].offset + packets[-1].size
+    errors = [line for line in dump(_array(trace)) if "error decoding" in line]
+    said = f"[{reached:x}: error decoding packet: the trace ends inside a packet]"
+    assert errors == ([said] if reached < len(trace) else [])
+
+
+def test_the_beginning_of_a_psb_among_skipped_bytes_is_no_cut_packet() -> None:
+    trace = w.psb() + w.psbend() + b"\xc9" * 20 + w.psb()[:6]
+    assert list(dump(_array(trace)))[2:] == ["[12: error decoding packet: bytes that begin no packet]"]
+    assert not list(dump(_array(w.psb()[:6])))
