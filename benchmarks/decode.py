@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +37,10 @@ from capture.replay import Replay
 from jvm.codeimage import CodeImage
 from jvm.codeview import CodeView
 from stages.decode import Decode
-from stages.flow import code as flow_code
+from stages.flow.code import Code, Image
 from stages.flow.flow import Flow
-from stages.flow.kernel import size_of
 from stages.flow.raw import addresses, u8_at
+from stages.flow.size import size_of
 from stages.messages import Chunk, Decoded, JitBatch, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
 
 CHUNK = 256 << 10
@@ -196,7 +196,7 @@ class OurFlow:
     def __call__(self) -> None:
         for number, segment in enumerate(self.segments):
             if number == 0:  # a pass begins anew
-                segment = Segment(*(getattr(segment, f) for f in Segment.__slots__[:9]), continues=False)
+                segment = replace(segment, continues=False)
             self.flow.feed(segment)
 
 
@@ -239,9 +239,11 @@ class Libipt:
             stream.data.tofile(file)
             self.traces.append(file)
         self.image, self.sections = directory / "image", directory / "sections"
-        self._pack(flow_code.of(case.view))
+        image = Image()
+        image.update(case.view)
+        self._pack(image.code)
 
-    def _pack(self, code: flow_code.Code) -> None:
+    def _pack(self, code: Code) -> None:
         lines: list[tuple[int, int, int]] = []
         with self.image.open("wb") as image:
             for start, end, at in zip(code.start.tolist(), code.end.tolist(), code.data_at.tolist(), strict=True):

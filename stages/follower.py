@@ -21,7 +21,7 @@ from stages.contradictions import Contradictions
 from stages.flow import order as orders
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
-from stages.flow.kernel import B_OFF_CODE, B_OVERFLOW
+from stages.flow.state import B_OFF_CODE, B_OVERFLOW
 from stages.messages import Loss, PtConfig, Segment
 
 I64 = NDArray[np.int64]

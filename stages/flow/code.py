@@ -1,4 +1,10 @@
-"""The kernels' form of a code view, and what changed between two of them."""
+"""The kernels' own copy of a process's code, and what changes in it.
+
+Code lies in it in the order of its addresses, gaps of less than GAP included: so instructions may lie across touching
+blobs (two pages, say), and a byte that changes is changed in place. A new view is compared with the one before blob by
+blob, and byte by byte only where a blob is not the same bytes at the same place: views of one code image share their
+bytes (`jvm.codetexts` never writes again what a view shows).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +17,11 @@ from numpy.typing import NDArray
 from jvm.codeview import CodeView
 
 I64 = NDArray[np.int64]
+GAP = 1 << 20
 
 
 class Code(NamedTuple):
-    """Blobs in the order of their addresses as signed numbers; touching ones are one, so that an instruction may
-    lie across them (two pages, say)."""
+    """Blobs in the order of their addresses as signed numbers; touching ones are one."""
 
     start: I64
     end: I64
@@ -23,75 +29,169 @@ class Code(NamedTuple):
     code: NDArray[np.uint8]
 
 
-def of(view: CodeView) -> Code:
+class Changes(NamedTuple):
+    """Where code is gone or other than it was: disjoint intervals [lo, hi). `grown`: there is code where none was."""
+
+    lo: I64
+    hi: I64
+    grown: bool
+
+
+class Image:
+    def __init__(self) -> None:
+        none = np.empty(0, np.int64)
+        self.code = Code(none, none, none, np.zeros(1, np.uint8))
+        self._places = self.code  # parts of the buffer
+        self._rows = none, none, none  # of the last view: start, end, data_at
+        self._shown = self.code.code  # its bytes
+
+    def update(self, view: CodeView) -> Changes:
+        """From now on it is as in `view`. Raises ValueError if a blob's bytes lie outside the view's."""
+        start, end, at = rows = _signed(view)
+        fresh, gone = np.ones(len(start), np.bool_), np.ones(len(self._rows[0]), np.bool_)
+        if view.code.ctypes.data == self._shown.ctypes.data:  # which is alive, so these are the same bytes
+            fresh, gone = ~_among(rows, self._rows), ~_among(self._rows, rows)
+        old, (blob_start, blob_end) = self.code, _merged(start, end, 0)
+        self._make_room(blob_start, blob_end)
+        buffer = self._places.code
+        new = Code(start[fresh], end[fresh], at[fresh], np.ascontiguousarray(view.code))
+        lo, hi = _differences(new, old._replace(code=buffer), self._places)
+        _copy(new, self._places)
+        lost_lo, lost_hi = _outside(self._rows[0][gone], self._rows[1][gone], blob_start, blob_end)
+        grown = not bool(_within(blob_start, blob_end, old.start, old.end).all())
+        self.code = Code(blob_start, blob_end, _place(self._places, blob_start), buffer)
+        self._rows, self._shown = rows, view.code
+        return Changes(np.concatenate((lo, lost_lo)), np.concatenate((hi, lost_hi)), grown)
+
+    def patch(self, address: int, data: bytes) -> None:
+        """Change bytes in place. Raises ValueError if no blob holds them all."""
+        at = np.array([address], np.uint64).view(np.int64)
+        if not _within(at, at + len(data), self.code.start, self.code.end).all():
+            raise ValueError(f"no code at {address:#x} to be changed")
+        place = int(_place(self.code, at)[0])
+        self.code.code[place : place + len(data)] = np.frombuffer(data, np.uint8)
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """As many of the `size` bytes at `address` as there are."""
+        at = np.array([address], np.uint64).view(np.int64)
+        if not _within(at, at + 1, self.code.start, self.code.end).all():
+            return b""
+        blob = int(np.searchsorted(self.code.start, at[0], side="right")) - 1
+        place = int(_place(self.code, at)[0])
+        return self.code.code[place : place + min(size, int(self.code.end[blob] - at[0]))].tobytes()
+
+    def _make_room(self, start: I64, end: I64) -> None:
+        """Lay out the buffer anew if blobs lie outside of its parts."""
+        if bool(_within(start, end, self._places.start, self._places.end).all()):
+            return
+        old = self.code
+        both = np.concatenate((old.start, start)), np.concatenate((old.end, end))
+        order = np.argsort(both[0], kind="stable")
+        lo, hi = _merged(both[0][order], np.maximum.accumulate(both[1][order]), GAP)
+        at = np.cumsum(hi - lo) - (hi - lo)
+        self._places = Code(lo, hi, at, np.zeros(int((hi - lo).sum()), np.uint8))
+        _copy(old, self._places)
+
+
+def _signed(view: CodeView) -> tuple[I64, I64, I64]:
     start = view.start.astype(np.uint64).view(np.int64)
     end = view.end.astype(np.uint64).view(np.int64)
     order = np.argsort(start, kind="stable")
-    start, end, data_at = start[order], end[order], view.data_at.astype(np.int64)[order]
-    code = np.ascontiguousarray(view.code, dtype=np.uint8)
+    start, end, at = start[order], end[order], view.data_at.astype(np.int64)[order]
     size = end - start
-    if len(start) and (bool((size < 0).any()) or bool((data_at < 0).any()) or int((data_at + size).max()) > len(code)):
+    if len(start) and (bool((size < 0).any()) or bool((at < 0).any()) or int((at + size).max()) > len(view.code)):
         raise ValueError("code view: a blob's bytes lie outside its code")
-    touch = start[1:] == end[:-1]
-    if bool((touch & (data_at[1:] != data_at[:-1] + size[:-1])).any()):
-        code = np.concatenate([code[a : a + n] for a, n in zip(data_at.tolist(), size.tolist(), strict=True)])
-        data_at = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)[:-1]))
-    first = np.concatenate((np.ones(min(len(start), 1), np.bool_), ~touch))
-    last = np.concatenate((~touch, np.ones(min(len(start), 1), np.bool_)))
-    return Code(start[first].copy(), end[last].copy(), data_at[first].copy(), code)
+    some = size > 0
+    return start[some], end[some], at[some]
+
+
+def _among(these: tuple[I64, I64, I64], those: tuple[I64, I64, I64]) -> NDArray[np.bool_]:
+    """Which rows of `these` are rows of `those`; both ascend."""
+    if not len(those[0]):
+        return np.zeros(len(these[0]), np.bool_)
+    where = np.minimum(np.searchsorted(those[0], these[0]), len(those[0]) - 1)
+    same: NDArray[np.bool_] = those[0][where] == these[0]
+    for mine, other in zip(these[1:], those[1:], strict=True):
+        same &= other[where] == mine
+    return same
+
+
+def _merged(start: I64, end: I64, gap: int) -> tuple[I64, I64]:
+    """Those that lie at most `gap` apart as one. Both ascend."""
+    apart = start[1:] - end[:-1] > gap
+    some = np.ones(min(len(start), 1), np.bool_)
+    return start[np.concatenate((some, apart))].copy(), end[np.concatenate((apart, some))].copy()
+
+
+def _within(start: I64, end: I64, blob_start: I64, blob_end: I64) -> NDArray[np.bool_]:
+    """Which intervals lie in one blob."""
+    if not len(blob_start):
+        return np.zeros(len(start), np.bool_)
+    blob = np.searchsorted(blob_start, start, side="right") - 1
+    return np.asarray((blob >= 0) & (end <= blob_end[blob]), np.bool_)
+
+
+def _place(code: Code, address: I64) -> I64:
+    """Where in `code.code` the addresses lie."""
+    blob = np.searchsorted(code.start, address, side="right") - 1
+    return (code.data_at[blob] + address - code.start[blob]).astype(np.int64)
+
+
+def _outside(start: I64, end: I64, blob_start: I64, blob_end: I64) -> tuple[I64, I64]:
+    """The parts of intervals that lie in no blob."""
+    parts = []
+    for here, upto in zip(*(x[~_within(start, end, blob_start, blob_end)].tolist() for x in (start, end)), strict=True):
+        for k in range(int(np.searchsorted(blob_end, here, side="right")), len(blob_start)):
+            if blob_start[k] >= upto:
+                break
+            parts.append((here, int(blob_start[k])))
+            here = int(blob_end[k])
+        parts.append((here, upto))
+    pairs = np.array([p for p in parts if p[0] < p[1]], np.int64).reshape(-1, 2)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def _copy(blobs: Code, places: Code) -> None:
+    to = _place(places, blobs.start)
+    for a, b, n in zip(to.tolist(), blobs.data_at.tolist(), (blobs.end - blobs.start).tolist(), strict=True):
+        places.code[a : a + n] = blobs.code[b : b + n]
 
 
 @njit(cache=True, nogil=True)
-def _differences(old, new, lo, hi):  # type: ignore[no-untyped-def]
-    """Intervals of addresses whose byte is in `old` and in `new` is another, or none. Returns how many there are;
-    only as many as fit are written."""
+def _compare(new, at, old, lo, hi):  # type: ignore[no-untyped-def]
+    """Where a byte of `new` is another in `old` (blobs of both ascend; `at`: where in `old.code` each of new's would
+    lie). Returns how many intervals there are; only as many as fit are written."""
     n = 0
     j = 0
-    for i in range(len(old.start)):
-        here = old.start[i]
-        end = old.end[i]
-        while here < end:
-            while j < len(new.start) and new.end[j] <= here:
-                j += 1
-            if j == len(new.start) or new.start[j] >= end:
-                upto = end
-                same = False
-            elif new.start[j] > here:
-                upto = new.start[j]
-                same = False
-            else:
-                upto = min(end, new.end[j])
-                same = True
-            if not same:
+    for i in range(len(new.start)):
+        here, end = new.start[i], new.end[i]
+        while j < len(old.start) and old.end[j] <= here:
+            j += 1
+        m = j
+        while m < len(old.start) and old.start[m] < end:
+            k = max(here, old.start[m]) - here
+            upto = min(end, old.end[m]) - here
+            a, b = new.data_at[i], at[i]
+            while k < upto:
+                if new.code[a + k] == old.code[b + k]:
+                    k += 1
+                    continue
                 if n < len(lo):
-                    lo[n] = here
-                    hi[n] = upto
+                    lo[n] = here + k
+                while k < upto and new.code[a + k] != old.code[b + k]:
+                    k += 1
+                if n < len(lo):
+                    hi[n] = here + k
                 n += 1
-            else:
-                a = old.data_at[i] + here - old.start[i]
-                b = new.data_at[j] + here - new.start[j]
-                open_ = False
-                for k in range(upto - here):
-                    if old.code[a + k] == new.code[b + k]:
-                        open_ = False
-                        continue
-                    if not open_:
-                        open_ = True
-                        if n < len(lo):
-                            lo[n] = here + k
-                        n += 1
-                    if n <= len(lo):
-                        hi[n - 1] = here + k + 1
-            here = upto
+            m += 1
     return n
 
 
-def differences(old: Code, new: Code) -> tuple[I64, I64]:
-    """Where code of `old` is gone or other in `new`: sorted disjoint intervals [lo, hi)."""
+def _differences(new: Code, old: Code, places: Code) -> tuple[I64, I64]:
     room = 1024
     while True:
         lo, hi = np.empty(room, np.int64), np.empty(room, np.int64)
-        n = int(_differences(old, new, lo, hi))
+        n = int(_compare(new, _place(places, new.start), old, lo, hi))
         if n <= room:
             return lo[:n], hi[:n]
         room = n

@@ -1,9 +1,10 @@
 """Calling contexts: a tree whose nodes are (parent, return address).
 
-A path moves from one node to another: ``(node, path) → node'``, remembered and counted in `Tables.cmemo`. A path
-that neither calls nor returns leaves the node alone and only adds its instructions to it.
+A path moves from one node to another: ``(node, path) → node'``, remembered in `Tables.cmemo`. A path that neither
+calls nor returns leaves the node alone and only adds its instructions to it. So contexts are a fold over the order of
+paths, apart from the walk: where a return went is where the next path begins.
 
-The tree is kept beside the return stack of 64 entries, not instead of it: the stack must do exactly what the
+The tree is not the return stack of 64 entries: the stack must do exactly what the
 processor's does (SDM: the oldest entry falls off, every near RET pops), while the tree follows what the program
 means. Where a return goes to another frame than the innermost one (an exception, a deoptimised frame, a return
 address patched by the JVM), the tree goes to the frame that was called from there.
@@ -12,6 +13,7 @@ address patched by the JVM), the tree goes to the frame that was called from the
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from stages.flow.graph import (
     DEAD,
@@ -22,19 +24,35 @@ from stages.flow.graph import (
     G_CONTEXT_FULL,
     G_NODE_ROOM,
     G_NODES,
+    P_BREAK,
+    P_EMPTY,
+    P_FIRST,
     PA,
+    PA_FLAGS,
+    PA_POOL,
     PA_PUSH,
     PA_PUSHES,
+    PATH_RETURNS,
     ST,
+    ST_FROM,
     ST_KIND,
+    raw_tables,
     scatter,
 )
-from stages.flow.raw import inner
+from stages.flow.raw import (
+    inner,
+)
 
 NO = 4
 NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
 DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
+
+# the context of one thread: node; root; and what the path before did, on which depends how the next is understood
+C_NODE, C_ROOT, C_BEHIND, C_SIZE = range(4)
+RETURNED = PATH_RETURNS  # to the frame that the next path begins in
+CALLED = 2
+LEFT_BY_CALL = 4  # and tracing ended there: if it resumes behind the call, that has returned
 
 
 @inner
@@ -61,41 +79,23 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
 
 
 @inner
-def probe(cmemo, mask, key):  # type: ignore[no-untyped-def]
-    """The slot of `key` in the table of contexts, or −1."""
-    i = scatter(key) & mask
-    while True:
-        k = cmemo[2 * i]
-        if k == key:
-            return i
-        if k == 0:
-            return -1
-        i = (i + 1) & mask
-
-
-@inner
 def step(t, node, path):  # type: ignore[no-untyped-def]
-    """Count `path` in `node` and return the node behind its calls."""
+    """The node behind the calls of `path`."""
     key = node << 32 | path
     mask = t.g[G_CMEMO_MASK]
-    i = probe(t.cmemo, mask, key)
-    if i >= 0:
-        t.cmemo[2 * i + 1] += 1
-        return t.cmemo[2 * i + 1] >> 32
+    i = scatter(key) & mask
+    while t.cmemo[2 * i] != 0:
+        if t.cmemo[2 * i] == key:
+            return t.cmemo[2 * i + 1]
+        i = (i + 1) & mask
     t.g[G_CMISSES] += 1
     after = node
     for k in range(t.path[path * PA + PA_PUSHES]):
         after = child(t, after, np.int64(t.pool[t.path[path * PA + PA_PUSH] + k]))
-    if 3 * t.g[G_CMEMO] < 2 * mask:
+    if 3 * t.g[G_CMEMO] < 2 * mask:  # else it is found again each time: still right, only slower
         t.g[G_CMEMO] += 1
-        i = scatter(key) & mask
-        while t.cmemo[2 * i] != 0:
-            i = (i + 1) & mask
         t.cmemo[2 * i] = key
-        t.cmemo[2 * i + 1] = after << 32 | 1
-    else:  # no room to remember: still right, only slower and less fine
-        t.g[G_CONTEXT_FULL] += 1
-        t.node_instrs[node] += t.path_instrs[path]
+        t.cmemo[2 * i + 1] = after
     return after
 
 
@@ -114,3 +114,58 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
         up = np.int64(t.node[up * NO + NO_PARENT])
     parent = np.int64(t.node[node * NO + NO_PARENT])
     return parent if parent else node
+
+
+@inner
+def _parent(t, node):  # type: ignore[no-untyped-def]
+    parent = np.int64(t.node[node * NO + NO_PARENT])
+    return parent if parent else node
+
+
+@inner
+def _start(t, path):  # type: ignore[no-untyped-def]
+    """The stretch that `path` begins in."""
+    s = np.int64(t.pool[t.path[path * PA + PA_POOL]])
+    whole = np.int64(t.stretch[s * ST + ST_FROM])
+    return whole if whole else s
+
+
+@njit(cache=True, nogil=True)
+def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
+    """Follow `order[begin:]` from the context `c` (C_SIZE,), adding instructions to nodes. Returns where it stopped:
+    before the end only with `may_grow`, if the table of contexts is too full. `where`: `Tables.raw()`."""
+    t = raw_tables(where)
+    node, behind = c[C_NODE], c[C_BEHIND]
+    last = P_EMPTY
+    j = begin
+    while j < len(order):
+        path = np.int64(order[j])
+        if path < 0:  # such a loop calls nothing
+            t.node_instrs[node] -= path * t.path_instrs[last]
+        elif path < P_FIRST:
+            if path == P_BREAK:
+                behind = 0
+            elif behind & RETURNED:
+                node = _parent(t, node)
+                behind = 0
+            elif behind & CALLED:
+                behind = LEFT_BY_CALL
+        else:
+            calls = t.path[path * PA + PA_PUSHES] > 0
+            if calls and may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
+                break
+            last = path
+            if behind & (RETURNED | LEFT_BY_CALL):
+                s = _start(t, path)
+                if behind & RETURNED:
+                    node = returned(t, node, s)
+                elif np.int64(t.node[node * NO + NO_RETURN]) == s:
+                    node = _parent(t, node)
+            t.node_instrs[node] += t.path_instrs[path]
+            behind = np.int64(t.path[path * PA + PA_FLAGS]) & PATH_RETURNS
+            if calls:
+                node = step(t, node, path)
+                behind |= CALLED
+        j += 1
+    c[C_NODE], c[C_BEHIND] = node, behind
+    return j

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeview import CodeView
-from stages.flow import code, graph, kernel, memo, rehash
+from stages.flow import context, index, rehash, stretch
 from stages.flow import order as orders
+from stages.flow.code import Code, Image
 from stages.flow.context import NO
 from stages.flow.graph import (
     DISABLED,
@@ -20,6 +22,8 @@ from stages.flow.graph import (
     G_CUTS,
     G_FILTER_HI,
     G_FILTER_LO,
+    G_LINES,
+    G_LINKS,
     G_MEMO,
     G_MISSES,
     G_NODES,
@@ -31,21 +35,17 @@ from stages.flow.graph import (
     ME,
     P_FIRST,
     PA,
-    PACKET_PATHS,
-    PACKET_STRETCHES,
     S_DISABLED,
     S_FIRST,
     S_LOST,
     ST,
     ST_KIND,
     Tables,
-)
-from stages.flow.raw import addresses
-from stages.messages import PtConfig, Segment, ThreadKey
-
-BREAK_DTYPE = np.dtype(
-    [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8")]
 )  # fmt: skip
+from stages.flow.piece import NEVER, Buffers, Piece, Thread
+from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, X_AT, X_LAST_IP
+from stages.flow.stretch import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
+from stages.messages import PtConfig, Segment, ThreadKey
 
 
 class Capacity(NamedTuple):
@@ -55,12 +55,14 @@ class Capacity(NamedTuple):
     paths: int = 1 << 19
     memo: int = 1 << 20
     pool: int = 1 << 23
+    links: int = 1 << 23
     nodes: int = 1 << 18
     contexts: int = 1 << 20
 
     def check(self) -> None:
         least = 4 * PACKET_STRETCHES
-        if self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096:
+        small = self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096
+        if small or self.links < 4 * PACKET_LINKS:
             raise ValueError("flow tables too small to hold what one packet can need")
         if self.stretches > 1 << 22:
             raise ValueError("more stretches than memo keys can name")
@@ -82,10 +84,19 @@ class FlowOutput:
     thread: ThreadKey
     tables: Tables  # what the ids in `order` mean; append-only, so this stays valid after code has changed
     order: NDArray[np.int32]  # see stages.flow.order
-    breaks: NDArray[np.void]  # BREAK_DTYPE: where `order` breaks off, why, where the walker was, where it goes on
-    paths: NDArray[np.int64]  # the different paths in `order`
+    breaks: NDArray[np.void]  # BREAK_DTYPE: where `order` breaks off, why, where the walker was, where it goes on,
+    # and from where on what came before is suspect: nothing in it was confirmed, and then it was contradicted
+    paths: NDArray[np.int64]  # the different paths in `order`, but for what is suspect
     times: NDArray[np.int64]  # how often each was taken
     ticks: NDArray[np.float64]  # TSC ticks spent in each
+    suspect_instructions: int
+    suspect_bytes: int  # of trace
+    learnt: NDArray[np.void]  # LEARNT_DTYPE: where resolvers went; see `Flow.resolvers`
+
+    @property
+    def observed(self) -> NDArray[np.int32]:
+        """`order` without what is suspect."""
+        return orders.observed(self.order, self.breaks["sure"], self.breaks["order"])
 
     def spent(self) -> Spent:
         """The paths broken up into address ranges."""
@@ -98,19 +109,10 @@ class FlowOutput:
         return Spent(lo.view(np.uint64), hi.view(np.uint64), instrs, ticks)
 
 
-class _Thread:
-    def __init__(self, root: int, context: bool) -> None:
-        self.x = np.zeros(kernel.X_SIZE, np.int64)
-        self.ring = np.zeros(graph.SLOTS, np.int32)
-        self.x[kernel.X_ROOT] = self.x[kernel.X_NODE] = root
-        self.x[kernel.X_CONTEXT] = context
-
-    def lose(self) -> None:
-        """There is a hole: nothing is known of where the thread is, or who called it."""
-        x = self.x
-        x[kernel.X_AT] = S_LOST
-        x[kernel.X_PENDING] = x[kernel.X_FUP] = x[kernel.X_MODE] = x[kernel.X_DEPTH] = 0
-        x[kernel.X_NODE] = x[kernel.X_ROOT]
+Search = Callable[[ThreadKey, Piece], bool]
+"""Called at a contradiction, with the walker at the last packet before it that carried an address. True: something was
+done about it (`Flow.patch`), walk again; False: the walk breaks off here."""
+TRIES = 64  # at one contradiction
 
 
 class Flow:
@@ -127,56 +129,90 @@ class Flow:
         self._context = context
         self._capacity = capacity or Capacity()
         self._capacity.check()
-        self._threads: dict[ThreadKey, _Thread] = {}
-        self._code = code.of(CodeView.of([]))
-        self._epoch = -1
-        self._buffer = np.zeros(1 << 16, np.uint8)
-        self._order = np.empty(1 << 16, np.int32)
-        self._breaks = np.empty(kernel.BREAKS * kernel.BR, np.int64)
+        self._threads: dict[ThreadKey, Thread] = {}
+        self._image = Image()
+        self._resolvers: list[tuple[int, int]] = []
+        self._buffers = Buffers()
         self._sums = dict.fromkeys(
             ("bytes", "symbols", "instructions", "misses", "context_misses", "context_full", "generations",
-             "code_changes", "died"),
+             "code_changes", "died", "patches", "held", "suspect_instructions", "suspect_bytes"),
             0,
         )  # fmt: skip
-        self._break_kinds = np.zeros(kernel.B_END, np.int64)
+        self._break_kinds = np.zeros(B_END, np.int64)
+        self.search: Search | None = None
         self._new_tables()
 
     # -- code
 
     def set_code(self, view: CodeView) -> None:
-        """From now on code is as in `view`. What depended on other bytes is forgotten; batch changes where possible:
-        a call costs a comparison of all bytes, and a pass over the memo if something known has changed."""
-        new = code.of(view)
-        lo, hi = code.differences(self._code, new)
-        grown = len(new.start) != len(self._code.start) or not np.array_equal(new.end, self._code.end)
-        self._code = new
-        self._use(self._tables._replace(code=new.code, blob_start=new.start, blob_end=new.end, blob_at=new.data_at))
-        self._epoch = view.epoch
-        if len(lo) or grown:
+        """From now on code is as in `view`. What depended on other bytes is forgotten. Costs what differs from the
+        view before, if both show one code image (see `stages.flow.code`); else a comparison of all bytes."""
+        changes = self._image.update(view)
+        code = self._image.code
+        self._use(self._tables._replace(code=code.code, blob_start=code.start, blob_end=code.end, blob_at=code.data_at))
+        if len(changes.lo) or changes.grown:
             self._sums["code_changes"] += 1
-            self._sums["died"] += int(memo.invalidate(self._raw, int(self._tables.g[G_STRETCHES]), lo, hi))
+            self._forget_code(changes.lo, changes.hi, changes.grown)
+
+    def patch(self, address: int, data: bytes) -> None:
+        """Change bytes of the code where it stands, until a view says otherwise. Raises ValueError if no blob holds
+        them all."""
+        self._image.patch(address, data)
+        self._sums["patches"] += 1
+        lo = np.array([address], np.uint64).view(np.int64)
+        self._forget_code(lo, lo + len(data), False)
+
+    @property
+    def code(self) -> Code:
+        """The code as it is now; patches change it in place."""
+        return self._image.code
+
+    @property
+    def resolvers(self) -> list[tuple[int, int]]:
+        """Address ranges [lo, hi) of code that finds out where a call is to go, and then jumps there: where its
+        indirect jumps went is in `FlowOutput.learnt`, with the return address on top of the stack."""
+        return self._resolvers
+
+    @resolvers.setter
+    def resolvers(self, ranges: list[tuple[int, int]]) -> None:
+        if ranges == self._resolvers:
+            return
+        changed = np.array(sorted(set(ranges) ^ set(self._resolvers)), np.uint64).view(np.int64).reshape(-1, 2)
+        self._resolvers = list(ranges)
+        self._use(self._tables._replace(resolver=self._resolver_array()))
+        self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
+
+    def _resolver_array(self) -> NDArray[np.int64]:
+        return np.array(self._resolvers, np.uint64).view(np.int64).reshape(-1)
+
+    def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
+        self._sums["died"] += int(index.invalidate(self._raw, lo, hi, grown))
 
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
-        c = self._capacity
+        c, code = self._capacity, self._image.code
         g = np.zeros(G_SIZE, np.int64)
         g[G_STRETCHES], g[G_PATHS], g[G_NODES] = S_FIRST, P_FIRST, 1
+        g[G_LINKS] = 1
         g[G_FILTER_LO] = np.uint64(self._config.filter_lo).view(np.int64)
         g[G_FILTER_HI] = np.uint64(self._config.filter_hi).view(np.int64)
         g[G_NORETCOMP] = self._config.noretcomp
         small = min(c.memo, 1 << 14)
         contexts = min(c.contexts, 1 << 14)
         tables = Tables(
-            code=self._code.code,
-            blob_start=self._code.start,
-            blob_end=self._code.end,
-            blob_at=self._code.data_at,
+            code=code.code,
+            blob_start=code.start,
+            blob_end=code.end,
+            blob_at=code.data_at,
+            resolver=self._resolver_array(),
             g=g,
             stretch=np.zeros(c.stretches * ST, np.int32),
             address=np.zeros(c.stretches, np.int64),
             last=np.zeros(c.stretches, np.int64),
             by_address=np.zeros(2 << 15, np.int64),
             by_cut=np.zeros(1 << 14, np.int32),
+            by_line=np.zeros(2 << 15, np.int64),
+            link=np.zeros(2 * c.links, np.int32),
             memo=np.zeros(small * ME, np.int32),
             path=np.zeros(c.paths * PA, np.int32),
             path_instrs=np.zeros(c.paths, np.int64),
@@ -194,6 +230,11 @@ class Flow:
         self._ticks = np.zeros(c.paths, np.float64)
         self._seen = np.zeros(c.paths, np.int64)
 
+    @property
+    def tables(self) -> Tables:
+        """As they are now; arrays are replaced as they grow."""
+        return self._tables
+
     def _use(self, tables: Tables) -> None:
         self._tables = tables
         self._raw = tables.raw()
@@ -208,14 +249,14 @@ class Flow:
     def _enlarge(self) -> bool:
         """Double the hash table that is full, if one is and may grow: ids stay what they are."""
         t, c = self._tables, self._capacity
-        slots, addresses, contexts = len(t.memo) // ME, len(t.by_address) // 2, len(t.cmemo) // 2
+        slots, addresses, lines = len(t.memo) // ME, len(t.by_address) // 2, len(t.by_line) // 2
         g = t.g
         if 2 * (g[G_MEMO] + 2 * PACKET_PATHS) >= slots - 1 and slots < c.memo:
             self._use(t._replace(memo=rehash.memo(t.memo, 2 * slots)))
         elif 4 * (g[G_STRETCHES] + 2 * PACKET_STRETCHES) >= 3 * (addresses - 1) and addresses < 2 * c.stretches:
             self._use(t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses)))
-        elif 3 * (g[G_CMEMO] + 2 * kernel.STRIDE) >= 2 * contexts and contexts < c.contexts:
-            self._use(t._replace(cmemo=rehash.pairs(t.cmemo, 2 * contexts)))
+        elif 4 * (g[G_LINES] + 2 * PACKET_LINKS) >= 3 * (lines - 1) and lines < c.links:
+            self._use(t._replace(by_line=rehash.pairs(t.by_line, 2 * lines)))
         else:
             return False
         return True
@@ -228,12 +269,12 @@ class Flow:
         self._new_tables()
         for thread in self._threads.values():
             x = thread.x
-            here = old.address[np.append(thread.ring, x[kernel.X_AT])]
-            graph.intern_all(self._raw, here)
+            here = old.address[np.append(thread.ring, x[X_AT])]
+            stretch.intern_all(self._raw, here)
             thread.ring[:] = here[:-1]
-            if x[kernel.X_AT] >= S_FIRST:
-                x[kernel.X_AT] = here[-1]
-            x[kernel.X_ROOT] = x[kernel.X_NODE] = self._root()
+            if x[X_AT] >= S_FIRST:
+                x[X_AT] = here[-1]
+            thread.begin_context(self._root())
 
     def _collect(self) -> None:
         g = self._tables.g
@@ -250,80 +291,87 @@ class Flow:
         """
         thread = self._threads.get(segment.thread)
         if thread is None:
-            thread = self._threads[segment.thread] = _Thread(self._root(), self._context)
+            thread = self._threads[segment.thread] = Thread(self._root())
         if not segment.continues:
             thread.lose()
-        x = thread.x
-        x[kernel.X_LAST_IP] = np.uint64(segment.last_ip).view(np.int64)
+        thread.x[X_LAST_IP] = np.uint64(segment.last_ip).view(np.int64)
         marks = segment.marks
         timed = marks[marks["tsc"] > 0]
         stops = np.clip(timed["offset"].astype(np.int64) - segment.offset, 0, len(segment.data))
         tsc = np.concatenate(([segment.tsc], timed["tsc"].astype(np.int64), [segment.tsc_end])).astype(np.int64)
-        return self.walk(thread, segment.thread, segment.data, segment.offset, stops, tsc)
+        return self._walk(segment.thread, Piece(thread, self._buffers, segment.data, segment.offset, stops), tsc)
 
-    def walk(
-        self,
-        thread: _Thread,
-        key: ThreadKey,
-        data: NDArray[np.uint8],
-        offset: int,
-        stops: NDArray[np.int64],
-        tsc: NDArray[np.int64],
-    ) -> list[FlowOutput]:
-        """`feed` without the message: at `stops` (ascending, in `data`) it is `tsc[1:-1]`, at the ends tsc[0], [-1]."""
-        size = len(data)
-        if size + 32 > len(self._buffer):
-            self._buffer = np.zeros(size + 32, np.uint8)
-        if 2 * size + 4096 > len(self._order):
-            self._order = np.empty(2 * size + 4096, np.int32)
-        self._buffer[:size] = data
-        self._buffer[size : size + 32] = 0
-        self._sums["bytes"] += size
-        x = thread.x
-        x[kernel.X_POS] = x[kernel.X_OUT] = x[kernel.X_BREAKS] = 0
-        stop_at = np.full(len(stops), -1, np.int64)
+    def run(self, piece: Piece, end: int = NEVER, *, hold: int = 0) -> int:
+        """Walk on, to `end` (where a packet begins) at most. Contradictions are held from the position `hold` on. DONE;
+        CONTRADICTION: `piece` tells of it, and the walker is back where it last was sure; OUTPUT_FULL, TABLES_FULL."""
+        while True:
+            result = piece.run(self._raw, hold, end)
+            if result != TABLES_FULL or not self._enlarge():
+                return result
+
+    def _walk(self, key: ThreadKey, piece: Piece, tsc: NDArray[np.int64]) -> list[FlowOutput]:
+        """At the piece's stops it is `tsc[1:-1]`, at its ends tsc[0] and [-1]."""
+        self._sums["bytes"] += piece.size
         ticks = np.maximum(np.diff(tsc), 0)
-        io = np.zeros(10, np.int64)
-        io[:5] = addresses(x, thread.ring, self._order, self._breaks, self._buffer)
-        io[5] = size
-        io[6:8] = addresses(stops, stop_at)
-        io[8] = len(stops)
-        x[kernel.X_ROOM] = len(self._order)
         done = 0  # stops accounted for
         out: list[FlowOutput] = []
+        hold = NEVER if self.search is None else 0
+        tries = 0
         while True:
-            io[9] = self._context and len(self._tables.cmemo) // 2 < self._capacity.contexts
-            result = kernel.run(self._raw, io)
-            if result == kernel.TABLES_FULL and self._enlarge():
+            result = self.run(piece, hold=hold)
+            if result == CONTRADICTION and self.search is not None:
+                self._sums["held"] += 1
+                before, tries = piece.contradicted, tries + 1
+                if tries > TRIES or not self.search(key, piece):
+                    hold, tries = before + 1, 0
                 continue
-            reached = int(np.count_nonzero(stop_at >= 0))
-            at = np.concatenate(([0], stop_at[done:reached], x[kernel.X_OUT : kernel.X_OUT + 1]))
+            reached = int(np.count_nonzero(piece.stop_at >= 0))
+            at = np.concatenate(([0], piece.stop_at[done:reached], [len(piece.order)])).astype(np.int64)
             spent = ticks[done : reached + 1].copy()
-            if result != kernel.DONE:
+            if result != DONE:
                 spent[-1] = 0  # the interval goes on in the next output, which is charged with all of it
             done = reached
-            out.append(self._output(key, x, offset, at, spent))
-            if result == kernel.DONE:
+            out.append(self._output(key, piece, at, spent))
+            if result == DONE:
                 return out
-            x[kernel.X_OUT] = x[kernel.X_BREAKS] = 0
-            if result == kernel.TABLES_FULL:
+            if result == TABLES_FULL:
                 self._renew()
+            piece.begin_output()
 
-    def _output(
-        self, key: ThreadKey, x: NDArray[np.int64], offset: int, at: NDArray[np.int64], spent: NDArray[np.int64]
-    ) -> FlowOutput:
-        order = self._order[: x[kernel.X_OUT]].copy()
-        breaks = self._breaks[: x[kernel.X_BREAKS] * kernel.BR].copy().view(BREAK_DTYPE)
-        breaks["offset"] += offset
-        self._break_kinds += np.bincount(breaks["cause"], minlength=kernel.B_END)
-        n = orders.tally(order, at, spent, self._tables.path_instrs, self._times, self._ticks, self._seen)
+    def _output(self, key: ThreadKey, piece: Piece, at: NDArray[np.int64], spent: NDArray[np.float64]) -> FlowOutput:
+        order, breaks, learnt = piece.order, piece.breaks, piece.learnt
+        self._break_kinds += np.bincount(breaks["cause"], minlength=B_END)
+        certain, instrs = order, self._tables.path_instrs
+        suspect = 0
+        if (breaks["sure"] < breaks["order"]).any():
+            certain = orders.observed(order, breaks["sure"], breaks["order"])
+            gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
+            suspect = int(instrs[orders.paths(gone)].sum())
+            at = orders.moved(at, breaks["sure"], breaks["order"])
+            learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
+        n = orders.tally(certain, at, spent, instrs, self._times, self._ticks, self._seen)
         seen = self._seen[:n].copy()
         times, ticks = self._times[seen], self._ticks[seen]
         self._times[seen] = 0
         self._ticks[seen] = 0
+        if self._context:
+            self._fold(piece.thread, certain)
+        lost = int((breaks["offset"] - breaks["sure_offset"]).sum())
         self._sums["symbols"] += len(order)
-        self._sums["instructions"] += int(times @ self._tables.path_instrs[seen])
-        return FlowOutput(key, self._tables, order, breaks, seen, times, ticks)
+        self._sums["instructions"] += int(times @ instrs[seen])
+        self._sums["suspect_instructions"] += suspect
+        self._sums["suspect_bytes"] += lost
+        return FlowOutput(key, self._tables, order, breaks, seen, times, ticks, suspect, lost, learnt)
+
+    def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
+        at = 0
+        while True:
+            contexts = len(self._tables.cmemo) // 2
+            more = contexts < self._capacity.contexts
+            at = int(context.fold(self._raw, thread.context, order, at, more))
+            if at == len(order):
+                return
+            self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts)))
 
     def forget(self, thread: ThreadKey) -> None:
         """The thread has ended."""
@@ -335,7 +383,7 @@ class Flow:
         self._collect()
         g = self._tables.g
         s = self._sums
-        names = ("none", *kernel.BREAK_NAMES)
+        names = ("none", *BREAK_NAMES)
         return {
             **{k: float(v) for k, v in s.items()},
             "hit_rate": 1 - s["misses"] / max(s["symbols"], 1),

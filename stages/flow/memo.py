@@ -13,11 +13,9 @@ indirect branch whose TIP the processor deferred (SDM, "Deferred TIPs").
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from stages.flow.graph import (
     COND,
-    DEAD,
     FAR,
     FULL,
     G_MEMO,
@@ -32,35 +30,40 @@ from stages.flow.graph import (
     ME_NEXT,
     ME_PATH,
     ME_PUSHED,
-    OFF,
-    OUTSIDE,
     P_EMPTY,
     PA,
     PA_FLAGS,
     PA_HIGH,
-    PA_LEN,
-    PA_POOL,
     PA_PUSH,
     PA_PUSHES,
+    PATH_RETURNS,
+    RESOLVE,
     RET,
     RING,
     ST,
     ST_FALL,
     ST_INSTRS,
     ST_KIND,
+    ST_MEMOS,
     ST_PUSH,
     ST_PUSHES,
-    ST_RANGE,
-    ST_RANGES,
     ST_TAKEN,
-    UNWALKED,
+)
+from stages.flow.index import (
+    F_STALE,
+    link,
+    slot_of,
+)
+from stages.flow.raw import (
+    inner,
+)
+from stages.flow.stretch import (
+    ONCE,
     alive,
     new_path,
-    raw_tables,
+    ready,
     room,
-    walk,
 )
-from stages.flow.raw import inner
 
 # Flags of a memo slot. What a path does to the return stack stands in the slot itself, so that the walker can do it
 # without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
@@ -68,20 +71,12 @@ from stages.flow.raw import inner
 F_RET = 1  # it ends with a compressed RET: pop
 F_TIP = 2  # the next stretch needs a TIP before the unused bits
 F_ERROR = 4  # the bits contradict the code
-F_STALE = 8  # code under it has changed: as good as absent
 F_MANY = 16  # it leaves more than one entry on the stack: they are in a list
 F_LOOP = 32  # it leads back to where it began
 F_SPECIAL = 63
 LEFT, LEFT_MASK = 8, 127  # the unused bits, in TNT form
 PUSH = 15  # one bit: it leaves ME_PUSHED on the stack
 HIGH = 16  # seven bits
-
-
-@inner
-def slot_of(key):  # type: ignore[no-untyped-def]
-    """Where in the memo the search for `key` begins; the caller masks."""
-    h = key * 0x9E3779B1
-    return (h >> 15) ^ (h >> 28)
 
 
 @inner
@@ -96,7 +91,7 @@ def bit_length(x):  # type: ignore[no-untyped-def]
 @inner
 def build(t, first, byte):  # type: ignore[no-untyped-def]
     """Walk `byte` (TNT form, at most six bits) from stretch `first` and remember it. FULL: no room."""
-    if not room(t, 1):
+    if not room(t, ONCE):
         return FULL
     g = t.g
     g[G_MISSES] += 1
@@ -108,13 +103,13 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     stack = np.empty(4096, np.int64)
     depth, high, instrs = 0, 0, 0
     while bits > 0:
-        s = alive(t, s)
-        if t.stretch[s * ST + ST_KIND] == UNWALKED and walk(t, s) == FULL:
+        s = ready(t, s)
+        if s == FULL:
             return FULL
         row = s * ST
         kind = t.stretch[row + ST_KIND]
         bit = (byte >> (bits - 1)) & 1
-        if kind == IND or kind == FAR or (kind == RET and g[G_NORETCOMP]):
+        if kind == IND or kind == FAR or kind == RESOLVE or (kind == RET and g[G_NORETCOMP]):
             flags |= F_TIP
             break
         if kind != COND and (kind != RET or not bit):
@@ -156,7 +151,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         t.path[path * PA + PA_PUSH] = pushes
         t.path[path * PA + PA_PUSHES] = depth
         t.path[path * PA + PA_HIGH] = high
-        t.path[path * PA + PA_FLAGS] = flags
+        t.path[path * PA + PA_FLAGS] = PATH_RETURNS if flags & F_RET else 0
         t.path_instrs[path] = instrs
     if s == first and not flags & F_SPECIAL and not high:
         flags |= F_LOOP
@@ -174,6 +169,9 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     t.memo[ME * i + ME_PATH] = path
     t.memo[ME * i + ME_FLAGS] = flags
     t.memo[ME * i + ME_PUSHED] = stack[0] if depth else 0
+    for k in range(length + 1):
+        on = (done[k] if k < length else s) * ST + ST_MEMOS
+        t.stretch[on] = link(t, np.int64(t.stretch[on]), key)
     return path
 
 
@@ -193,50 +191,3 @@ def lookup(t, s, byte):  # type: ignore[no-untyped-def]
             i = slot_of(key) & mask
             continue
         i = (i + 1) & mask
-
-
-@njit(cache=True, nogil=True)
-def invalidate(where, stretches, lo, hi):  # type: ignore[no-untyped-def]
-    """Forget what depends on code in any of the intervals [lo[k], hi[k]), sorted and disjoint. Returns how many
-    stretches died. Stretches that ended where code was missing die too: it may be there now.
-    `where`: `Tables.raw()`."""
-    t = raw_tables(where)
-    dead = 0
-    for s in range(2, stretches):
-        r = s * ST
-        kind = t.stretch[r + ST_KIND]
-        if kind == UNWALKED or kind == DEAD:
-            continue
-        hit = kind == OFF or kind == OUTSIDE
-        for k in range(t.stretch[r + ST_RANGES]):
-            if hit:
-                break
-            n = np.int64(t.stretch[r + ST_RANGE]) + k
-            j, upto = 0, len(hi)  # the first interval that ends behind the range's beginning
-            while j < upto:
-                mid = (j + upto) >> 1
-                if hi[mid] <= t.ranges[3 * n]:
-                    j = mid + 1
-                else:
-                    upto = mid
-            hit = j < len(lo) and lo[j] < t.ranges[3 * n + 1]
-        if hit:
-            t.stretch[r + ST_KIND] = DEAD
-            dead += 1
-    if dead:
-        for i in range(t.g[G_MEMO_MASK] + 1):
-            if t.memo[ME * i + ME_KEY] == 0:
-                continue
-            path = np.int64(t.memo[ME * i + ME_PATH])
-            stale = False
-            for k in range(t.path[path * PA + PA_LEN]):
-                s = np.int64(t.pool[t.path[path * PA + PA_POOL] + k])
-                stale = stale or t.stretch[s * ST + ST_KIND] == DEAD
-            first = np.int64(t.memo[ME * i + ME_KEY]) >> 8
-            if (
-                stale
-                or t.stretch[first * ST + ST_KIND] == DEAD
-                or t.stretch[np.int64(t.memo[ME * i + ME_NEXT]) * ST + ST_KIND] == DEAD
-            ):
-                t.memo[ME * i + ME_FLAGS] |= F_STALE
-    return dead

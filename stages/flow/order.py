@@ -109,6 +109,25 @@ def stretch_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[n
     return out.view(np.uint64), first
 
 
+def observed(order: NDArray[np.int32], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int32]:
+    """`order` without the parts [sure[k], at[k])."""
+    return np.delete(order, np.concatenate([np.r_[a:b] for a, b in zip(sure, at, strict=True)] or [np.r_[0:0]]))
+
+
+def moved(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where indexes of an order are in what `observed` leaves of it."""
+    k = np.searchsorted(sure, where, side="right")
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(at - sure)))
+    inside = np.where(k > 0, np.maximum(at[k - 1] - where, 0), 0) if len(at) else 0
+    return np.asarray(where - before[k] + inside, np.int64)
+
+
+def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which indexes lie in the parts [sure[k], at[k])."""
+    k = np.searchsorted(sure, where, side="right")
+    return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
+
+
 @njit(cache=True, nogil=True)
 def tally(order, stops, ticks, instrs, times, spent, seen):  # type: ignore[no-untyped-def]
     """Add up how often each path was taken, and its share of time. Returns how many different paths there were.

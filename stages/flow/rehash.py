@@ -6,8 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from stages.flow.graph import ME, ME_KEY, scatter
-from stages.flow.memo import slot_of
+from stages.flow.graph import (
+    ME,
+    ME_KEY,
+    scatter,
+)
+from stages.flow.index import (
+    slot_of,
+)
 
 
 @njit(cache=True, nogil=True)

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from jvm.codeview import CodeView
-from stages.flow import kernel
 from stages.flow import order as orders
+from stages.flow import state
 from stages.flow.flow import Capacity, Flow
 from stages.messages import PtConfig
 from stages.pt.flowdecoder import FlowDecoder, Options
@@ -50,7 +50,7 @@ def test_what_was_executed_is_decoded(seed: int, size: int, steps: int, compress
     for _ in range(2):  # the second time everything is remembered
         ran, broken = decode(flow, processor.trace)
         assert ran == processor.executed
-        assert set(broken) <= {kernel.B_OVERFLOW}
+        assert set(broken) <= {state.B_OVERFLOW}
 
 
 @_many
@@ -94,7 +94,7 @@ def test_hostile_traces(seed: int, size: int, steps: int, rng: Random) -> None:
     flow = flow_over(code)
     outputs = flow.feed(segment(bytes(trace)))
     for out in outputs:
-        assert out.times.sum() == len(orders.paths(out.order))
+        assert out.times.sum() == len(orders.paths(out.observed))
         assert (np.diff(out.breaks["order"]) >= 0).all()
         assert (out.breaks["offset"] <= len(trace)).all()
     exact = FlowDecoder(np.frombuffer(bytes(trace), np.uint8), CodeView.of([(BASE, code)]), Options())
@@ -114,40 +114,40 @@ def test_hostile_traces(seed: int, size: int, steps: int, rng: Random) -> None:
 @pytest.mark.parametrize(
     ("code", "trace", "cause"),
     [
-        pytest.param(b"\xeb\xfe", w.tnt8("!"), kernel.B_STUCK, id="a jump to itself"),
-        pytest.param(b"\xe8\xfb\xff\xff\xff", w.tip(BASE), kernel.B_STUCK, id="recursion without a packet"),
-        pytest.param(b"\xc3", w.tnt8("."), kernel.B_RETURN_BIT, id="compressed return not taken"),
-        pytest.param(b"\xc3", w.tnt8("!"), kernel.B_NO_RETURN, id="compressed return without a call"),
-        pytest.param(b"\x90", w.tnt8("!"), kernel.B_OFF_CODE, id="the code ends"),
-        pytest.param(b"\x0f\xff", w.tnt8("!"), kernel.B_STUCK, id="no instruction"),
-        pytest.param(b"\x74\x00\x90", w.tip(BASE), kernel.B_TIP_AT_TNT, id="a TIP where a bit must come"),
-        pytest.param(b"\x74\x00\x90", w.tnt8("!") + w.tip_pge(BASE), kernel.B_ENABLED_TWICE, id="enabled twice"),
-        pytest.param(b"\x74\x00\x90", w.fup(BASE + 1) + w.tip(BASE), kernel.B_FUP_OFF_PATH, id="FUP off the path"),
+        pytest.param(b"\xeb\xfe", w.tnt8("!"), state.B_STUCK, id="a jump to itself"),
+        pytest.param(b"\xe8\xfb\xff\xff\xff", w.tip(BASE), state.B_STUCK, id="recursion without a packet"),
+        pytest.param(b"\xc3", w.tnt8("."), state.B_RETURN_BIT, id="compressed return not taken"),
+        pytest.param(b"\xc3", w.tnt8("!"), state.B_NO_RETURN, id="compressed return without a call"),
+        pytest.param(b"\x90", w.tnt8("!"), state.B_OFF_CODE, id="the code ends"),
+        pytest.param(b"\x0f\xff", w.tnt8("!"), state.B_STUCK, id="no instruction"),
+        pytest.param(b"\x74\x00\x90", w.tip(BASE), state.B_TIP_AT_TNT, id="a TIP where a bit must come"),
+        pytest.param(b"\x74\x00\x90", w.tnt8("!") + w.tip_pge(BASE), state.B_ENABLED_TWICE, id="enabled twice"),
+        pytest.param(b"\x74\x00\x90", w.fup(BASE + 1) + w.tip(BASE), state.B_FUP_OFF_PATH, id="FUP off the path"),
         pytest.param(
-            b"\x74\x00\x90", w.psb() + w.fup(BASE + 1) + w.psbend(), kernel.B_PSB_OFF_PATH, id="PSB off the path"
+            b"\x74\x00\x90", w.psb() + w.fup(BASE + 1) + w.psbend(), state.B_PSB_OFF_PATH, id="PSB off the path"
         ),
-        pytest.param(b"\x74\x00\x90", b"\x05", kernel.B_BAD_PACKET, id="no packet"),
-        pytest.param(b"\x74\x00\x90", w.tip(BASE)[:3], kernel.B_BAD_PACKET, id="a cut packet"),
-        pytest.param(b"\x74\x00\x90", w.ovf(), kernel.B_OVERFLOW, id="overflow"),
-        pytest.param(b"\xff\xe0", w.tip_pgd() + w.tnt8("!"), kernel.B_WHILE_DISABLED, id="a bit with tracing off"),
+        pytest.param(b"\x74\x00\x90", b"\x05", state.B_BAD_PACKET, id="no packet"),
+        pytest.param(b"\x74\x00\x90", w.tip(BASE)[:3], state.B_BAD_PACKET, id="a cut packet"),
+        pytest.param(b"\x74\x00\x90", w.ovf(), state.B_OVERFLOW, id="overflow"),
+        pytest.param(b"\xff\xe0", w.tip_pgd() + w.tnt8("!"), state.B_WHILE_DISABLED, id="a bit with tracing off"),
     ],
 )
 def test_contradictions(code: bytes, trace: bytes, cause: int) -> None:
     """Typed, and the walk goes on at the next packet with an address."""
-    code = code.ljust(8, b"\xf4") if cause != kernel.B_OFF_CODE else code
+    code = code.ljust(8, b"\xf4") if cause != state.B_OFF_CODE else code
     flow = flow_over(code)
     again = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend() + w.fup(BASE) + w.tip_pgd()
-    cut = cause == kernel.B_BAD_PACKET and len(trace) > 1
+    cut = cause == state.B_BAD_PACKET and len(trace) > 1
     _, broken = decode(flow, _START + trace + (b"" if cut else again))
     assert broken[0] == cause
-    assert flow.statistics()[f"break_{kernel.BREAK_NAMES[cause - 1]}"] >= 1
+    assert flow.statistics()[f"break_{state.BREAK_NAMES[cause - 1]}"] >= 1
 
 
 def test_it_goes_on_at_the_next_address() -> None:
     code = b"\x74\x00\x90\xff\xe0".ljust(16, b"\x90")  # je +0; nop; jmp rax
     trace = _START + w.tip(BASE + 2) + w.tip(BASE) + w.tnt8("!") + w.fup(BASE + 3) + w.tip_pgd()
     outputs = flow_over(code).feed(segment(trace))
-    assert breaks(outputs) == [kernel.B_TIP_AT_TNT]
+    assert breaks(outputs) == [state.B_TIP_AT_TNT]
     assert outputs[0].breaks["ip"][0] == BASE + 2
     assert [ip - BASE for ip in addresses(outputs)] == [2, 3, 0, 2]
 
@@ -218,7 +218,7 @@ def test_code_that_changes() -> None:
 def test_code_that_comes_late() -> None:
     flow = flow_over(b"\xe9\x3b\x00\x00\x00")  # jmp BASE + 64
     trace = _START + w.tnt8("!") + w.fup(BASE) + w.tip_pgd()
-    assert decode(flow, trace)[1][0] == kernel.B_OFF_CODE
+    assert decode(flow, trace)[1][0] == state.B_OFF_CODE
     flow.set_code(CodeView.of([(BASE, b"\xe9\x3b\x00\x00\x00"), (BASE + 64, b"\x75\xbe")], epoch=1))
     ran, broken = decode(flow, trace)
     assert ran[:2] == [BASE, BASE + 64]
@@ -235,7 +235,7 @@ def test_full_tables_make_a_new_generation() -> None:
     flow.set_code(CodeView.of([(BASE, code)]))
     outputs = flow.feed(segment(processor.trace))
     assert addresses(outputs) == processor.executed
-    assert set(breaks(outputs)) <= {kernel.B_OVERFLOW}
+    assert set(breaks(outputs)) <= {state.B_OVERFLOW}
     statistics = flow.statistics()
     assert statistics["generations"] > 0
     assert statistics["paths"] <= 4096

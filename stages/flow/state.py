@@ -1,0 +1,195 @@
+"""The state of one thread's walk, and the three things that happen to it: a path is handed on, a return pops, and the
+trace contradicts the code.
+
+The return stack does exactly what the processor's does (SDM, "RET compression"): 64 entries, the oldest falls off,
+every near RET pops. A contradiction leaves it alone: what the processor pushed it still has.
+
+The *sure* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
+that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are
+held (from X_HOLD on), the walk goes back there instead of breaking off: so at most once in STRIDE bytes the state is
+copied, and of the two copies one is never behind the sure point.
+"""
+
+# mypy: disable-error-code="assignment,operator"
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from stages.flow.graph import (
+    P_BREAK,
+    PA,
+    PA_HIGH,
+    PA_PUSH,
+    PA_PUSHES,
+    RING,
+    S_LOST,
+    SLOTS,
+)
+from stages.flow.raw import (
+    i32_at,
+    i64_at,
+    inner,
+    u8_at,
+)
+
+# the state, int64 each
+(
+    X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
+    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_LEARNT, X_SIZE,
+) = range(20)  # fmt: skip
+
+# X_MODE
+M_PSB = 1  # inside PSB+
+M_OVF = 2  # after OVF, before its FUP or PGE
+M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened since (erratum BDM70)
+M_SEEN = 256  # a PSB+ confirmed the position (X_SEEN_IP) and nothing has happened since
+M_STILL = M_FRESH | M_SEEN
+M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
+M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
+M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
+M_LONG_BIP = 64  # their payload has 8 bytes, not 4
+M_CALLED = 128  # tracing ended at a call: what it pushed was popped unseen if tracing comes back behind it
+
+# why the walk was broken off
+(
+    B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
+    B_PSB_OFF_PATH, B_ENABLED_TWICE, B_WHILE_DISABLED, B_OVERFLOW, B_BAD_PACKET, B_END,
+) = (np.int64(k) for k in range(1, 15))  # fmt: skip
+
+BREAK_NAMES = (
+    "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
+    "psb_off_path", "enabled_twice", "while_disabled", "overflow", "bad_packet",
+)  # fmt: skip
+
+BREAKS = 1024  # room for so many in one call
+# columns of a break: index in the order, stream position, cause, where the walker was, where it goes on, and index and
+# position of the sure point
+BR = 7
+
+LEARNT = 1024  # room for so many in one call
+LE = 4  # columns: return address on top of the stack, target, index in the order, stream position
+
+STRIDE = 4096  # bytes between two copies of the state
+KEPT = X_SIZE + SLOTS  # numbers of a copy
+
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION = range(5)
+SPARE = 512  # room in the output that one packet may need
+
+# results of the exact part, besides FULL
+OK = np.int64(0)
+SURE = np.int64(1)  # the packet had an address, and that is where the walker is
+NONE = np.int64(0)
+
+Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "learnt", "kept", "data"))
+
+
+@inner
+def raw_walker(io):  # type: ignore[no-untyped-def]
+    """One thread's arrays as pointers; `io` begins with their addresses."""
+    return Walker(
+        i64_at(io[0]), i32_at(io[1]), i32_at(io[2]), i64_at(io[3]), i64_at(io[4]), i64_at(io[5]), u8_at(io[6])
+    )
+
+
+@inner
+def push(w, ret):  # type: ignore[no-untyped-def]
+    x = w.x
+    top = (x[X_TOP] + 1) & (SLOTS - 1)
+    w.ring[top] = ret
+    x[X_TOP] = top
+    x[X_DEPTH] = min(x[X_DEPTH] + 1, RING)
+
+
+@inner
+def pop(w):  # type: ignore[no-untyped-def]
+    """A near RET. The stretch that the call returns to; 0: empty stack."""
+    x = w.x
+    popped = np.int64(0)
+    if x[X_DEPTH] > 0:
+        popped = np.int64(w.ring[x[X_TOP]])
+        x[X_TOP] = (x[X_TOP] - 1) & (SLOTS - 1)
+        x[X_DEPTH] -= 1
+    return popped
+
+
+@inner
+def emit(t, w, path):  # type: ignore[no-untyped-def]
+    """Hand on `path`, with what its calls and returns do to the stack."""
+    x = w.x
+    w.order[x[X_OUT]] = path
+    x[X_OUT] += 1
+    row = path * PA
+    high = np.int64(t.path[row + PA_HIGH])
+    if high:
+        x[X_DEPTH] = min(x[X_DEPTH], RING - min(high, RING))
+        for k in range(t.path[row + PA_PUSHES]):
+            push(w, t.pool[t.path[row + PA_PUSH] + k])
+
+
+@inner
+def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
+    """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
+    only X_CAUSE says so, and what is done after that will be undone."""
+    x = w.x
+    gap = cause >= B_OVERFLOW
+    if not gap and x[X_POS] >= x[X_HOLD]:
+        if x[X_CAUSE] == 0:
+            x[X_CAUSE] = cause
+            x[X_WHERE] = x[X_POS]
+        return
+    row = x[X_BREAKS] * BR
+    x[X_BREAKS] += 1
+    w.breaks[row] = x[X_OUT]
+    w.breaks[row + 1] = x[X_POS]
+    w.breaks[row + 2] = cause
+    w.breaks[row + 3] = t.last[x[X_AT]]
+    w.breaks[row + 4] = ip
+    w.breaks[row + 5] = x[X_OUT] if gap else x[X_SURE_OUT]
+    w.breaks[row + 6] = x[X_POS] if gap else x[X_SURE_POS]
+    w.order[x[X_OUT]] = P_BREAK
+    x[X_OUT] += 1
+    x[X_AT] = S_LOST
+    x[X_PENDING] = 0
+    x[X_FUP] = 0
+    if gap:
+        x[X_DEPTH] = 0
+    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+
+
+@inner
+def sure(x):  # type: ignore[no-untyped-def]
+    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+
+
+@inner
+def keep(w, copy):  # type: ignore[no-untyped-def]
+    """Make a copy of the state: the first (0) or the second (1)."""
+    at = copy * KEPT
+    for k in range(X_SIZE):
+        w.kept[at + k] = w.x[k]
+    for k in range(SLOTS):
+        w.kept[at + X_SIZE + k] = w.ring[k]
+
+
+@inner
+def keep_up(w):  # type: ignore[no-untyped-def]
+    """Make a copy if one is due. The first copy is never behind the sure point."""
+    if w.x[X_POS] >= w.kept[KEPT + X_POS] + STRIDE and w.kept[KEPT + X_POS] <= w.x[X_SURE_POS]:
+        for k in range(KEPT):
+            w.kept[k] = w.kept[KEPT + k]
+        keep(w, 1)
+
+
+@inner
+def go_back(w):  # type: ignore[no-untyped-def]
+    """To the first copy."""
+    hold = w.x[X_HOLD]
+    for k in range(X_SIZE):
+        w.x[k] = w.kept[k]
+    for k in range(SLOTS):
+        w.ring[k] = np.int32(w.kept[X_SIZE + k])
+    w.x[X_HOLD] = hold
+    w.x[X_CAUSE] = 0
