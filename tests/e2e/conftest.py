@@ -31,7 +31,7 @@ public class Tiny {
 
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A class path with `Shop` (the demo's program) and `Tiny FILE` (as little as there can be, until FILE is there)."""
+    """A class path with `Shop` (the demo's program) and `Tiny FILE`: as little as there can be, until FILE is there."""
     for program in ("javac", "java", "qemu-x86_64"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")

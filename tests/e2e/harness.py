@@ -171,16 +171,18 @@ class Streamer:
     def pid(self, member: str) -> int:
         return until(lambda: int(self.component(member).get("pid", 0)), f"pid of {member}")
 
-    def kill(self, member: str) -> None:
-        """kill -9, and wait until it is back."""
-        old = self.pid(member)
-        os.kill(old, signal.SIGKILL)
+    def kill(self, *members: str) -> None:
+        """kill -9 of all of them at once, and wait until they are back."""
+        old = {member: self.pid(member) for member in members}
+        for pid in old.values():
+            os.kill(pid, signal.SIGKILL)
 
-        def back() -> bool:
+        def is_back(member: str) -> bool:
             now = self.component(member)
-            return bool(now.get("up")) and now.get("pid") not in (0, old)
+            return bool(now.get("up")) and now.get("pid") not in (0, old[member])
 
-        until(back, f"{member} is back")
+        for member in members:
+            until(lambda m=member: is_back(m), f"{member} is back")
 
     # ---- its end
 
