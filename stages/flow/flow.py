@@ -41,11 +41,13 @@ from stages.flow.graph import (
     ST,
     ST_KIND,
     Tables,
-)  # fmt: skip
-from stages.flow.piece import NEVER, Buffers, Piece, Thread
+)
+from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
 from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, X_AT, X_LAST_IP
 from stages.flow.stretch import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
 from stages.messages import PtConfig, Segment, ThreadKey
+
+__all__ = ["BREAK_DTYPE", "LEARNT_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
 
 
 class Capacity(NamedTuple):

@@ -10,6 +10,8 @@ held (from X_HOLD on), the walk goes back there instead of breaking off: so at m
 copied, and of the two copies one is never behind the sure point.
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 # mypy: disable-error-code="assignment,operator"
 
 from __future__ import annotations
@@ -56,12 +58,12 @@ M_CALLED = 128  # tracing ended at a call: what it pushed was popped unseen if t
 # why the walk was broken off
 (
     B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
-    B_PSB_OFF_PATH, B_ENABLED_TWICE, B_WHILE_DISABLED, B_OVERFLOW, B_BAD_PACKET, B_END,
+    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_END,
 ) = (np.int64(k) for k in range(1, 15))  # fmt: skip
 
 BREAK_NAMES = (
     "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
-    "psb_off_path", "enabled_twice", "while_disabled", "overflow", "bad_packet",
+    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled",
 )  # fmt: skip
 
 BREAKS = 1024  # room for so many in one call
@@ -134,7 +136,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
     only X_CAUSE says so, and what is done after that will be undone."""
     x = w.x
-    gap = cause >= B_OVERFLOW
+    gap = cause == B_OVERFLOW or cause == B_BAD_PACKET
     if not gap and x[X_POS] >= x[X_HOLD]:
         if x[X_CAUSE] == 0:
             x[X_CAUSE] = cause
