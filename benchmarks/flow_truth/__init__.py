@@ -1,0 +1,5 @@
+"""How much of what ran is decoded right: the product's decoder against the emulator's truth (docs/flow-truth.md)."""
+
+
+class FlowTruthError(Exception):
+    """Said in one line; exit status 1."""

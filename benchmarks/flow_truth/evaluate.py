@@ -1,0 +1,348 @@
+"""Decodes a kept run as the product does and compares what it hands on with what ran.
+
+Messages go from the recording through decode, segment and reconstruct, made and set as in `streamer run`. What the
+reconstructing stage gets from its walker is seen by a listener at `Flow.feed`; nothing of the stage is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.flow_truth import FlowTruthError, compare
+from benchmarks.flow_truth.compare import COUNTS, INCIDENT_DTYPE, LOST, Decoded
+from benchmarks.flow_truth.record import NAME, Run
+from benchmarks.flow_truth.steps import Blocks, Part, Steps, StreamSteps
+from capture.emulator.truth import Truth
+from capture.perfdata import PerfDataError
+from capture.replay import Replay
+from jvm.codeimage import CodeImage
+from jvm.codeversion import Kind
+from jvm.export import ExportError
+from stages import decode, reconstruct, segment
+from stages.flow.flow import Flow, FlowOutput
+from stages.flow.kernel import BREAK_NAMES
+from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen, ThreadKey
+from stages.reconstruct import Reconstruct
+from streamer.topology import feed_chain, flush_chain
+
+IC_STUBS = "[stub] InlineCacheBuffer"
+CAUSES = {
+    **{LOST + n: f"break:{name}" for n, name in enumerate(BREAK_NAMES, 1)},
+    LOST: "hole:before any address",
+    LOST + compare.L_HOLE: "hole:before any address",
+    LOST + compare.L_OUTSIDE: "no code known there",
+    LOST + compare.L_MISALIGNED: "misaligned",
+    LOST + compare.L_END: "end:no packet confirmed it",
+}
+
+
+@dataclass
+class Result:
+    """Blocks, but where another unit is named."""
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(COUNTS, np.int64))
+    holes: Counter[str] = field(default_factory=Counter)  # in bytes that were not handed to the walker
+    early: int = 0  # before the time from which on it counts
+    untraced: int = 0  # while the AUX area was full
+    wrong: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # how it ended, site, truth, decoded
+    runs: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # the same, how often it came to that
+    bits: int = 0  # TNT bits
+    tips: int = 0  # packets with a branch's address
+    bytes: int = 0
+    seconds: float = 0.0  # CPU, of all stages
+    breaks: Counter[str] = field(default_factory=Counter)  # how often
+
+    @property
+    def flagged(self) -> Counter[str]:
+        """By kind."""
+        out = Counter(self.holes)
+        for at, n in enumerate(self.counts[LOST:].tolist(), LOST):
+            if n:
+                out[CAUSES.get(at, f"cause {at - LOST}")] += n
+        for at, name in ((compare.SUSPECT_RIGHT, "suspect, and right"), (compare.SUSPECT_WRONG, "suspect, and wrong")):
+            if self.counts[at]:
+                out[name] += int(self.counts[at])
+        if self.untraced:
+            out["hole:aux_full, not written"] += self.untraced
+        return out
+
+    @property
+    def right(self) -> int:
+        return int(self.counts[compare.RIGHT])
+
+    @property
+    def silent(self) -> int:
+        """Handed on as observed, but not what ran."""
+        return int(self.counts[[compare.WRONG, compare.EXTRA, compare.FOREIGN]].sum())
+
+    @property
+    def blocks(self) -> int:
+        """All that ran in the filter and count."""
+        missing = int(self.counts[[compare.WRONG, compare.FOREIGN]].sum())
+        return self.right + missing + self.flagged.total()
+
+
+@dataclass
+class _Thread:
+    state: NDArray[np.int64] = field(default_factory=lambda: np.zeros(compare.C_SIZE, np.int64))
+    carry: Steps | None = None  # PSBs in a step that is not over
+
+
+class Evaluation:
+    def __init__(self, directory: Path, after: float = 0.0) -> None:
+        """`after`: what ran earlier than so many seconds after the start (or the attach) does not count."""
+        self.run = Run.load(directory)
+        try:
+            self._emulator = json.loads((directory / "emulator.json").read_text())
+            self.truth = Truth.load(directory / "truth")
+        except (OSError, ValueError) as error:
+            raise FlowTruthError(f"{directory}: the truth cannot be read: {error}") from error
+        if self._emulator.get("state") != "ended":
+            raise FlowTruthError(f"{directory}: the JVM was killed, its truth is cut off")
+        if self._emulator["unexplained"]:
+            raise FlowTruthError(
+                f"{directory}: {self._emulator['unexplained']} transfers that the emulator cannot explain"
+            )
+        self.result = Result()
+        self._directory, self._after = directory, after
+        blocks = Blocks.of(self.truth)
+        filter_range = self._emulator["filter"][0], self._emulator["filter"][1]
+        self._streams = {
+            of["name"]: StreamSteps(self.truth, blocks, of["id"], filter_range) for of in self._emulator["streams"]
+        }
+        self._tids = [thread.tid for thread in self.truth.threads]
+        self._from = 0  # TSC from which on it counts
+        self._threads: dict[ThreadKey, _Thread] = defaultdict(_Thread)
+        self._holes: dict[StreamKey, list[tuple[int, int, Loss]]] = defaultdict(list)
+        self._not_counted = np.zeros(COUNTS, np.int64)
+        self._incidents = np.zeros(compare._INCIDENTS, INCIDENT_DTYPE)
+        self._ic = (0, 0)
+        self._ic_epoch = -1
+        self._image: CodeImage | None = None
+        self._own = 0.0  # CPU seconds of this comparison
+
+    def evaluate(self, say: Callable[[str], None] = lambda _: None) -> Result:
+        """Raises FlowTruthError."""
+        began = time.process_time()
+        stage = reconstruct.make()
+        chain: list[Any] = [decode.make(first=True), segment.make(), _Listening(self, stage)]
+        try:
+            with Replay(self._directory / f"{NAME}.json") as replay, self._listening(stage):
+                for message in replay.messages():
+                    if isinstance(message, Chunk):
+                        with self._not_the_product():
+                            self._stream(message.stream).put(message.offset, message.data)
+                        self.result.bytes += len(message.data)
+                        say(f"decoding: {self.result.bytes / 1e6:.0f} of {self.run.trace_bytes / 1e6:.0f} MB")
+                    for _ in feed_chain(chain, message):
+                        pass
+                for _ in flush_chain(chain):
+                    pass
+        except (PerfDataError, ExportError, OSError) as error:
+            raise FlowTruthError(" ".join(str(error).split())) from error
+        self.result.seconds = time.process_time() - began - self._own
+        for stream in self._streams.values():
+            steps, _ = stream.take(stream.end)
+            self._lost(steps, "end:behind the last segment", self.result.counts)
+            bits, tips = stream.branches
+            self.result.bits += bits
+            self.result.tips += tips
+        self._check()
+        return self.result
+
+    def _check(self) -> None:
+        for of in self._emulator["streams"]:
+            stream = self._streams[of["name"]]
+            if stream.branches != (of["tnt_bits"], of["tips"]):
+                raise FlowTruthError(
+                    f"stream {of['name']}: {stream.branches} branches in the trace, "
+                    f"{(of['tnt_bits'], of['tips'])} in the emulator's books"
+                )
+        ran = sum(len(thread.ran) for thread in self.truth.threads)
+        self.result.untraced = ran - sum(stream.blocks for stream in self._streams.values())
+        if self.result.counts[compare.MISALIGNED]:
+            raise FlowTruthError(
+                f"{self.result.counts[compare.MISALIGNED]} times the decoder's order and the trace do not come out "
+                "even: the comparison is void"
+            )
+
+    def _stream(self, key: StreamKey) -> StreamSteps:
+        return self._streams[f"cpu{key.cpu}" if key.cpu >= 0 else f"tid{key.tid}"]
+
+    @contextmanager
+    def _listening(self, stage: Reconstruct) -> Iterator[None]:
+        feed = Flow.feed
+
+        def listened(flow: Flow, segment: Segment) -> list[FlowOutput]:
+            outputs = feed(flow, segment)
+            with self._not_the_product():
+                self._compare(segment, outputs, stage)
+            return outputs
+
+        Flow.feed = listened  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            Flow.feed = feed  # type: ignore[method-assign]
+
+    @contextmanager
+    def _not_the_product(self) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self._own += time.process_time() - began
+
+    # What the stage says
+
+    def account(self, account: Account) -> None:
+        """A hole: bytes that are given to no thread."""
+        if account.holes and account.end > account.start:
+            self._holes[account.stream].append((account.start, account.end, account.holes[0][0]))
+
+    def opened(self, hz: float, first_tsc: int) -> None:
+        if not self._from and self._after:
+            self._from = (self.run.attached or first_tsc) + round(self._after * hz)
+
+    def _look(self, stage: Reconstruct, segment: Segment) -> None:
+        """Where inline-cache stubs lie."""
+        self._image = stage._processes[segment.stream.host, segment.stream.pid].image
+        if self._ic[1] == 0 and self._ic_epoch != self._image.epoch:
+            self._ic_epoch = self._image.epoch
+            for version in self._image.versions():
+                if version.name == IC_STUBS:
+                    self._ic = version.start, version.end
+
+    # Comparing
+
+    def _compare(self, segment: Segment, outputs: list[FlowOutput], stage: Reconstruct) -> None:
+        self._look(stage, segment)
+        stream = self._stream(segment.stream)
+        counted = segment.tsc >= self._from
+        counts = self.result.counts if counted else self._not_counted
+        if segment.offset > stream.at:
+            steps, _ = stream.take(segment.offset)
+            self._lost(steps, self._hole(segment.stream, segment.offset), counts)
+        steps, parts = stream.take(segment.offset + len(segment.data))
+        foreign = self._foreign(parts, segment.thread.tid, len(steps))
+        thread = self._threads[segment.thread]
+        if not segment.continues:
+            if thread.carry is not None:
+                self._lost(thread.carry, "hole:before any address", counts)
+            thread.carry = None
+            thread.state[:] = 0
+            thread.state[compare.C_CAUSE] = compare.L_HOLE
+        if thread.carry is not None:
+            steps = _joined(thread.carry, steps)
+            foreign = np.concatenate((np.zeros(len(thread.carry), np.uint8), foreign))
+            thread.carry = None
+        used = 0
+        for number, output in enumerate(outputs):
+            used, n = compare._compare(
+                _decoded(output), steps, used, number == len(outputs) - 1, foreign, *self._ic, thread.state, counts,
+                self._incidents.view(np.int64).reshape(-1, 6),
+            )  # fmt: skip
+            if counted:
+                self._note(self._incidents[:n], segment.tsc_end)
+                for cause, times in zip(*np.unique(output.breaks["cause"], return_counts=True), strict=True):
+                    self.result.breaks[BREAK_NAMES[int(cause) - 1]] += int(times)
+        if used < len(steps):
+            thread.carry = _rest(steps, used)
+
+    def _foreign(self, parts: list[Part], tid: int, n: int) -> NDArray[np.uint8]:
+        """(n,) steps that another thread ran than the one they were given to."""
+        out = np.zeros(n, np.uint8)
+        for thread, lo, hi in parts:
+            if self._tids[thread] != tid:
+                out[lo:hi] = 1
+        return out
+
+    def _lost(self, steps: Steps, kind: str, counts: NDArray[np.int64]) -> None:
+        before = int(counts[compare.EXTRA])
+        compare.count_lost(steps.first, steps.start, *self._ic, counts, compare.EXTRA)
+        n = int(counts[compare.EXTRA]) - before
+        counts[compare.EXTRA] = before
+        if n and counts is self.result.counts:
+            self.result.holes[kind] += n
+
+    def _hole(self, stream: StreamKey, upto: int) -> str:
+        """Why the bytes before `upto` were not given to the walker."""
+        holes = self._holes[stream]
+        at = bisect_right([start for start, _, _ in holes], upto)
+        cause = holes[at - 1][2].name.lower() if at else "not handed on"
+        del holes[: max(at - 1, 0)]
+        return f"hole:{cause}"
+
+    def _note(self, incidents: NDArray[np.void], tsc: int) -> None:
+        for site, truth, decoded, wrong, extra, ended in incidents.tolist():
+            how = f"till {BREAK_NAMES[ended - 1]}" if ended else "came back"
+            key = how, self._where(site, tsc), self._where(truth, tsc), self._where(decoded, tsc)
+            self.result.wrong[key] += wrong + extra
+            self.result.runs[key] += 1
+
+    def _where(self, address: int, tsc: int) -> str:
+        """What kind of code that is."""
+        if not address or self._image is None:
+            return "-"
+        version = self._image.at(address, tsc)
+        if version is None:
+            return "unknown code"
+        if version.kind != Kind.NMETHOD:
+            return version.name
+        entries = version.verified_entry, version.entry, version.osr_entry
+        return f"{version.site_kind.name.lower()} {'entry' if address in entries else 'body'}"
+
+
+class _Listening:
+    """The reconstructing stage, with an ear for what passes."""
+
+    def __init__(self, evaluation: Evaluation, stage: Reconstruct) -> None:
+        self._evaluation, self._stage = evaluation, stage
+        self._hz = 0.0
+
+    def feed(self, message: Any) -> list[object]:
+        if isinstance(message, Account):
+            self._evaluation.account(message)
+        elif isinstance(message, StreamOpen):
+            self._hz = message.clock.hz
+        elif isinstance(message, Segment):
+            self._evaluation.opened(self._hz, message.tsc)
+        return self._stage.feed(message)
+
+    def flush(self) -> list[object]:
+        return self._stage.flush()
+
+    def statistics(self) -> dict[str, Any]:
+        return dict(self._stage.statistics())
+
+
+def _decoded(output: FlowOutput) -> Decoded:
+    t = output.tables
+    suspect = getattr(output, "suspect", None)
+    return Decoded(
+        output.order, np.zeros(0, np.uint8) if suspect is None else suspect,
+        np.ascontiguousarray(output.breaks["offset"]), np.ascontiguousarray(output.breaks["cause"]),
+        t.path, t.pool, t.stretch, t.address, t.ranges,
+    )  # fmt: skip
+
+
+def _joined(a: Steps, b: Steps) -> Steps:
+    pairs: Any = zip(a[1:], b[1:], strict=True)
+    return Steps(np.concatenate((a.first, b.first[1:] + a.first[-1])), *(np.concatenate(pair) for pair in pairs))
+
+
+def _rest(steps: Steps, used: int) -> Steps:
+    at = int(steps.first[used])
+    by_step: Any = steps[1:4]
+    by_block: Any = steps[4:]
+    columns = *(column[used:].copy() for column in by_step), *(column[at:].copy() for column in by_block)
+    return Steps(steps.first[used:] - at, *columns)

@@ -1,0 +1,156 @@
+"""A run of a JVM under the emulated PT, recorded as `streamer record --emulate` does, with the truth beside it.
+
+DIR/run.json, run.perf.data, run-<pid>.export   the recording
+DIR/truth/                                      what really ran (docs/emulator.md)
+DIR/emulator.json                               the emulator's own counters
+DIR/flow-truth.json                             what only the run knows: `Run`
+DIR/stdout, DIR/stderr                          what the JVM said
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.flow_truth import FlowTruthError
+from capture import tsc
+from capture.drain import Drain
+from capture.emulator import launch
+from capture.emulator.options import EmulatorError, EmulatorOptions
+from capture.record import Recorder
+from capture.reread import Rereader
+from jvm.agent.build import BuildError
+from jvm.attach import AttachError, attach
+from stages.messages import Chunk, Sideband
+from streamer import config, target
+from streamer.session import SessionError, session
+
+NAME = "run"
+KEPT = 4096  # bytes of the JVM's last words in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    java: tuple[str, ...]
+    status: int  # the JVM's exit status
+    seconds: float
+    trace_bytes: int
+    aux_full: int
+    attached: int  # TSC when the agent was in the running JVM; 0: there from the beginning
+    reread_seconds: float  # CPU seconds for rereading code: what its budget limits
+    reread_learning_seconds: float  # and for learning what there is to read
+    faults: tuple[str, ...]
+
+    @classmethod
+    def load(cls, directory: Path) -> Run:
+        try:
+            fields = json.loads((directory / "flow-truth.json").read_text())
+            return cls(**{**fields, "java": tuple(fields["java"]), "faults": tuple(fields["faults"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise FlowTruthError(f"{directory} holds no run that was kept (--keep): {error}") from error
+
+
+def record(
+    java: Sequence[str],
+    directory: Path,
+    *,
+    attach_after: float | None = None,
+    seconds: float | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Runs `java` (program and arguments) to its end, or ends it after `seconds`. `attach_after`: the agent is loaded
+    into the running JVM after so many seconds. Raises FlowTruthError."""
+    if directory.exists() and any(directory.iterdir()):
+        raise FlowTruthError(f"{directory} is not empty")
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = config.load(None, **{"emulator.truth": str(directory.absolute() / "truth")})
+    try:
+        with session(settings.runtime_dir) as place:
+            argv = (
+                target.emulated(java, place, settings)
+                if attach_after is None
+                else launch.command(java, place / "pt", EmulatorOptions.from_fields(settings.emulator))
+            )
+            run = _run(java, argv, place, directory, settings, attach_after, seconds, say)
+            shutil.copyfile(place / "pt" / "emulator.json", directory / "emulator.json")
+    except (EmulatorError, BuildError, SessionError, OSError, target.TargetError) as error:
+        raise FlowTruthError(" ".join(str(error).split())) from error
+    (directory / "flow-truth.json").write_text(json.dumps(asdict(run), indent=1) + "\n")
+    return run
+
+
+def _run(
+    java: Sequence[str], argv: list[str], place: Path, directory: Path, settings: config.Settings,
+    attach_after: float | None, seconds: float | None, say: Callable[[str], None],
+) -> Run:  # fmt: skip
+    drain = Drain(
+        place,
+        host=socket.gethostname(),
+        chunk_bytes=settings.capture.chunk_kib << 10,
+        reread_share=settings.capture.reread_cpu_percent / 100,
+    )
+    recorder = Recorder(directory, NAME, options={"java": list(java)})
+    began = time.monotonic()
+    with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
+        jvm = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        late = _Attach(jvm.pid, place, attach_after) if attach_after is not None else None
+        ending = began + seconds if seconds is not None else float("inf")
+        written, rereaders = 0, dict[int, Rereader]()
+        try:
+            while not drain.ended:
+                for message in drain.poll():
+                    recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
+                    if isinstance(message, Chunk):
+                        written += len(message.data)
+                rereaders |= {pid: s.rereader for pid, s in drain._spools.items() if s.rereader}
+                now = time.monotonic()
+                say(f"running: {now - began:.0f} s, {written / 1e6:.0f} MB of trace")
+                if now > ending:
+                    jvm.send_signal(signal.SIGTERM)
+                    ending = now + 30
+                if jvm.poll() is not None and not drain.streams:
+                    drain.stop()  # it may have ended before it made a trace
+                if not drain.backlog:
+                    time.sleep(settings.capture.poll_ms / 1000)
+        finally:
+            if jvm.poll() is None:
+                jvm.kill()
+            statistics = drain.statistics()
+            drain.close()
+        status = jvm.wait()
+    recorder.close()
+    faults = (*drain.faults, *((late.error,) if late and late.error else ()))
+    if not written:
+        words = (directory / "stderr").read_bytes()[-KEPT:].decode("utf-8", "replace").split()
+        raise FlowTruthError(f"the JVM (status {status}) ran nothing that is traced: {' '.join(words) or 'no word'}")
+    if late is not None and not late.tsc:
+        raise FlowTruthError(late.error or f"the JVM ended before {attach_after:g} s had passed: nothing was attached")
+    return Run(
+        tuple(java), status, time.monotonic() - began, written, statistics["truncated"], late.tsc if late else 0,
+        sum(r.spent for r in rereaders.values()), sum(r.learning for r in rereaders.values()), faults,
+    )  # fmt: skip
+
+
+class _Attach:
+    """Loads the agent into a JVM that runs, after a while; meanwhile its rings are drained."""
+
+    def __init__(self, pid: int, place: Path, after: float) -> None:
+        self.tsc, self.error = 0, ""
+        self._pid, self._ring, self._after = pid, place / f"jit-{pid}.ring", after
+        threading.Thread(target=self._attach, daemon=True).start()
+
+    def _attach(self) -> None:
+        time.sleep(self._after)
+        try:
+            attach(self._pid, self._ring, timeout=60)
+            self.tsc = tsc.now()
+        except (AttachError, BuildError, OSError, ValueError) as error:
+            self.error = " ".join(str(error).split())
