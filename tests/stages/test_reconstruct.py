@@ -105,8 +105,11 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     told = follower.contradictions.take()
     assert len(places) > 10
     assert sum(places.values()) == counted
-    assert Counter({(c.cause, c.code.partition(" (")[0], c.offset): c.times for c in told}) == places
-    assert [c.times for c in told] == sorted(places.values(), reverse=True)
+    by_name: Counter[tuple[int, str, int]] = Counter()  # a method can have been compiled twice to the same code
+    for c in told:
+        by_name[c.cause, c.code.partition(" (")[0], c.offset] += c.times
+    assert by_name == places
+    assert [c.times for c in told] == sorted((c.times for c in told), reverse=True)
     assert any(c.site.startswith("Shop") for c in told)
 
 
