@@ -221,7 +221,7 @@ def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", tim
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.
 
     If the JVM cannot reach that path (another user's process, a container) the ring is made in a private directory
-    of its own: use the path that is returned. Raises AttachError, and BuildError of `jvm.agent.build`.
+    of its own: use the path that is returned. Raises AttachError, and BuildError of `jvm.cbuild`.
     """
     agent = library()
     deadline = time.monotonic() + timeout

@@ -17,8 +17,8 @@ from rich.console import Console
 from capture.emulator.options import EmulatorError
 from capture.perfdata import PerfDataError
 from capture.session import SessionError as CaptureError
-from jvm.agent.build import BuildError
 from jvm.attach import AttachError
+from jvm.cbuild import BuildError
 from jvm.export import ExportError
 from streamer import config, logs
 from streamer.cli import Failure

@@ -32,7 +32,8 @@ def program(name: str) -> Path:
 
 def command(java_argv: Sequence[str], directory: Path, options: EmulatorOptions | None = None) -> list[str]:
     """`java_argv` (program and arguments) under emulation, with its rings in `directory`, which is made (0700) and
-    must not hold rings. Exit status, input and output of the command are the JVM's own. Raises EmulatorError."""
+    must not hold rings. Exit status, input and output of the command are the JVM's own. Raises EmulatorError,
+    BuildError."""
     if not java_argv:
         raise EmulatorError("no command to run")
     options = options or EmulatorOptions()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import click
 
-from jvm.agent.build import BuildError
 from jvm.attach import AttachError, attach, jcmd
+from jvm.cbuild import BuildError
 from jvm.ring import RingReader
 from streamer import config
 from streamer.cli import Failure

@@ -8,6 +8,7 @@ import pytest
 
 from capture.emulator import build
 from capture.emulator.options import EmulatorError
+from jvm.cbuild import BuildError
 from tests.emulator.harness import PROGRAM
 
 
@@ -19,7 +20,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"{program} is not installed")
     try:
         build.qemu(), build.plugin()
-    except EmulatorError as error:
+    except (EmulatorError, BuildError) as error:
         pytest.skip(str(error))
     out = tmp_path_factory.mktemp("ways")
     (out / "Ways.java").write_text(PROGRAM)

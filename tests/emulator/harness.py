@@ -20,6 +20,7 @@ from capture.ring import PerfRing
 from stages.messages import Clock
 from tests.oracles import ipt
 
+TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
 # Calls, loops, string instructions with REP, implicit null checks, a stack overflow, threads, exceptions: everything
 # that takes another way through the encoder. Ends with what it computed.
 PROGRAM = """
@@ -96,11 +97,13 @@ class Run:
 
 
 class Drain:
-    """A consumer: takes what stands in each ring, every `pause` seconds, and once more when it is left."""
+    """A consumer: takes what stands in each ring when it is left, and before that, if `slow`, whenever a ring has been
+    full."""
 
-    def __init__(self, directory: Path, pause: float | None) -> None:
-        self._directory, self._pause = directory, pause
+    def __init__(self, directory: Path, slow: bool) -> None:
+        self._directory, self._slow = directory, slow
         self._rings: dict[str, PerfRing] = {}
+        self._full: dict[str, int] = {}  # how often it was, when it was emptied last
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.trace: dict[str, list[NDArray[np.uint8]]] = {}
@@ -118,31 +121,36 @@ class Drain:
             ring.close()
 
     def _run(self) -> None:
-        while self._pause is not None and not self._stop.wait(self._pause):
-            self._take()
+        while self._slow and not self._stop.wait(0.005):
+            self._take(full=True)
 
-    def _take(self) -> None:
+    def _take(self, full: bool = False) -> None:
+        """All rings, or those that have become `full`."""
         for path in self._directory.glob("*.ring"):
             name = path.stem
             if name not in self._rings:
                 self._rings[name] = PerfRing.open(path)
                 self.trace[name], self.records[name] = [], []
             ring = self._rings[name]
+            times = ring.counter(TIMES_FULL)
+            if full and times == self._full.get(name, 0):
+                continue
+            self._full[name] = times
             head = ring.aux_head()
             self.records[name].append(ring.take_records())
             self.trace[name].append(ring.take_aux(head, ring.aux_size)[1])
 
 
 def emulate(
-    directory: Path, java: list[str], options: dict[str, Any], pause: float | None = None, timeout: float = 240
+    directory: Path, java: list[str], options: dict[str, Any], slow_consumer: bool = False, timeout: float = 500
 ) -> Run:
-    """Runs `java` (a command line that ends in `Ways N`) to its end. `pause`: how often a consumer empties the rings
-    meanwhile, in seconds; None: only when all is over."""
+    """Runs `java` (a command line that ends in `Ways N`) to its end. `slow_consumer`: one empties a ring each time
+    that it has been full; else that is done only when all is over."""
     truth = directory / "truth"
     pt = directory / "pt"
     options = {"aux_kib": 1 << 18, "data_kib": 1 << 12, **options, "truth": truth}
     argv = command(java, pt, EmulatorOptions(**options))
-    with Drain(pt, pause) as drain:
+    with Drain(pt, slow_consumer) as drain:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "caught 31\n"

@@ -39,15 +39,16 @@ def books(run: Run) -> None:
     assert sum(stream.counters["blocks"] for stream in run.streams) == ran
 
 
-def same(run: Run, all_of_it: bool = True) -> None:
-    """libipt's flow is the truth's, of everything that was traced; `all_of_it`: that is everything that ran."""
+def same(run: Run, all_of_it: bool = True, least: int = 1_000_000) -> None:
+    """libipt's flow is the truth's, of everything that was traced, at least so many instructions; `all_of_it`: that
+    is everything that ran."""
     books(run)
     seen = run.compare()
     assert (seen.wrong_runs, seen.errors, seen.first) == (0, [], "")
     if all_of_it:
         ran = sum(int(run.truth.runs(i).instructions.sum()) for i in range(len(run.truth.threads)))
         assert seen.instructions == ran
-    assert seen.instructions > 1_000_000
+    assert seen.instructions > least
 
 
 @pytest.mark.peer
@@ -87,7 +88,7 @@ def test_jdk_25(classes: Path, tmp_path: Path) -> None:
 @pytest.mark.peer
 def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
     """A consumer that is too slow: pieces are missing, and what is there is right."""
-    run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 256}, pause=0.2)
+    run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 256}, slow_consumer=True)
     same(run, all_of_it=False)
     for stream in run.streams:
         assert bool(stream.counters["aux_full"]) == bool(stream.counters["aux_dropped"])
@@ -104,8 +105,8 @@ def test_no_consumer(classes: Path, tmp_path: Path) -> None:
 
 @pytest.mark.peer
 def test_overflow(classes: Path, tmp_path: Path) -> None:
-    run = emulate(tmp_path, java(classes, *XINT), {"ovf_mb_s": 1.0, "per_thread": True})
-    same(run, all_of_it=False)
+    run = emulate(tmp_path, java(classes, *XINT), {"ovf_mb_s": 0.1, "per_thread": True})
+    same(run, all_of_it=False, least=100_000)
     assert sum(stream.counters["overflows"] for stream in run.streams) > 2
     assert sum(stream.counters["ovf_dropped"] for stream in run.streams) > 0
 

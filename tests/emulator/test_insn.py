@@ -10,6 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from capture.emulator import build
+from jvm import cbuild
 
 NEXT, COND, JUMP, CALL, IJUMP, ICALL, RET, FAR = range(8)
 
@@ -27,10 +28,10 @@ class Insn(ctypes.Structure):
 def library() -> ctypes.CDLL:
     source = Path(build.__file__).parent / "insn.c"
     try:
-        cc = build.compiler()
-    except build.EmulatorError as error:
+        cc = cbuild.compiler()
+    except cbuild.BuildError as error:
         pytest.skip(str(error))
-    made = build.compiled("insn.so", [source], [[cc, "-O2", "-shared", "-fPIC", "-o", "{out}", str(source)]])
+    made = cbuild.compiled("insn.so", [source], [[cc, "-O2", "-shared", "-fPIC", "-o", "{out}", str(source)]])
     return ctypes.CDLL(str(made))
 
 

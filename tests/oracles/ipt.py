@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capture.emulator import build
 from capture.emulator.truth import Region, Runs, Truth, Version, merge
+from jvm import cbuild
 
 ROW_DTYPE = np.dtype(
     [
@@ -59,11 +59,11 @@ def program() -> Path:
     include = here.parents[1] / "capture" / "emulator"
     sources = [here / "ipt_blocks.c", include / "insn.c", include / "insn.h"]
     try:
-        cc = build.compiler()
-    except build.EmulatorError as error:
+        cc = cbuild.compiler()
+    except cbuild.BuildError as error:
         pytest.skip(str(error))
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I", str(include)]
-    return build.compiled(
+    return cbuild.compiled(
         "ipt-blocks", sources, [[cc, *flags, "-o", "{out}", str(sources[0]), str(sources[1]), "-lipt"]]
     )
 

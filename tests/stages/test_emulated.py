@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,24 +18,35 @@ import pytest
 from capture.drain import Drain
 from capture.emulator.launch import command
 from capture.emulator.options import EmulatorError, EmulatorOptions
+from capture.ring import PerfRing
 from jvm.agent.build import library
+from jvm.cbuild import BuildError
 from stages import attribute, decode, segment
 from stages.accounts import joined
 from stages.messages import Account, Chunk, CodeKind, Loss, PaneReport, StreamKey
 from tests.jvm.agent.java_process import classes, java
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
-DEADLINE = 240.0
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("emulator")]
+DEADLINE = 500.0
+TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
 LATE = 5.0  # seconds: loads come as late as the machine is busy
 
 
-def run(version: int, session: Path, options: EmulatorOptions, *java_options: str) -> list[object]:
-    """Everything that capture says of a run of Subject.java."""
+def has_been_full(session: Path) -> bool:
+    for path in session.glob("pt/*.ring"):
+        with closing(PerfRing.open(path)) as ring:
+            if ring.counter(TIMES_FULL):
+                return True
+    return False
+
+
+def run(version: int, session: Path, options: EmulatorOptions, *java_options: str, late: bool = False) -> list[object]:
+    """Everything that capture says of a run of Subject.java; `late`: it begins when a ring has been full."""
     session.mkdir(mode=0o700)
     words = [java(version), f"-agentpath:{library()}=dir={session}", *java_options, "-cp", str(classes()), "Subject"]
     try:
         argv = command(words, session / "pt", options)
-    except EmulatorError as error:
+    except (EmulatorError, BuildError) as error:
         pytest.skip(str(error))
     said: list[object] = []
     drain = Drain(session, host="h")
@@ -46,11 +58,15 @@ def run(version: int, session: Path, options: EmulatorOptions, *java_options: st
             end = time.monotonic() + DEADLINE
             while not drain.ended:
                 assert time.monotonic() < end, "the JVM does not come to its end"
+                if late:
+                    late = not has_been_full(session)
+                    time.sleep(0.005)
+                    continue
                 messages = drain.poll()
                 said += messages
                 if not messages:
                     time.sleep(0.005)
-            assert jvm.wait(60) == 0
+            assert jvm.wait(200) == 0
         finally:
             jvm.kill()
             drain.close()
@@ -113,7 +129,7 @@ def ends(reports: list[PaneReport], session: Path) -> dict[StreamKey, Account]:
 
 def test_losses_have_their_holes(tmp_path: Path) -> None:
     session = tmp_path / "session"
-    said = run(17, session, EmulatorOptions(aux_kib=64, ovf_mb_s=20), "-Xint")
+    said = run(17, session, EmulatorOptions(aux_kib=64, ovf_mb_s=0.5), "-Xint", late=True)
     live = chain(said)
     total = ends(live, session)
     events = Counter[Loss]()
@@ -138,7 +154,7 @@ def test_a_whole_run(version: int, per_thread: bool, java_options: tuple[str, ..
     for account in total.values():
         holes.update(dict(account.holes))
     everything = sum(account.end for account in total.values())
-    assert holes[Loss.UNKNOWN_THREAD] < 0.01 * everything
+    assert holes[Loss.UNKNOWN_THREAD] < 0.05 * everything
     assert sum(holes.values()) - holes[Loss.UNKNOWN_THREAD] - holes[Loss.AUX_FULL] - holes[Loss.NO_SYNC] == 0
 
     hits: Counter[tuple[str, int]] = Counter()

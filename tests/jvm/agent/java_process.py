@@ -17,7 +17,7 @@ import pytest
 import jvm.attach
 
 SOURCES = Path(__file__).parent / "java"
-DEADLINE = 60.0
+DEADLINE = 200.0
 
 
 @cache

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from jvm import export
 from jvm.agent import build
 from jvm.attach import AttachError, execute
+from jvm.cbuild import BuildError
 from jvm.export import iter_records
 from jvm.ring import RingReader
 from streamer.commands.attach import command
@@ -120,7 +121,7 @@ def test_a_stopped_jvm_is_not_waited_for_for_ever(known: bool, ring: Path) -> No
         begin = time.monotonic()
         with pytest.raises(AttachError, match="stopped" if not known else "in time"):
             attach(jvm.pid, ring, timeout=0.5)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < DEADLINE
         os.kill(jvm.pid, signal.SIGCONT)
         jvm.tell("work 1")
         attach(jvm.pid, ring)
@@ -170,6 +171,7 @@ def test_without_permission() -> None:
     program = """
 import os, sys
 from jvm.attach import AttachError, execute
+from jvm.cbuild import BuildError
 os.setuid(65534)
 try:
     execute(int(sys.argv[1]), "jcmd", "VM.version")
@@ -228,7 +230,7 @@ def test_no_headers_no_compiler_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
     def message(change: Callable[[], None]) -> str:
         with monkeypatch.context():
             change()
-            with pytest.raises(build.BuildError) as error:
+            with pytest.raises(BuildError) as error:
                 build.library()
         return str(error.value)
 
@@ -236,7 +238,7 @@ def test_no_headers_no_compiler_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "C compiler" in message(lambda: None)
     monkeypatch.delenv("CC")
     monkeypatch.setattr(build, "include_dir", lambda: tmp_path)
-    assert "does not compile" in message(lambda: None)
+    assert "cannot compile" in message(lambda: None)
     (tmp_path / "streamer").rmdir()
     (tmp_path / "streamer").touch()
     assert "cannot be built" in message(lambda: None)
