@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agent_overhead import FOP_JARS, JARS
-from tests.e2e.harness import Ended, Streamer, until
+from tests.e2e.harness import TIMES_FULL, Ended, Streamer, until
 
 RUN_SECONDS = 3600.0  # a run is given up after
 FO = "http://www.w3.org/1999/XSL/Format"
@@ -40,7 +40,7 @@ def stop_capture(streamer: Streamer) -> None:
     streamer.when_written(1 << 20)
     pid = streamer.pid("capture/0")
     os.kill(pid, signal.SIGSTOP)
-    streamer.when_full(streamer.times_full() + 1)
+    streamer.when_counter(TIMES_FULL, streamer.counter(TIMES_FULL) + 1)
     os.kill(pid, signal.SIGCONT)
 
 

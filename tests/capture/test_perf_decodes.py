@@ -41,7 +41,7 @@ def record(directory: Path) -> None:
     cpu = str(min(os.sched_getaffinity(0)))  # one CPU, hence one stream
     process = subprocess.Popen(["taskset", "-c", cpu, *argv], stderr=subprocess.DEVNULL)
     written = 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 250
     try:
         while not drain.ended:
             assert time.monotonic() < deadline
@@ -52,7 +52,7 @@ def record(directory: Path) -> None:
                         continue
                     written += len(message.data)
                 recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
-        assert process.wait(60) == 0
+        assert process.wait(250) == 0
         assert drain.faults == []
     finally:
         process.kill()

@@ -25,7 +25,7 @@ NANOSECONDS = Clock(1, 0, 0, 0)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
 

@@ -84,7 +84,7 @@ async def test_what_is_no_streamer_is_one_clear_line(body):
     assert "is not a streamer" in result.output
 
 
-def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 30) -> bytes:
+def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 200) -> bytes:
     seen = b""
     deadline = time.monotonic() + seconds
     while not found(seen):
@@ -120,7 +120,7 @@ async def test_live_in_a_terminal_has_colour_and_refreshes_and_stops_on_ctrl_c()
             seen = await trio.to_thread.run_sync(read_until, terminal, lambda seen: seen.count(b"PDFStream.def") >= 3)
             assert b"\x1b[1;31m" in seen
             child.send_signal(signal.SIGINT)
-            assert await trio.to_thread.run_sync(partial(child.wait, 20)) == 0
+            assert await trio.to_thread.run_sync(partial(child.wait, 200)) == 0
         finally:
             child.kill()
             child.wait()

@@ -217,7 +217,7 @@ async def test_a_silent_member_is_killed_and_started_again(tmp_path: Path) -> No
     async with running(tmp_path, plan(1), policy=policy) as scene:
         await scene.some()
         os.kill(scene.pid("work0/0"), signal.SIGSTOP)
-        await eventually(lambda: scene.supervisor.members["work0/0"].restarts == 1)
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts >= 1)
         await scene.some()
     assert scene.ledger.wrong == 0
 

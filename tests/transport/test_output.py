@@ -50,7 +50,7 @@ class Scene:
 @asynccontextmanager
 async def scene(tmp_path: Path, config: TransportConfig | None = None) -> AsyncIterator[Scene]:
     config = config or TransportConfig(mode="ipc", hwm=64)
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         async with open_transport(config) as transport:
             made = Scene(tmp_path, transport, config)
             await eventually(lambda: all(s.has_room for s in made.output.senders))
