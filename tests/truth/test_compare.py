@@ -1,0 +1,294 @@
+"""Planted errors: each must be counted exactly, and what does not come out even must be noticed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from benchmarks.flow_truth import compare
+from benchmarks.flow_truth.compare import Decoded
+from benchmarks.flow_truth.steps import BIT, PGD, PGE, PSB, TIP, Steps
+from stages.flow.graph import (
+    COND,
+    IND,
+    P_BREAK,
+    P_DISABLED,
+    P_FIRST,
+    PA,
+    PA_LEN,
+    PA_POOL,
+    S_FIRST,
+    ST,
+    ST_KIND,
+    ST_RANGE,
+    ST_RANGES,
+)
+
+quick = settings(deadline=None, max_examples=100)
+IC = 1 << 30, (1 << 30) + 0x1000
+Block = tuple[int, int]
+
+
+@dataclass
+class Step:
+    kind: int
+    blocks: list[Block]
+    ip: int = 0
+
+
+@dataclass
+class World:
+    """Truth: steps. Decoded: what `order` says, by default the same."""
+
+    steps: list[Step]
+    stretches: list[tuple[int, int, list[Block]]] = field(default_factory=list)  # address, kind, ranges
+    order: list[int] = field(default_factory=list)
+    breaks: list[tuple[int, int]] = field(default_factory=list)
+    suspect: list[int] = field(default_factory=list)
+    foreign: set[int] = field(default_factory=set)
+
+    def stretch(self, step: int, ranges: list[Block] | None = None) -> int:
+        """A path of one stretch for a step, with these ranges; its id."""
+        of = self.steps[step]
+        ranges = merged(of.blocks) if ranges is None else ranges
+        self.stretches.append((self.address(step), COND if of.kind == BIT else IND, ranges))
+        return P_FIRST + len(self.stretches) - 1
+
+    def address(self, step: int) -> int:
+        """Where control stood when the step began."""
+        before = next((s for s in reversed(self.steps[:step]) if s.kind != PSB), None)
+        if before is not None and before.ip and before.kind != PGD:
+            return before.ip
+        blocks = self.steps[step].blocks
+        return blocks[0][0] if blocks else 0
+
+    def elements(self) -> list[int]:
+        """Which step each element of a true order belongs to; a switched-off mark is its own: −1."""
+        return [n for number, s in enumerate(self.steps) if s.kind in (BIT, TIP, PGD) for n in _elements(s, number)]
+
+    def run(self, state: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        blocks = [b for s in self.steps for b in s.blocks]
+        first = np.concatenate(([0], np.cumsum([len(s.blocks) for s in self.steps]))).astype(np.int64)
+        start = np.array([b[0] for b in blocks], np.int64)
+        end = np.array([b[1] for b in blocks], np.int64)
+        n = len(self.steps)
+        steps = Steps(
+            first, np.array([s.kind for s in self.steps], np.uint8), np.arange(n, dtype=np.int64) * 10,
+            np.array([s.ip for s in self.steps], np.int64), start, end, end - 1,
+        )  # fmt: skip
+        size = S_FIRST + len(self.stretches)
+        stretch, address = np.zeros(size * ST, np.int32), np.zeros(size, np.int64)
+        path = np.zeros((P_FIRST + len(self.stretches)) * PA, np.int32)
+        ranges: list[tuple[int, int, int]] = []
+        for i, (where, kind, each) in enumerate(self.stretches):
+            s, p = S_FIRST + i, P_FIRST + i
+            stretch[s * ST + ST_KIND], stretch[s * ST + ST_RANGE] = kind, len(ranges)
+            stretch[s * ST + ST_RANGES], address[s] = len(each), where
+            path[p * PA + PA_LEN], path[p * PA + PA_POOL] = 1, i
+            ranges += [(lo, hi, 1) for lo, hi in each]
+        decoded = Decoded(
+            np.array(self.order, np.int32), np.array(self.suspect, np.uint8),
+            np.array([b[0] for b in self.breaks], np.int64), np.array([b[1] for b in self.breaks], np.int64), path,
+            np.arange(S_FIRST, size, dtype=np.int32), stretch, address, np.array(ranges, np.int64).reshape(-1),
+        )  # fmt: skip
+        counts = np.zeros(compare.COUNTS, np.int64)
+        foreign = np.array([number in self.foreign for number in range(n)], np.uint8)
+        state = np.zeros(compare.C_SIZE, np.int64) if state is None else state
+        incidents = np.zeros((64, 6), np.int64)
+        used, _ = compare._compare(decoded, steps, 0, True, foreign, *IC, state, counts, incidents)
+        assert used <= n
+        return counts
+
+
+def _elements(step: Step, number: int) -> list[int]:
+    return [number, -1] if step.kind == PGD else [number]
+
+
+def merged(blocks: list[Block]) -> list[Block]:
+    out: list[Block] = []
+    for lo, hi in blocks:
+        if out and out[-1][1] == lo:
+            out[-1] = out[-1][0], hi
+        else:
+            out.append((lo, hi))
+    return out or [(0, 0)]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Tracing begins, steps of up to four blocks, the last in TIP.PGD."""
+    kinds = [*draw(st.lists(st.sampled_from([BIT, BIT, BIT, TIP, PSB]), min_size=4, max_size=30)), PGD]
+    at, steps = 0x1000, [Step(PGE, [], 0x1000)]
+    for kind in kinds:
+        blocks = []
+        for number in range(0 if kind == PSB else draw(st.integers(1, 4))):
+            lo = at if number == 0 or draw(st.booleans()) else at + 0x10 * draw(st.integers(1, 8))
+            blocks.append((lo, at := lo + draw(st.integers(1, 15))))
+        if kind != PSB:
+            at += 0x100
+        steps.append(Step(kind, blocks, {TIP: at, PGD: 1 << 40, PSB: at}.get(kind, 0)))
+    world = World(steps)
+    world.order = [P_DISABLED if n < 0 else world.stretch(n) for n in world.elements()]
+    return world
+
+
+def total(world: World) -> int:
+    return sum(len(s.blocks) for s in world.steps)
+
+
+def flagged(counts: NDArray[np.int64]) -> int:
+    return int(counts[compare.LOST :].sum())
+
+
+def step_to_damage(world: World, draw: st.DataObject, kinds: tuple[int, ...] = (BIT, TIP, PGD)) -> tuple[int, int]:
+    """(position in the order, step)"""
+    pairs = [(p, n) for p, n in enumerate(world.elements()) if n >= 0 and world.steps[n].kind in kinds]
+    return draw.draw(st.sampled_from(pairs))
+
+
+@quick
+@given(worlds())
+def test_what_is_right_is_right(world: World) -> None:
+    counts = world.run()
+    assert counts[compare.RIGHT] == total(world)
+    assert counts[: compare.COMPARED].sum() == total(world)
+    assert flagged(counts) == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_block_that_was_not_decoded(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    blocks = list(world.steps[step].blocks)
+    del blocks[data.draw(st.integers(0, len(blocks) - 1))]
+    world.order[place] = world.stretch(step, merged(blocks))
+    counts = world.run()
+    assert counts[compare.WRONG] == 1
+    assert counts[compare.RIGHT] == total(world) - 1
+    assert counts[compare.EXTRA] == counts[compare.MISALIGNED] == flagged(counts) == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_block_that_was_decoded_otherwise(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    blocks = list(world.steps[step].blocks)
+    blocks[data.draw(st.integers(0, len(blocks) - 1))] = (0x900000, 0x900007)
+    world.order[place] = world.stretch(step, merged(blocks))
+    counts = world.run()
+    assert counts[compare.WRONG] == 1
+    assert counts[compare.RIGHT] == total(world) - 1
+    assert counts[compare.EXTRA] == counts[compare.MISALIGNED] == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_block_that_never_ran(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    blocks = list(world.steps[step].blocks)
+    blocks.insert(data.draw(st.integers(0, len(blocks))), (0x900000, 0x900007))
+    world.order[place] = world.stretch(step, merged(blocks))
+    counts = world.run()
+    assert counts[compare.EXTRA] == 1
+    assert counts[compare.RIGHT] == total(world)
+    assert counts[compare.WRONG] == counts[compare.MISALIGNED] == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_two_that_change_places(world: World, data: st.DataObject) -> None:
+    one, first = step_to_damage(world, data, (BIT,) if any(s.kind == BIT for s in world.steps) else (TIP,))
+    other, second = step_to_damage(world, data, (world.steps[first].kind,))
+    world.order[one] = world.stretch(first, merged(world.steps[second].blocks))
+    world.order[other] = world.stretch(second, merged(world.steps[first].blocks))
+    counts = world.run()
+    both = len(world.steps[first].blocks) + len(world.steps[second].blocks) if first != second else 0
+    assert counts[compare.WRONG] == both
+    assert counts[compare.RIGHT] == total(world) - both
+    assert counts[compare.MISALIGNED] == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_stretch_left_out_or_put_in_is_noticed(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    if data.draw(st.booleans()):
+        del world.order[place]
+    else:
+        world.order.insert(place, world.stretch(step))
+    counts = world.run()
+    late = [s.kind for s in world.steps[step:] if s.kind != PSB]
+    noticed = counts[compare.MISALIGNED] + counts[compare.WRONG] + counts[compare.EXTRA] + flagged(counts)
+    assert noticed or not late
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_break_flags_what_is_up_to_the_next_address(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    back = next((n for n in range(step, len(world.steps)) if world.steps[n].ip and world.steps[n].kind != PGD), None)
+    behind = len(world.steps) if back is None else back
+    pairs = list(zip(world.order, world.elements(), strict=True))
+    world.order = [e for e, n in pairs[:place]] + [P_BREAK] + [e for e, n in pairs[place:] if n < 0 or n > behind]
+    world.breaks = [(10 * step, 7)]
+    counts = world.run()
+    upto = len(world.steps) - 1 if back is None else back
+    lost = sum(len(s.blocks) for s in world.steps[step : upto + 1])
+    assert counts[compare.LOST + 7] == flagged(counts) == lost
+    assert counts[compare.RIGHT] == total(world) - lost
+    assert counts[compare.MISALIGNED] == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_suspect_is_flagged_and_another_thread_is_wrong(world: World, data: st.DataObject) -> None:
+    place, step = step_to_damage(world, data)
+    world.suspect = [int(n == place) for n in range(len(world.order))]
+    counts = world.run()
+    assert counts[compare.SUSPECT_RIGHT] == len(world.steps[step].blocks)
+    assert counts[compare.RIGHT] == total(world) - len(world.steps[step].blocks)
+    world.suspect, world.foreign = [], {step}
+    counts = world.run()
+    assert counts[compare.FOREIGN] == len(world.steps[step].blocks)
+
+
+@pytest.mark.parametrize("where", ["truth", "decoded", "both", "neither"])
+def test_inline_cache_stubs_count_on_neither_side(where: str) -> None:
+    call, stub, method = (0x1000, 0x1020), (IC[0] + 0x40, IC[0] + 0x4F), (0x5000, 0x5008)
+    ran = [call, stub, method] if where in ("truth", "both") else [call, method]
+    decoded = [call, stub, method] if where in ("decoded", "both") else [call, method]
+    world = World([Step(PGE, [], 0x1000), Step(BIT, ran), Step(PGD, [(0x5008, 0x500B)], 1 << 40)])
+    world.order = [world.stretch(1, decoded), world.stretch(2), P_DISABLED]
+    counts = world.run()
+    assert counts[compare.RIGHT] == 3
+    assert counts[compare.IC] == (len(ran) == 3)
+    assert counts[compare.WRONG] == counts[compare.EXTRA] == counts[compare.MISALIGNED] == 0
+    world.order[0] = world.stretch(1, [call, (0x6000, 0x6008)])
+    counts = world.run()
+    assert (counts[compare.RIGHT], counts[compare.WRONG]) == (2, 1)
+
+
+@quick
+@given(worlds(), st.data())
+def test_a_thread_goes_on_in_the_next_piece(world: World, data: st.DataObject) -> None:
+    """Cut in two, the sums are the same."""
+    pairs = list(zip(world.order, world.elements(), strict=True))
+    pairs = [(e, len(world.steps) - 1 if n < 0 else n) for e, n in pairs]
+    at = data.draw(st.integers(1, len(world.steps) - 1))
+    state = np.zeros(compare.C_SIZE, np.int64)
+    head, tail = World(world.steps[:at]), World(world.steps[at:])
+    while head.steps and head.steps[-1].kind == PSB:  # kept for the next piece by the caller
+        tail.steps.insert(0, head.steps.pop())
+    n = len(head.steps)
+    for part, lo, hi in ((head, 0, n), (tail, n, len(world.steps))):
+        part.stretches = world.stretches
+        part.order = [e for e, step in pairs if lo <= step < hi]
+    counts = head.run(state)
+    counts = counts + tail.run(state)
+    assert counts[compare.RIGHT] == total(world)
+    assert counts[compare.MISALIGNED] == 0
