@@ -269,8 +269,11 @@ def next_packet(data: U8, at: Int, end: Int, context: Int) -> Any:
         return PAD, 1, _0, 0
     if kind == CYC:
         kind, size, payload, sub = _cyc(data, at, end)
-        if context & SKD007 and size == 2 and data[at + 1] == 0x02 and at + 2 < end and data[at + 2] == 0xF3:
-            return OVF, 3, _0, 0
+        if context & SKD007 and size == 2 and data[at + 1] == 0x02:
+            if at + 2 >= end:
+                return CUT, 0, _0, 0  # the next byte tells
+            if data[at + 2] == 0xF3:
+                return OVF, 3, _0, 0
         return kind, size, payload, sub
     if kind == _EXT:
         return _ext(data, at, end, context)

@@ -144,9 +144,9 @@ def packet(raw: bytes, block: int = 0, skd007: bool = False, skz84: bool = False
         bits, count = _tnt(first >> 1)
         return p.TNT_8, 1, bits, count
     if first & 3 == 3:
-        if skd007 and first & 4 and raw[1:3] == b"\x02\xf3":
-            return p.OVF, 3, 0, 0
         size, cycles = _cyc(raw)
+        if skd007 and size == 2 and raw[1] == 0x02:
+            return (p.OVF, 3, 0, 0) if _take(raw, 2, 1) == 0xF3 else (p.CYC, 2, cycles, 0)
         return p.CYC, size, cycles, 0
     by_low_bits = {0x0D: p.TIP, 0x11: p.TIP_PGE, 0x01: p.TIP_PGD, 0x1D: p.FUP}
     if first & 0x1F in by_low_bits:

@@ -120,6 +120,8 @@ def test_bip_is_a_tnt_outside_its_block() -> None:
 def test_skd007_and_skz84() -> None:
     assert _one(b"\x07\x02\xf3", p.SKD007) == (p.OVF, 3, 0, 0)
     assert _one(b"\x07\x02\xf3")[:3] == (p.CYC, 2, 0x20)
+    assert _one(b"\x07\x02", p.SKD007)[0] == p.CUT  # a chunk may end here
+    assert _one(b"\x07\x02\xf0", p.SKD007)[:3] == (p.CYC, 2, 0x20)
     assert _one(b"\x02\x73\x00\x00\x00\x00\x02\xff", p.SKZ84) == (p.INVALID, 8, 0, 0)
 
 
