@@ -22,6 +22,7 @@ import numpy as np
 import trio
 
 from capture import reread, tsc
+from capture.heads import Heads
 from capture.jit import JitSpool
 from capture.records import SampleFormat, Words
 from capture.reread import Rereader
@@ -70,6 +71,10 @@ class Drain:
         self.faults: list[str] = []
         self._chunk_bytes, self._tick_seconds, self._now = chunk_bytes, tick_seconds, now
         self._reread_share = reread_share
+        self._heads: Heads | None = None  # where the rings do not keep them
+        if not self.source.lasting:
+            session.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._heads = Heads(session / "heads", host)
         self._spools: dict[int, JitSpool] = {}
         self._jit_seen: set[str] = set()
         self._stopping = False
@@ -125,13 +130,15 @@ class Drain:
                 self.faults.append(str(error))
                 ring.close()
                 continue
+            if key in self.streams:  # a thread id came again before its first ring was empty
+                self._close_stream(self.streams[key])
             clock = Clock(mult, shift, zero, self.source.wall_zero() or 0)
             now = self._now()
             if not clock.wall_zero:
                 clock = clock._replace(wall_zero=time.time_ns() - clock.ns(now))
             self._tick_after = int(clock.hz * self._tick_seconds)
-            if key in self.streams:  # a thread id came again before its first ring was empty
-                self._close_stream(self.streams[key])
+            if self._heads is not None:
+                ring.base = self._heads.of(key)
             told = Told(self.session / f"told-{_name(key)}.records" if self.source.lasting else None)
             stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
             self.streams[key] = stream
@@ -198,6 +205,8 @@ class Drain:
                 if chunk is None:
                     self._close_stream(stream)
             if chunk is not None:
+                if self._heads is not None:
+                    self._heads.reached(stream.key, chunk.offset + len(chunk.data))
                 out.append(chunk)
                 idle &= not stream.backlog
         return idle
@@ -265,6 +274,10 @@ class Drain:
         """Bytes of trace that the last poll saw and left in the rings."""
         return sum(stream.backlog for stream in self.streams.values())
 
+    def heads(self) -> dict[StreamKey, int]:
+        """How far each stream has been drained, where nobody but us knows it (`Source.lasting` is false)."""
+        return self._heads.all(self.source.pid) if self._heads is not None else {}
+
     def statistics(self) -> dict[str, int]:
         """Totals since this object was made."""
         total = Counter(self._past)
@@ -286,6 +299,9 @@ class Drain:
             self._close_stream(stream)
         while self._spools:
             self._spools.popitem()[1].close()
+        if self._heads is not None:
+            self._heads.close()
+            self._heads = None
 
 
 def _name(key: StreamKey) -> str:

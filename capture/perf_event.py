@@ -39,6 +39,7 @@ DISABLED, EXCLUDE_KERNEL, EXCLUDE_HV, MMAP, COMM, TASK, SAMPLE_ID_ALL, MMAP2, CO
 FLAGS = DISABLED | EXCLUDE_HV | MMAP | COMM | TASK | SAMPLE_ID_ALL | MMAP2 | CONTEXT_SWITCH
 
 _libc = ctypes.CDLL(None, use_errno=True)
+MTC_PERIOD = 3  # what perf takes: an MTC each 2^3 ticks of the crystal clock
 
 
 class HardwareError(Exception):
@@ -67,10 +68,19 @@ def open_event(kind: int, config: int, flags: int, pid: int, cpu: int) -> int:
     if number is None:
         raise HardwareError(f"Intel PT on {platform.machine()}: there is none")
     attr = ctypes.create_string_buffer(perfdata.attribute(kind, config, SAMPLE_TYPE, flags), perfdata.ATTR_SIZE)
-    fd: int = _libc.syscall(number, attr, pid, cpu, -1, FLAG_FD_CLOEXEC)
+    fd = _perf_event_open(number, attr, pid, cpu)
     if fd < 0:
         raise _error(ctypes.get_errno(), pid)
     return fd
+
+
+def _perf_event_open(number: int, attr: ctypes.Array[ctypes.c_char], pid: int, cpu: int) -> int:
+    return int(_libc.syscall(number, attr, pid, cpu, -1, FLAG_FD_CLOEXEC))
+
+
+def check(pmu: Path | None = None) -> None:
+    """Raises HardwareError if this machine, kernel or user cannot trace an own process."""
+    os.close(open_event(_pmu_type(pmu or PMU), perfdata.pt_config_bits(PtConfig()), FLAGS | EXCLUDE_KERNEL, 0, -1))
 
 
 def _error(number: int, pid: int) -> HardwareError:
@@ -128,12 +138,13 @@ class HardwareSource:
         per_thread: bool = True,
         aux_size: int = 4 << 20,
         data_size: int = 512 << 10,
-        pmu: Path = PMU,
+        pmu: Path | None = None,
     ) -> None:
         """`code`: range of the code cache, for the IP filter. Raises HardwareError when there is no Intel PT, no such
-        process, or no permission."""
+        process, or no permission. `pmu`: its directory in sysfs."""
         self.pid, self.host, self.faults = pid, host, list[str]()
         self.sample_type = SAMPLE_TYPE
+        pmu = pmu or PMU
         self._type = _pmu_type(pmu)
         self._start = process_start(pid)
         if self._start == 0:
@@ -141,12 +152,13 @@ class HardwareSource:
         self._code, self._sizes, self._per_thread = code, (data_size, aux_size), per_thread
         self.filtered = True  # as long as the kernel takes the filter
         self._threads: set[str] = set()
-        self._family_model = _cpu()
+        family, model = _cpu()
+        self._made = _timing(pmu)._replace(family=family, model=model)
         self._first = list(self._open_all())
 
     def config(self) -> PtConfig:
         low, high = self._code if self.filtered else (0, 0)
-        return PtConfig(*self._family_model, filter_lo=low, filter_hi=high)
+        return self._made._replace(filter_lo=low, filter_hi=high)
 
     def wall_zero(self) -> None:
         return None
@@ -186,7 +198,7 @@ class HardwareSource:
             yield FoundRing(StreamKey(self.host, self.pid, -1, int(name)), ring)
 
     def _open(self, tid: int, cpu: int, name: str, task: Path | None) -> EventRing:
-        bits = perfdata.pt_config_bits(PtConfig())
+        bits = perfdata.pt_config_bits(self._made)
         low, high = self._code
         if self.filtered:
             fd = -1
@@ -214,6 +226,20 @@ def _pmu_type(pmu: Path) -> int:
         ) from None
     except (OSError, ValueError) as error:
         raise HardwareError(f"{pmu}/type: {error}") from error
+
+
+def _timing(pmu: Path) -> PtConfig:
+    """With MTC packets, if the processor has them and the kernel tells how their clock relates to the TSC."""
+    try:
+        if (pmu / "caps/mtc").read_text().strip() != "1":
+            return PtConfig()
+        periods = int((pmu / "caps/mtc_periods").read_text(), 16)
+        tsc, crystal = map(int, (pmu / "tsc_art_ratio").read_text().split(":"))
+    except (OSError, ValueError):
+        return PtConfig()
+    if not periods >> MTC_PERIOD & 1 or tsc <= 0 or crystal <= 0:
+        return PtConfig()
+    return PtConfig(mtc_shift=MTC_PERIOD, ctc_num=tsc, ctc_den=crystal)
 
 
 def _cpu() -> tuple[int, int]:

@@ -46,6 +46,9 @@ class RingError(Exception):
 class PerfRing:
     """A mapped ring. Not thread-safe; one consumer at a time."""
 
+    base = 0
+    """Offset in the stream of the ring's first byte."""
+
     def __init__(self, name: str, base: mmap.mmap, aux: mmap.mmap | None) -> None:
         """`base` maps the control page and the data area, `aux` the AUX area (None: the event has none); `name` is
         for messages. Raises RingError when the control page contradicts the mappings; they are closed with it."""
@@ -100,7 +103,7 @@ class PerfRing:
 
     @property
     def aux_tail(self) -> int:
-        return int(self._page[AUX_TAIL // 8])
+        return self.base + int(self._page[AUX_TAIL // 8])
 
     @property
     def data_head(self) -> int:
@@ -117,7 +120,7 @@ class PerfRing:
 
     def aux_head(self) -> int:
         """How far the trace has been written. RingError if that is behind the tail or more than a ring ahead."""
-        return self._head("aux", AUX_HEAD, AUX_TAIL, len(self._aux))
+        return self.base + self._head("aux", AUX_HEAD, AUX_TAIL, len(self._aux))
 
     def take_aux(self, head: int, most: int) -> tuple[int, U8]:
         """(offset, copy) of the trace from the tail to `head` (a value `aux_head` gave), at most `most` bytes; frees
@@ -127,10 +130,10 @@ class PerfRing:
         size = min(head - tail, most)
         if size < 0 or size > len(self._aux):
             raise RingError(f"{self.name}: aux_tail {tail} was moved by another reader")
-        data = _copy(self._aux, tail, size)
+        data = _copy(self._aux, tail - self.base, size)
         if size < head - tail:
             data = data[: _last_psb(data)]
-        self._page[AUX_TAIL // 8] = tail + len(data)
+        self._page[AUX_TAIL // 8] = tail - self.base + len(data)
         return tail, data
 
     def records(self) -> tuple[NDArray[np.uint64], int]:

@@ -101,6 +101,7 @@ class Stream:
             # Where the next record would begin is not known: all that was in the ring is lost.
             rows, self.raw = error.records, self.raw[: error.good]
             self._wait(LossMark(self._seen, Loss.SIDEBAND_LOST, 0, tsc))
+        rows["a"][rows["kind"] == SideKind.AUX] += np.uint64(self.ring.base)
         keep = self._told.restart if len(left) else self._told.add
         keep(rows, self.raw, end)
         self.ring.free_records(end)

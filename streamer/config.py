@@ -56,6 +56,12 @@ class EmulatorConfig(_Section):
     truth: Path | None = Field(None, description="directory for the exact block sequence and code versions")
 
 
+class HardwareConfig(_Section):
+    per_cpu: bool = Field(False, description="one event a CPU instead of one a thread; needs CAP_PERFMON")
+    aux_kib: int = Field(4096, ge=8, description="size of each AUX ring; a power of two of pages")
+    data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
+
+
 class TransportConfig(_Section):
     mode: Literal["inproc", "ipc", "tcp"] = "ipc"
     workers: int = Field(1, ge=1, le=256)
@@ -82,6 +88,7 @@ class Settings(BaseSettings):
     window: WindowConfig = WindowConfig()
     capture: CaptureConfig = CaptureConfig()
     emulator: EmulatorConfig = EmulatorConfig()
+    hardware: HardwareConfig = HardwareConfig()
     transport: TransportConfig = TransportConfig()
     web: WebConfig = WebConfig()
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from capture.perf_event import PMU
 from streamer.config import Settings
 
 State = Literal["ok", "limited", "missing"]
-PT_PMU = Path("/sys/bus/event_source/devices/intel_pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ def _cpu_name() -> str:
 
 def pt_pmu() -> Finding:
     why = "tracing on hardware"
-    if not PT_PMU.is_dir():
+    if not PMU.is_dir():
         vendor = _cpu_name()
         return Finding(
             "Intel PT", "missing", f"no intel_pt PMU ({vendor or platform.machine()})",
             "needs a bare-metal Intel CPU (Broadwell or later; most VMs hide PT); use --emulate here", why,
         )  # fmt: skip
     caps = [name for name in ("ip_filtering", "psb_cyc", "mtc", "topa_multiple_entries")
-            if (PT_PMU / "caps" / name).exists() and (PT_PMU / "caps" / name).read_text().strip() == "1"]  # fmt: skip
+            if (PMU / "caps" / name).exists() and (PMU / "caps" / name).read_text().strip() == "1"]  # fmt: skip
     return Finding("Intel PT", "ok", "intel_pt PMU: " + (", ".join(caps) or "no optional capabilities"), "", why)
 
 

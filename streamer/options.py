@@ -15,6 +15,7 @@ import trio
 from rich.console import Console
 
 from capture.emulator.options import EmulatorError
+from capture.perf_event import HardwareError
 from capture.perfdata import PerfDataError
 from capture.session import SessionError as CaptureError
 from jvm.attach import AttachError
@@ -38,6 +39,7 @@ _EXPECTED = (
     CaptureError,
     EmulatorError,
     ExportError,
+    HardwareError,
     PerfDataError,
     SessionError,
     TargetError,

@@ -137,7 +137,7 @@ class Runner:
                 work.start_soon(self._show if self.live else self._tell)
                 if self.target is not None and not self.supervisor.statistics()["given_up"]:
                     outcome.target_status = await self._run_target()
-            heads = aux_heads(self.session) if self.target is not None else self._played()
+            heads = aux_heads(self.session) or self._told_heads()
             outcome.balances = self.hub.finish(heads)
             statistics = self.supervisor.statistics()
             outcome.restarts = statistics["restarts"]
@@ -148,8 +148,8 @@ class Runner:
             nursery.cancel_scope.cancel()
         return outcome
 
-    def _played(self) -> dict[StreamKey, int]:
-        """How far each stream of a recording has been played."""
+    def _told_heads(self) -> dict[StreamKey, int]:
+        """How far each stream has come, by its source: where no ring tells, a recording or hardware."""
         sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
         return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
 

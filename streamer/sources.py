@@ -16,9 +16,11 @@ from typing import Any
 import trio
 
 from capture.drain import Drain, Message
+from capture.perf_event import HardwareError
 from capture.perfdata import PerfDataError
 from capture.record import Recorder
 from capture.replay import Replay
+from capture.session import Source as RingSource
 from capture.told import Told
 from jvm.export import ExportError
 from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen
@@ -30,13 +32,22 @@ from streamer.transport.output import Output
 class CaptureSource:
     """Drains the rings of a session; with a recorder, everything drained is also written down."""
 
-    def __init__(self, session: Path, config: CaptureConfig, record: tuple[Path, str] | None = None) -> None:
+    def __init__(
+        self,
+        session: Path,
+        config: CaptureConfig,
+        record: tuple[Path, str] | None = None,
+        source: RingSource | None = None,
+    ) -> None:
+        """`source`: default is the session's emulated PT. `run` raises InputError where the kernel refuses to trace."""
         self._drain = Drain(
             session,
             host=socket.gethostname(),
             chunk_bytes=config.chunk_kib << 10,
             reread_share=config.reread_cpu_percent / 100,
+            source=source,
         )
+        self._heads: dict[StreamKey, int] = {}
         self._recorder = Recorder(*record) if record else None
         self._poll_seconds = config.poll_ms / 1000
 
@@ -56,9 +67,12 @@ class CaptureSource:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.sleep(self._poll_seconds)
+        except HardwareError as error:
+            raise InputError(str(error)) from error
         finally:
             if self._recorder is not None:
                 self._recorder.close()
+            self._heads = drain.heads()
             drain.close()
 
     def _record(self, message: Message) -> None:
@@ -70,7 +84,8 @@ class CaptureSource:
         self._drain.stop()
 
     def statistics(self) -> dict[str, Any]:
-        return dict(self._drain.statistics())
+        heads = self._heads or self._drain.heads()
+        return {**self._drain.statistics(), **({"heads": [[*k, head] for k, head in heads.items()]} if heads else {})}
 
 
 class ReplaySource:

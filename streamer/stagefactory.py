@@ -42,12 +42,14 @@ def reconstruct(place: Place) -> Any:
 
 def capture(place: Place) -> Any:
     from streamer.sources import CaptureSource
+    from streamer.target import hardware
 
     record = place.options.get("record")
+    source = hardware(place.directory, place.settings) if place.options.get("hardware") else None
     name = "trace" if place.incarnation == 1 else f"trace-{place.incarnation}"
     with _input():
         return CaptureSource(
-            place.directory, place.settings.capture, (Path(record), name) if record is not None else None
+            place.directory, place.settings.capture, (Path(record), name) if record is not None else None, source
         )
 
 

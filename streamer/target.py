@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from capture import perf_event
 from capture.emulator import launch
 from capture.emulator.options import EmulatorOptions
+from capture.hardware import SessionHardware
 from jvm.agent import build
 from streamer.config import Settings
 
@@ -20,6 +24,23 @@ def with_agent(java_argv: Sequence[str], session: Path) -> list[str]:
     if not java_argv:
         raise TargetError("no command to run: streamer run --emulate -- java …")
     return [java_argv[0], f"-agentpath:{build.library()}=dir={session}", *java_argv[1:]]
+
+
+def native(java_argv: Sequence[str], session: Path) -> list[str]:
+    """The command as it is, for Intel PT of the processor. Raises TargetError, HardwareError, BuildError: each says in
+    one line what is missing."""
+    perf_event.check()
+    if java_argv and shutil.which(java_argv[0]) is None:
+        raise TargetError(f"{java_argv[0]}: no such program")
+    return with_agent(java_argv, session)
+
+
+def hardware(session: Path, settings: Settings) -> SessionHardware:
+    """Intel PT of the JVM that `native` started."""
+    of = settings.hardware
+    return SessionHardware(
+        session, socket.gethostname(), per_cpu=of.per_cpu, aux_size=of.aux_kib << 10, data_size=of.data_kib << 10
+    )
 
 
 def emulated(java_argv: Sequence[str], session: Path, settings: Settings) -> list[str]:

@@ -30,6 +30,8 @@ PACK_LEVEL = 19
               help="Directory of the recording.")  # fmt: skip
 @click.option("--name", default="trace", show_default=True, help="NAME.json, NAME.perf.data, NAME-<pid>.export.")
 @click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
+@click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
+              help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON.")  # fmt: skip
 @click.option("--pack", is_flag=True, help="Pack the files with zstd when the JVM has ended.")
 @click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
 @pipeline_options
@@ -43,17 +45,16 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
     """
     console = Console(stderr=True)
-    if not emulate:
-        raise Failure("tracing on hardware is not built yet: use --emulate")
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")
     with one_line(), session(settings.runtime_dir) as directory:
-        argv = target.emulated(java, directory, settings)
+        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory)
         drain = Drain(
             directory,
             host=socket.gethostname(),
             chunk_bytes=settings.capture.chunk_kib << 10,
             reread_share=settings.capture.reread_cpu_percent / 100,
+            source=None if emulate else target.hardware(directory, settings),
         )
         recorder = Recorder(output, name, options={"java": list(java)})
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)

@@ -18,6 +18,8 @@ from streamer.topology import topology
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
+@click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
+              help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON.")  # fmt: skip
 @click.option(
     "--record", type=click.Path(path_type=Path, file_okay=False), help="Also keep the trace, in this directory."
 )
@@ -56,14 +58,8 @@ def command(
     if record is not None:
         options["record"] = str(record.absolute())
     with one_line(), session(settings.runtime_dir) as directory:
-        if not emulate:
-            from streamer import doctor
-
-            missing = doctor.pt_pmu()
-            if missing.state != "ok":
-                raise Failure(f"{missing.found}: {missing.remedy}")
-            raise Failure("tracing on hardware is not built yet: use --emulate")
-        argv = target.emulated(java, directory, settings)
+        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory)
+        options["hardware"] = not emulate
         plan = topology(settings, **options)
         runner = Runner(settings, plan, directory, target=argv, console=console,
                         live=console.is_terminal if live is None else live)  # fmt: skip

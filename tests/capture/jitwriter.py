@@ -27,6 +27,10 @@ def dynamic_code(address: int, code: bytes, name: str = "stub", tsc: int = 0) ->
     return record(RecordType.DYNAMIC_CODE, fields + text + code, tsc)
 
 
+def code_cache(low: int, high: int) -> bytes:
+    return record(RecordType.CODE_CACHE, struct.pack("<QQII", low, high, 0, 0))
+
+
 class Agent:
     """The producer of one ring file."""
 
