@@ -84,13 +84,11 @@ def _close(state, ended, incidents, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _count(steps_first, start, ic_lo, ic_hi, counts, k, what):  # type: ignore[no-untyped-def]
+def _count(steps_first, start, ic_lo, ic_hi, counts, verdict, k, what):  # type: ignore[no-untyped-def]
     """All blocks of step k are `what`."""
     for b in range(steps_first[k], steps_first[k + 1]):
-        if ic_lo <= start[b] < ic_hi:
-            counts[IC] += 1
-        else:
-            counts[what] += 1
+        verdict[b] = IC if ic_lo <= start[b] < ic_hi else what
+        counts[verdict[b]] += 1
 
 
 @njit(cache=True, nogil=True)
@@ -136,8 +134,9 @@ def _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, incidents):  # type: ignore[no-untyped-def]
-    """From step k on; `final`: `decoded` is the last of this piece. Returns (steps used, incidents)."""
+def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
+    """From step k on; `final`: `decoded` is the last of this piece. `verdict` (uint8) gets what became of
+    each block, like an index of `counts`. Returns (steps used, incidents)."""
     order, suspect, break_offset, break_cause, path, pool, stretch, address, ranges = decoded
     first, kind, offset, ip, start, end, block_last = steps
     n, n_breaks, n_incidents = len(kind), 0, 0
@@ -163,7 +162,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                         state[C_CAUSE] = L_MISALIGNED
                 found = False
                 while k < n and not found:
-                    _count(first, start, ic_lo, ic_hi, counts, k, LOST + state[C_CAUSE])
+                    _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
                     found = kind[k] == PGD
                     k += 1
                 if not found:
@@ -185,7 +184,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                 state[C_FOLLOWING], state[C_CAUSE], state[C_FROM] = 0, L_OUTSIDE, 0
             void = void or state[C_OFF] != 0
             while not state[C_FOLLOWING] and not void and k < n:
-                _count(first, start, ic_lo, ic_hi, counts, k, LOST + state[C_CAUSE])
+                _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
                 void = kind[k] == PGD  # its mark would have come before
                 if ip[k] and offset[k] >= state[C_FROM]:
                     state[C_FOLLOWING] = ip[k] == address[s]
@@ -225,9 +224,11 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
             r_end = r + stretch[s * ST + ST_RANGES]
             here = ranges[3 * r] if r < r_end else np.int64(0)
             b = lo
+            passed = SUSPECT_RIGHT if doubt else FOREIGN if foreign[to] else RIGHT
             through = np.int64(0)
             while b < hi:
                 if ic_lo <= start[b] < ic_hi:
+                    verdict[b] = IC
                     counts[IC] += 1
                     b += 1
                     continue
@@ -235,6 +236,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                 if next_r < 0:
                     break
                 r, here = next_r, next_here
+                verdict[b] = passed
                 through += 1
                 b += 1
             extra = np.int64(0)
@@ -243,6 +245,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                 q, there, c = r_end - 1, ranges[3 * r_end - 2] if r < r_end else np.int64(0), hi
                 while c > b:
                     if ic_lo <= start[c - 1] < ic_hi:
+                        verdict[c - 1] = IC
                         counts[IC] += 1
                         c -= 1
                         continue
@@ -250,12 +253,15 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                     if next_q < 0 or (next_q == r and next_there < here):
                         break
                     q, there = next_q, next_there
-                    through += 1
                     c -= 1
+                    verdict[c] = passed
+                    through += 1
                 for j in range(b, c):
                     if ic_lo <= start[j] < ic_hi:
+                        verdict[j] = IC
                         counts[IC] += 1
                     else:
+                        verdict[j] = SUSPECT_WRONG if doubt else WRONG
                         wrong += 1
                 extra = _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi) - wrong
                 if extra < 0:
@@ -272,12 +278,9 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                 state[C_EXTRA] += extra
             elif wrong + extra == 0:
                 n_incidents = _close(state, 0, incidents, n_incidents)
-            if doubt:
-                counts[SUSPECT_RIGHT] += through
-                counts[SUSPECT_WRONG] += wrong
-            else:
-                counts[FOREIGN if foreign[to] else RIGHT] += through
-                counts[WRONG] += wrong
+            counts[passed] += through
+            counts[SUSPECT_WRONG if doubt else WRONG] += wrong
+            if not doubt:
                 counts[EXTRA] += extra
             if kind[to] == PGD:
                 state[C_OFF], state[C_FOLLOWING] = 1, 0
@@ -292,7 +295,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
         counts[MISALIGNED] += 1
         state[:] = 0
         state[C_CAUSE] = L_MISALIGNED
-    while final and k < n:
+    while final and k < n and not state[C_AHEAD]:  # bits it still has to take stand in the next piece
         if state[C_FOLLOWING]:
             to = k
             while to < n and kind[to] == PSB:
@@ -307,7 +310,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
                 counts[MISALIGNED] += 1
                 state[C_CAUSE] = L_MISALIGNED
             state[C_FOLLOWING] = state[C_EXPECT] = state[C_FROM] = 0
-        _count(first, start, ic_lo, ic_hi, counts, k, LOST + state[C_CAUSE])
+        _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
         if kind[k] == PGD and not void:
             counts[MISALIGNED] += 1
         if ip[k] and kind[k] != PGD and offset[k] >= state[C_FROM]:
@@ -317,6 +320,6 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, inc
 
 
 @njit(cache=True, nogil=True)
-def count_lost(first, start, ic_lo, ic_hi, counts, what):  # type: ignore[no-untyped-def]
+def count_lost(first, start, ic_lo, ic_hi, counts, verdict, what):  # type: ignore[no-untyped-def]
     for k in range(len(first) - 1):
-        _count(first, start, ic_lo, ic_hi, counts, k, what)
+        _count(first, start, ic_lo, ic_hi, counts, verdict, k, what)

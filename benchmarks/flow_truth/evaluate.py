@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from capture.replay import Replay
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.export import ExportError
+from jvm.sites import SiteKind
 from stages import decode, reconstruct, segment
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.kernel import BREAK_NAMES
@@ -53,7 +54,6 @@ class Result:
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(COUNTS, np.int64))
     holes: Counter[str] = field(default_factory=Counter)  # in bytes that were not handed to the walker
-    early: int = 0  # before the time from which on it counts
     untraced: int = 0  # while the AUX area was full
     wrong: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # how it ended, site, truth, decoded
     runs: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # the same, how often it came to that
@@ -93,6 +93,18 @@ class Result:
         return self.right + missing + self.flagged.total()
 
 
+class Place(NamedTuple):
+    """A piece of code, by what it is."""
+
+    name: str
+    kind: SiteKind
+    osr_entry: bool  # the very block at which on-stack replacement enters
+
+
+FLAGGED = LOST
+"""In `Evaluation.places`: any cause."""
+
+
 @dataclass
 class _Thread:
     state: NDArray[np.int64] = field(default_factory=lambda: np.zeros(compare.C_SIZE, np.int64))
@@ -100,8 +112,10 @@ class _Thread:
 
 
 class Evaluation:
-    def __init__(self, directory: Path, after: float = 0.0) -> None:
-        """`after`: what ran earlier than so many seconds after the start (or the attach) does not count."""
+    def __init__(self, directory: Path, after: float = 0.0, *, by_place: bool = False) -> None:
+        """`after`: what ran earlier than so many seconds after the start (or the attach) does not count. `by_place`:
+        fill `places`, which is slow."""
+        self.places: Counter[tuple[Place | None, int]] | None = Counter() if by_place else None
         self.run = Run.load(directory)
         try:
             self._emulator = json.loads((directory / "emulator.json").read_text())
@@ -130,6 +144,7 @@ class Evaluation:
         self._ic = (0, 0)
         self._ic_epoch = -1
         self._image: CodeImage | None = None
+        self._in_holes = 0
         self._own = 0.0  # CPU seconds of this comparison
 
     def evaluate(self, say: Callable[[str], None] = lambda _: None) -> Result:
@@ -152,6 +167,9 @@ class Evaluation:
         except (PerfDataError, ExportError, OSError) as error:
             raise FlowTruthError(" ".join(str(error).split())) from error
         self.result.seconds = time.process_time() - began - self._own
+        for thread in self._threads.values():
+            if thread.carry is not None:
+                self._lost(thread.carry, CAUSES[LOST + compare.L_END], self.result.counts)
         for stream in self._streams.values():
             steps, _ = stream.take(stream.end)
             self._lost(steps, "end:behind the last segment", self.result.counts)
@@ -171,6 +189,11 @@ class Evaluation:
                 )
         ran = sum(len(thread.ran) for thread in self.truth.threads)
         self.result.untraced = ran - sum(stream.blocks for stream in self._streams.values())
+        booked = self._not_counted + self.result.counts
+        booked[[compare.EXTRA, compare.MISALIGNED, compare.COMPARED]] = 0
+        taken, told = sum(s.taken for s in self._streams.values()), int(booked.sum()) + self._in_holes
+        if taken != told:
+            raise FlowTruthError(f"{taken} blocks were laid along the trace, {told} have been compared: void")
         if self.result.counts[compare.MISALIGNED]:
             raise FlowTruthError(
                 f"{self.result.counts[compare.MISALIGNED]} times the decoder's order and the trace do not come out "
@@ -245,10 +268,12 @@ class Evaluation:
             steps = _joined(thread.carry, steps)
             foreign = np.concatenate((np.zeros(len(thread.carry), np.uint8), foreign))
             thread.carry = None
+        verdict = np.zeros(len(steps.start), np.uint8)
         used = 0
         for number, output in enumerate(outputs):
             used, n = compare._compare(
                 _decoded(output), steps, used, number == len(outputs) - 1, foreign, *self._ic, thread.state, counts,
+                verdict,
                 self._incidents.view(np.int64).reshape(-1, 6),
             )  # fmt: skip
             if counted:
@@ -257,6 +282,17 @@ class Evaluation:
                     self.result.breaks[BREAK_NAMES[int(cause) - 1]] += int(times)
         if used < len(steps):
             thread.carry = _rest(steps, used)
+        if self.places is not None and counted:
+            self._place(steps.start[: steps.first[used]], verdict, segment.tsc_end)
+
+    def _place(self, start: NDArray[np.int64], verdict: NDArray[np.uint8], tsc: int) -> None:
+        assert self.places is not None
+        assert self._image is not None
+        pairs, counts = np.unique(np.stack((start, verdict[: len(start)].astype(np.int64))), axis=1, return_counts=True)
+        for address, what, n in zip(*pairs.tolist(), counts.tolist(), strict=True):
+            version = self._image.at(address, tsc)
+            place = Place(version.name, version.site_kind, address == version.osr_entry) if version else None
+            self.places[place, FLAGGED if what >= LOST else what] += n
 
     def _foreign(self, parts: list[Part], tid: int, n: int) -> NDArray[np.uint8]:
         """(n,) steps that another thread ran than the one they were given to."""
@@ -268,9 +304,11 @@ class Evaluation:
 
     def _lost(self, steps: Steps, kind: str, counts: NDArray[np.int64]) -> None:
         before = int(counts[compare.EXTRA])
-        compare.count_lost(steps.first, steps.start, *self._ic, counts, compare.EXTRA)
+        verdict = np.empty(len(steps.start), np.uint8)
+        compare.count_lost(steps.first, steps.start, *self._ic, counts, verdict, compare.EXTRA)
         n = int(counts[compare.EXTRA]) - before
         counts[compare.EXTRA] = before
+        self._in_holes += n
         if n and counts is self.result.counts:
             self.result.holes[kind] += n
 

@@ -124,6 +124,8 @@ def _run(
             if jvm.poll() is None:
                 jvm.kill()
             statistics = drain.statistics()
+            if late is not None:
+                late.over = True
             drain.close()
         status = jvm.wait()
     recorder.close()
@@ -143,14 +145,16 @@ class _Attach:
     """Loads the agent into a JVM that runs, after a while; meanwhile its rings are drained."""
 
     def __init__(self, pid: int, place: Path, after: float) -> None:
-        self.tsc, self.error = 0, ""
+        self.tsc, self.error, self.over = 0, "", False
         self._pid, self._ring, self._after = pid, place / f"jit-{pid}.ring", after
         threading.Thread(target=self._attach, daemon=True).start()
 
     def _attach(self) -> None:
         time.sleep(self._after)
-        try:
-            attach(self._pid, self._ring, timeout=60)
-            self.tsc = tsc.now()
-        except (AttachError, BuildError, OSError, ValueError) as error:
-            self.error = " ".join(str(error).split())
+        while not self.tsc and not self.over:
+            try:
+                attach(self._pid, self._ring, timeout=60)
+                self.tsc, self.error = tsc.now(), ""
+            except (AttachError, BuildError, OSError, ValueError) as error:
+                self.error = " ".join(str(error).split())
+                time.sleep(0.2)  # too early: a JVM takes no agent before it has started

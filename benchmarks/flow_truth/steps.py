@@ -316,6 +316,7 @@ class StreamSteps:
         self.name = str(stream)
         self._truth, self._blocks, self._filter = truth, blocks, filter_range
         self.spans = spans(truth, stream)
+        self.taken = 0  # blocks, of steps
         self._next = 0  # span to begin
         self._span: Span | None = None
         self._data = np.zeros(1 << 16, np.uint8)
@@ -373,6 +374,7 @@ class StreamSteps:
         self._data[: self._size - drop] = self._data[drop : self._size].copy()
         self._size, self._base = self._size - drop, to
         n, m = int(x[T_STEPS]), int(x[T_BLOCKS])
+        self.taken += m
         first, kind, offset, ip, *columns = self._out
         return Steps(first[: n + 1], kind[:n], offset[:n], ip[:n], *(column[:m] for column in columns)), parts
 
