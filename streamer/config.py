@@ -51,6 +51,7 @@ class EmulatorConfig(_Section):
     mtc: int = Field(-1, ge=-1, le=14, description="MTCFreq; −1: no MTC")
     cyc: int = Field(-1, ge=-1, le=15, description="CycThresh; −1: no CYC")
     retcomp: bool = Field(True, description="return compression")
+    retcomp_strict: bool = Field(False, description="the SDM's: an uncompressed return pops one entry, not all")
     ovf_mb_s: float = Field(0, ge=0, description="OVF model: bytes a second a CPU can write; 0: no OVF")
     psb_on_code_change: bool = Field(False, description="proves the encoder; hardware does not do it")
     truth: Path | None = Field(None, description="directory for the exact block sequence and code versions")

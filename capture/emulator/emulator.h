@@ -33,7 +33,7 @@ struct options {
 	uint64_t aux_size, data_size, psb_bytes; /* bytes */
 	bool tsc;
 	int mtc, cyc; /* −1: off */
-	bool retcomp, long_tnt;
+	bool retcomp, retcomp_strict, long_tnt;
 	double ovf_mb_s; /* 0: off */
 	bool psb_on_code_change;
 	const char *truth; /* NULL: off */

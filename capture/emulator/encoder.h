@@ -111,16 +111,35 @@ static inline void encoder_call(struct stream *s, uint64_t next)
 		s->returns_count++;
 }
 
+/* A near return takes the youngest entry off, whether it is compressed or not (SDM, "Indirect Transfer Compression for
+ * Returns"). */
+static inline void encoder_pop(struct stream *s)
+{
+	if (s->returns_count) {
+		s->returns_top--;
+		s->returns_count--;
+	}
+}
+
+/* After a return that was not compressed decoders disagree: some have popped, some have not. Unless asked to be strict,
+ * the encoder forgets all, which is right for both (docs/emulator.md). */
+static inline void encoder_uncompressed(struct stream *s)
+{
+	if (options.retcomp_strict)
+		encoder_pop(s);
+	else
+		encoder_forget_returns(s);
+}
+
 /* True: the return was compressed to a TNT bit. */
 static inline bool encoder_return(struct stream *s, uint64_t to)
 {
 	if (options.retcomp && s->returns_count && s->returns[(s->returns_top - 1) % RETURN_STACK] == to) {
-		s->returns_top--;
-		s->returns_count--;
+		encoder_pop(s);
 		encoder_tnt(s, true);
 		return true;
 	}
-	encoder_forget_returns(s); /* docs/emulator.md: right for decoders that pop here and for those that do not */
+	encoder_uncompressed(s);
 	return false;
 }
 

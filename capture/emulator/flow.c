@@ -102,7 +102,7 @@ static void leave(struct thread *t, struct stream *s, uint64_t to)
 	if (from->flow == FLOW_CALL || from->flow == FLOW_ICALL)
 		encoder_call(s, from->end);
 	else if (from->flow == FLOW_RET)
-		encoder_forget_returns(s);
+		encoder_uncompressed(s);
 	else if (from->flow == FLOW_NEXT && to != from->end)
 		atomic_fetch_add(&unexplained, 1);
 	if (from->flow == FLOW_COND || from->flow == FLOW_NEXT)

@@ -21,6 +21,7 @@ class EmulatorOptions:
     mtc: int = -1
     cyc: int = -1
     retcomp: bool = True
+    retcomp_strict: bool = False
     long_tnt: bool = False
     ovf_mb_s: float = 0.0
     psb_on_code_change: bool = False

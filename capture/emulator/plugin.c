@@ -271,6 +271,7 @@ static void option(char *argument)
 	} flags[] = {{"per_thread", &options.per_thread},
 		     {"tsc", &options.tsc},
 		     {"retcomp", &options.retcomp},
+		     {"retcomp_strict", &options.retcomp_strict},
 		     {"long_tnt", &options.long_tnt},
 		     {"psb_on_code_change", &options.psb_on_code_change}};
 	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)

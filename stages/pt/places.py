@@ -17,7 +17,18 @@ from stages.pt.errata import BDM64, SKD022, SKL014
 from stages.pt.errors import BAD_PACKET, END, INTERNAL
 from stages.pt.kernel import inner
 from stages.pt.packets import Int
-from stages.pt.walker import AGAIN, BLOCK_ENDS, MISSING, NEEDS_TRACE, OK, PENDING, REACHED, follows_statically, walk
+from stages.pt.walker import (
+    AGAIN,
+    BLOCK_ENDS,
+    MISSING,
+    NEEDS_TRACE,
+    OK,
+    PENDING,
+    REACHED,
+    follows_statically,
+    pop,
+    walk,
+)
 
 _BDM64_STEPS = 0x100
 
@@ -109,8 +120,11 @@ def _bdm64(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
 
 @inner
 def _disable_resumes_at(fl: Any, table: Any, index: Int) -> None:
-    """Where tracing may come on again after a disable at this instruction: after a call; else nobody knows."""
+    """Where tracing may come on again after a disable at this instruction: after a call; else nobody knows. A return
+    out of the filter takes its entry off the stack like any other."""
     here = table[index]
+    if here["kind"] == i.RETURN:
+        pop(fl)
     call = here["kind"] in (i.INDIRECT_CALL, i.CALL, i.FAR_CALL)
     fl["ip"] = here["ip"] + np.uint64(here["size"]) if call else np.uint64(0)
 

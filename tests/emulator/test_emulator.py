@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capture.emulator.truth import Mark
+from capture.emulator.truth import Mark, Version
+from jvm.codeview import CodeView
 from stages.messages import SideKind
+from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
+from stages.pt.instructions import Instructions
 from tests.emulator.harness import Run, Stream, emulate
 from tests.oracles import ipt
 
@@ -93,6 +96,39 @@ def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
     for stream in run.streams:
         assert bool(stream.counters["aux_full"]) == bool(stream.counters["aux_dropped"])
     assert sum(stream.counters["aux_full"] for stream in run.streams) > 2
+
+
+def test_strict_return_compression(classes: Path, tmp_path: Path) -> None:
+    """Only a decoder that pops at every return can read it: ours, instruction by instruction."""
+    run = emulate(tmp_path, java(classes, *XINT, n=10), {"retcomp_strict": True, "per_thread": True})
+    books(run)
+    assert not any(version.changed for version in run.truth.code)
+    lo, hi = run.config["filter"]
+    code = Instructions(CodeView.of(pages(run.truth.code)), 64)
+    for stream in run.streams:
+        decoder = FlowDecoder(stream.trace, code, Options(filters=(AddressFilter(lo, hi - 1),)))
+        ips = np.concatenate([batch.ips.copy() for batch in decoder] or [np.zeros(0, np.uint64)])
+        for region in run.truth.regions(stream.id):
+            for piece in region.pieces:
+                ran = run.truth.runs(*piece)
+                behind = np.cumsum(ran.instructions)
+                # It stops at the last packet, or walks on to the next one.
+                assert abs(len(ips) - int(behind[-1])) < 1000
+                whole = behind <= len(ips)
+                first = (behind - ran.instructions)[whole]
+                assert np.array_equal(ips[first], ran.start[whole])
+                last = ips[behind[whole] - 1]
+                assert ((last >= ran.start[whole]) & (last < ran.end[whole])).all()
+    assert sum(int(run.truth.runs(i).instructions.sum()) for i in range(len(run.truth.threads))) > 1_000_000
+
+
+def pages(code: list[Version]) -> list[tuple[int, bytes]]:
+    """All code that was ever translated, by page."""
+    found: dict[int, bytearray] = {}
+    for version in code:
+        for at, byte in enumerate(version.code, version.address):
+            found.setdefault(at & ~4095, bytearray(4096))[at & 4095] = byte
+    return [(address, bytes(page)) for address, page in found.items()]
 
 
 def test_no_consumer(classes: Path, tmp_path: Path) -> None:
