@@ -31,23 +31,26 @@ class Contradictions:
         self._limit = limit
         self._places: dict[Key, Contradiction] = {}
 
-    def add(self, breaks: NDArray[np.void], image: CodeImage, tsc: int) -> None:
-        """`breaks`: `stages.flow.flow.BREAK_DTYPE` of code as at `tsc`. Those that contradict nothing are left out."""
-        breaks = breaks[np.isin(breaks["cause"], _TELLABLE)]
-        if not len(breaks):
+    def add(self, breaks: NDArray[np.void], suspect: NDArray[np.int64], image: CodeImage, tsc: int) -> None:
+        """`breaks`: `stages.flow.piece.BREAK_DTYPE`, of code as at `tsc`; those that contradict nothing are left out.
+        `suspect`: instructions that each puts in doubt."""
+        told = np.isin(breaks["cause"], _TELLABLE)
+        if not told.any():
             return
-        pairs = np.stack((breaks["cause"], breaks["at"]), axis=1)
+        pairs = np.stack((breaks["cause"], breaks["at"]), axis=1)[told]
         distinct, where = np.unique(pairs, axis=0, return_inverse=True)
-        counts = np.bincount(where.reshape(-1), minlength=len(distinct)).tolist()
-        for (cause, at), count in zip(distinct.tolist(), counts, strict=True):
-            self._add(cause, at & (1 << 64) - 1, count, image, tsc)
+        times = np.bincount(where.reshape(-1), minlength=len(distinct))
+        doubt = np.zeros(len(distinct), np.int64)
+        np.add.at(doubt, where.reshape(-1), suspect[told])
+        for (cause, at), n, instructions in zip(distinct.tolist(), times.tolist(), doubt.tolist(), strict=True):
+            self._add(cause, at & (1 << 64) - 1, n, instructions, image, tsc)
 
     def take(self) -> tuple[Contradiction, ...]:
         """What was added since the last time, most frequent first."""
         places, self._places = self._places, {}
         return tuple(sorted(places.values(), key=lambda p: (-p.times, p.cause, p.start, p.offset)))
 
-    def _add(self, cause: int, at: int, count: int, image: CodeImage, tsc: int) -> None:
+    def _add(self, cause: int, at: int, times: int, suspect: int, image: CodeImage, tsc: int) -> None:
         version = image.at(at, tsc)
         key = cause, version.id if version else 0, at
         if key not in self._places and len(self._places) >= self._limit:
@@ -55,7 +58,7 @@ class Contradictions:
         known = self._places.get(key)
         if known is None:
             known = _describe(Break(cause), at, version if key[1] >= 0 else None, key[1] < 0, image)
-        self._places[key] = known._replace(times=known.times + count)
+        self._places[key] = known._replace(times=known.times + times, suspect=known.suspect + suspect)
 
 
 def _describe(cause: Break, at: int, version: Version | None, other: bool, image: CodeImage) -> Contradiction:

@@ -111,7 +111,7 @@ class Follower:
 
     def _counted(self, output: FlowOutput) -> Counted:
         tables = output.tables
-        self.contradictions.add(output.breaks, self._image, self._at)
+        self.contradictions.add(output.breaks, _suspect(output), self._image, self._at)
         if self._stretches is None or self._stretches.generation is not tables.stretch:
             self._stretches = _Stretches(tables)
         known = self._stretches
@@ -147,6 +147,13 @@ def _by_stretch(output: FlowOutput) -> tuple[I64, I64, NDArray[np.float64]]:
     whole = np.repeat(np.maximum(tables.path_instrs[paths], 1), size)
     np.add.at(ticks, index, np.repeat(output.ticks, size) * tables.stretch[stretch * ST + ST_INSTRS] / whole)
     return ids, times, ticks
+
+
+def _suspect(output: FlowOutput) -> I64:
+    """(n,) instructions that each break puts in doubt."""
+    instructions = output.tables.path_instrs
+    parts = [output.order[a:b] for a, b in output.breaks[["sure", "order"]].tolist()]
+    return np.array([instructions[orders.paths(part)].sum() for part in parts], np.int64)
 
 
 def _causes(cause: I64) -> tuple[tuple[Loss, int], ...]:

@@ -21,6 +21,8 @@ from collections import namedtuple
 import numpy as np
 
 from stages.flow.graph import (
+    OFF,
+    OUT,
     P_BREAK,
     PA,
     PA_HIGH,
@@ -29,6 +31,11 @@ from stages.flow.graph import (
     RING,
     S_LOST,
     SLOTS,
+    ST,
+    ST_INSTRS,
+    ST_KIND,
+    ST_RANGE,
+    ST_RANGES,
 )
 from stages.flow.raw import (
     i32_at,
@@ -132,6 +139,17 @@ def emit(t, w, path):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _where(t, s):  # type: ignore[no-untyped-def]
+    """The instruction of stretch `s` that could not be passed: its last; if it left the code, that one's last byte."""
+    row = s * ST
+    kind = t.stretch[row + ST_KIND]
+    if (kind == OUT or kind == OFF) and t.stretch[row + ST_INSTRS] > 0:
+        last = np.int64(t.stretch[row + ST_RANGE]) + t.stretch[row + ST_RANGES] - 1
+        return t.ranges[3 * last + 1] - 1
+    return t.last[s]
+
+
+@inner
 def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
     only X_CAUSE says so, and what is done after that will be undone."""
@@ -147,7 +165,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     w.breaks[row] = x[X_OUT]
     w.breaks[row + 1] = x[X_POS]
     w.breaks[row + 2] = cause
-    w.breaks[row + 3] = t.last[x[X_AT]]
+    w.breaks[row + 3] = _where(t, x[X_AT])
     w.breaks[row + 4] = ip
     w.breaks[row + 5] = x[X_OUT] if gap else x[X_SURE_OUT]
     w.breaks[row + 6] = x[X_POS] if gap else x[X_SURE_POS]

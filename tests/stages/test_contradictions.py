@@ -6,8 +6,8 @@ import numpy as np
 
 from jvm.codeimage import CodeImage
 from stages.contradictions import OTHER, Contradictions
-from stages.flow import kernel
-from stages.flow.flow import BREAK_DTYPE
+from stages.flow.piece import BREAK_DTYPE
+from stages.flow.state import BREAK_NAMES
 from stages.messages import Break, Contradiction
 from tests.jvm.exportwriter import Writer
 
@@ -24,40 +24,41 @@ def image() -> CodeImage:
     return made
 
 
-def breaks(*rows: tuple[int, int]) -> np.ndarray:
+def breaks(*rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(cause, address) of each, and of the nth n instructions in doubt."""
     out = np.zeros(len(rows), BREAK_DTYPE)
     out["cause"], out["at"] = [r[0] for r in rows], [r[1] for r in rows]
-    return out
+    return out, np.arange(len(rows))
 
 
 def test_causes_are_those_of_the_walker() -> None:
-    names = {n: name for n, name in enumerate(kernel.BREAK_NAMES, 1) if n != OVERFLOW}
+    names = {n: name for n, name in enumerate(BREAK_NAMES, 1) if n != OVERFLOW}
     assert {int(b): b.name.lower() for b in Break} == names
-    assert kernel.BREAK_NAMES[OVERFLOW - 1] == "overflow"
+    assert BREAK_NAMES[OVERFLOW - 1] == "overflow"
 
 
 def test_a_place_is_named_by_blob_offset_and_bytecode() -> None:
     found = Contradictions()
-    found.add(breaks((1, 0x1002), (2, 0x2008), (1, 0x1002), (OVERFLOW, 0x1002), (1, 0x1004)), image(), LATER)
-    found.add(breaks((1, 0x1002), (5, 0x9000)), image(), LATER)
+    found.add(*breaks((1, 0x1002), (2, 0x2008), (1, 0x1002), (OVERFLOW, 0x1002), (1, 0x1004)), image(), LATER)
+    found.add(*breaks((1, 0x1002), (5, 0x9000)), image(), LATER)
     assert found.take() == (
-        Contradiction(Break.TNT_AT_TIP, "a.A.outer (C2 #12)", 0x1000, 2, "a.B.inner @ 7", 3),
-        Contradiction(Break.TNT_AT_TIP, "a.A.outer (C2 #12)", 0x1000, 4, "a.A.outer", 1),
-        Contradiction(Break.TIP_AT_TNT, "[stub] I2C/C2I adapters", 0x2000, 8, "", 1),
-        Contradiction(Break.OFF_CODE, "[unknown code]", 0, 0x9000, "", 1),
+        Contradiction(Break.TNT_AT_TIP, "a.A.outer (C2 #12)", 0x1000, 2, "a.B.inner @ 7", 3, 2),
+        Contradiction(Break.TNT_AT_TIP, "a.A.outer (C2 #12)", 0x1000, 4, "a.A.outer", 1, 4),
+        Contradiction(Break.TIP_AT_TNT, "[stub] I2C/C2I adapters", 0x2000, 8, "", 1, 1),
+        Contradiction(Break.OFF_CODE, "[unknown code]", 0, 0x9000, "", 1, 1),
     )
     assert found.take() == ()
 
 
 def test_addresses_of_the_upper_half() -> None:
     found = Contradictions()
-    found.add(breaks((5, -4096)), image(), LATER)
+    found.add(*breaks((5, -4096)), image(), LATER)
     assert found.take() == (Contradiction(Break.OFF_CODE, "[unknown code]", 0, (1 << 64) - 4096, "", 1),)
 
 
 def test_beyond_the_limit_only_causes_are_told_apart() -> None:
     found = Contradictions(limit=3)
-    found.add(breaks(*((1 + n % 2, 0x1000 + n) for n in range(10)), (1, 0x1000)), image(), LATER)
+    found.add(*breaks(*((1 + n % 2, 0x1000 + n) for n in range(10)), (1, 0x1000)), image(), LATER)
     told = found.take()
     assert sum(c.times for c in told) == 11
     named = [c for c in told if c.code != OTHER]

@@ -92,12 +92,13 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     follower = Follower(image, config, quantum)
     plain = Flow(config, context=False)
     places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
-    counted = 0
+    counted = suspect = 0
     for piece in segments(messages, skip=400, count=40):
         counted += sum(n for c in follower.count(piece) for _, n in c.breaks)
         at = (piece.tsc_end // quantum + 1) * quantum
         plain.set_code(image.view(at))
         for output in plain.feed(piece):
+            suspect += output.suspect_instructions
             for broken in output.breaks[output.breaks["cause"] != B_OVERFLOW]:
                 version = image.at(int(broken["at"]), at)
                 name = version.name if version else UNKNOWN_CODE
@@ -111,6 +112,7 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     assert by_name == places
     assert [c.times for c in told] == sorted((c.times for c in told), reverse=True)
     assert any(c.site.startswith("Shop") for c in told)
+    assert sum(c.suspect for c in told) == suspect > 0
 
 
 def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:
