@@ -32,7 +32,7 @@ from jvm.export import ExportError
 from jvm.sites import SiteKind
 from stages import decode, reconstruct, segment
 from stages.flow.flow import Flow, FlowOutput
-from stages.flow.kernel import BREAK_NAMES
+from stages.flow.state import BREAK_NAMES
 from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen, ThreadKey
 from stages.reconstruct import Reconstruct
 from streamer.topology import feed_chain, flush_chain
@@ -129,7 +129,7 @@ class Evaluation:
                 f"{directory}: {self._emulator['unexplained']} transfers that the emulator cannot explain"
             )
         self.result = Result()
-        self._directory, self._after = directory, after
+        self.directory, self._after = directory, after
         blocks = Blocks.of(self.truth)
         filter_range = self._emulator["filter"][0], self._emulator["filter"][1]
         self._streams = {
@@ -153,7 +153,7 @@ class Evaluation:
         stage = reconstruct.make()
         chain: list[Any] = [decode.make(first=True), segment.make(), _Listening(self, stage)]
         try:
-            with Replay(self._directory / f"{NAME}.json") as replay, self._listening(stage):
+            with Replay(self.directory / f"{NAME}.json") as replay, self._listening(stage):
                 for message in replay.messages():
                     if isinstance(message, Chunk):
                         with self._not_the_product():
@@ -288,8 +288,9 @@ class Evaluation:
     def _place(self, start: NDArray[np.int64], verdict: NDArray[np.uint8], tsc: int) -> None:
         assert self.places is not None
         assert self._image is not None
-        pairs, counts = np.unique(np.stack((start, verdict[: len(start)].astype(np.int64))), axis=1, return_counts=True)
-        for address, what, n in zip(*pairs.tolist(), counts.tolist(), strict=True):
+        keys, counts = np.unique(start << 8 | verdict[: len(start)], return_counts=True)  # addresses have 47 bits
+        for key, n in zip(keys.tolist(), counts.tolist(), strict=True):
+            address, what = key >> 8, key & 0xFF
             version = self._image.at(address, tsc)
             place = Place(version.name, version.site_kind, address == version.osr_entry) if version else None
             self.places[place, FLAGGED if what >= LOST else what] += n
@@ -365,9 +366,11 @@ class _Listening:
 
 def _decoded(output: FlowOutput) -> Decoded:
     t = output.tables
-    suspect = getattr(output, "suspect", None)
+    suspect = np.zeros(len(output.order), np.uint8)
+    for sure, at in output.breaks[["sure", "order"]].tolist():
+        suspect[sure:at] = 1
     return Decoded(
-        output.order, np.zeros(0, np.uint8) if suspect is None else suspect,
+        output.order, suspect,
         np.ascontiguousarray(output.breaks["offset"]), np.ascontiguousarray(output.breaks["cause"]),
         t.path, t.pool, t.stretch, t.address, t.ranges,
     )  # fmt: skip

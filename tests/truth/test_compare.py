@@ -99,9 +99,13 @@ class World:
         counts = np.zeros(compare.COUNTS, np.int64)
         foreign = np.array([number in self.foreign for number in range(n)], np.uint8)
         state = np.zeros(compare.C_SIZE, np.int64) if state is None else state
+        verdict = np.full(len(start), 255, np.uint8)
         incidents = np.zeros((64, 6), np.int64)
-        used, _ = compare._compare(decoded, steps, 0, True, foreign, *IC, state, counts, incidents)
+        used, _ = compare._compare(decoded, steps, 0, True, foreign, *IC, state, counts, verdict, incidents)
         assert used <= n
+        for what in range(compare.COUNTS):  # block by block the same
+            if what not in (compare.EXTRA, compare.MISALIGNED, compare.COMPARED):
+                assert np.count_nonzero(verdict[: first[used]] == what) == counts[what]
         return counts
 
 
