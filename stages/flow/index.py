@@ -89,6 +89,13 @@ def _over(t, s, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _at_no_instruction(t, s):  # type: ignore[no-untyped-def]
+    """Whether it ended on bytes that are none, or are only the beginning of one."""
+    kind = t.stretch[s * ST + ST_KIND]
+    return kind == STUCK or ((kind == OFF or kind == OUTSIDE) and blob_of(t, t.last[s]) >= 0)
+
+
+@inner
 def note(t, s):  # type: ignore[no-untyped-def]
     """Enter a stretch that has just been walked."""
     g = t.g
@@ -103,10 +110,10 @@ def note(t, s):  # type: ignore[no-untyped-def]
         for n in range(first, first + count):
             _over(t, s, t.ranges[3 * n], t.ranges[3 * n + 1])
     kind = t.stretch[s * ST + ST_KIND]
-    if kind == STUCK:  # on the bytes that are no instruction
-        _over(t, s, t.last[s], t.last[s] + LONGEST)
     if kind == OFF or kind == OUTSIDE:
         g[G_OFF] = link(t, g[G_OFF], s)
+    if _at_no_instruction(t, s):
+        _over(t, s, t.last[s], t.last[s] + LONGEST)
 
 
 @inner
@@ -127,7 +134,7 @@ def _kill(t, s):  # type: ignore[no-untyped-def]
 def _hit(t, s, lo, hi):  # type: ignore[no-untyped-def]
     """Whether stretch `s` depends on a byte of [lo, hi)."""
     r = s * ST
-    if t.stretch[r + ST_KIND] == STUCK and lo < t.last[s] + LONGEST and t.last[s] < hi:
+    if lo < t.last[s] + LONGEST and t.last[s] < hi and _at_no_instruction(t, s):
         return True
     first = np.int64(t.stretch[r + ST_RANGE])
     for n in range(first, first + t.stretch[r + ST_RANGES]):

@@ -90,6 +90,8 @@ from stages.flow.state import (
     SURE,
     TABLES_FULL,
     X_AT,
+    X_BREAKS,
+    X_CAUSE,
     X_DEPTH,
     X_FUP,
     X_FUP_IP,
@@ -219,7 +221,7 @@ def _cut(t, w, cause):  # type: ignore[no-untyped-def]
     """The flow left the code at the FUP's address: complete the current stretch as far as that. SURE: it did."""
     x = w.x
     x[X_FUP] = 0
-    if _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+    if _nowhere(_here(t, x)):
         return OK
     c = cut(t, x[X_AT], x[X_FUP_IP]) if x[X_PENDING] <= 1 else NONE
     if c == FULL:
@@ -381,6 +383,7 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
     x, data = w.x, w.data
     pos = x[X_POS]
     mode = x[X_MODE]
+    broken = x[X_BREAKS]
     block = NONE
     if mode & M_BLOCK:
         block = np.int64(8 if mode & M_LONG_BIP else 4)
@@ -392,6 +395,7 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
             pos += 1  # on to the next PSB
         x[X_POS] = pos
         x[X_MODE] = 0
+        sure(x)
         return RUNNING
     b = np.int64(data[pos])
     low = b & 0x1F
@@ -445,6 +449,6 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
     if result == FULL:
         return TABLES_FULL
     x[X_POS] = pos + size
-    if result == SURE:
+    if (result == SURE or x[X_BREAKS] > broken) and x[X_CAUSE] == 0:
         sure(x)
     return RUNNING

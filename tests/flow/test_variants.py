@@ -101,9 +101,8 @@ def test_all_that_it_may_have_been(
             np.array([p[3] for p in patches], np.uint64), np.array([p[4] for p in patches], np.uint64),
             starts.astype(np.int64), (starts + sizes).astype(np.int64), np.ones(len(patches), np.int64),
             np.frombuffer(store, np.uint8),
-        ),
-        np.full(len(calls), BASE), np.array(calls, np.int64),
-    )  # fmt: skip
+        )
+    ).with_calls(np.full(len(calls), BASE), np.array(calls, np.int64))  # fmt: skip
     buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
     found = np.zeros((MOST + 1) * VA, np.int64)

@@ -1,0 +1,93 @@
+"""Calling contexts against a list that is pushed and popped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from jvm.codeview import CodeView
+from stages.flow import order as orders
+from stages.flow.context import NO, NO_PARENT, NO_RETURN
+from stages.flow.flow import Capacity, Flow, FlowOutput
+from stages.flow.graph import (
+    G_NODES,
+    P_BREAK,
+    P_DISABLED,
+    PA,
+    PA_FLAGS,
+    PA_LEN,
+    PA_POOL,
+    PA_PUSH,
+    PA_PUSHES,
+    PATH_RETURNS,
+    ST,
+    ST_PUSHES,
+    Tables,
+)
+from stages.messages import PtConfig
+from tests.flow.helpers import segment
+from tests.pt.machine import BASE, Processor, program
+
+Context = tuple[int, ...]
+
+
+def reference(outputs: list[FlowOutput]) -> Counter[Context]:
+    """Instructions by the return addresses of the frames around them; a path counts where it begins."""
+    stack: list[int] = []
+    spent: Counter[Context] = Counter()
+    returned = called = disabled = False
+    for out in outputs:
+        t = out.tables
+        for path in orders.paths(out.observed).tolist():
+            if path == P_BREAK:
+                returned = called = disabled = False
+            elif path == P_DISABLED:
+                if returned:
+                    del stack[-1:]
+                disabled, returned = called, False
+            else:
+                first, *_, last = ids = t.pool[t.path[path * PA + PA_POOL] :][: t.path[path * PA + PA_LEN]].tolist() * 2
+                start = int(t.address[first])
+                if returned:
+                    here = next((k for k in range(len(stack) - 1, -1, -1) if stack[k] == start), len(stack) - 1)
+                    del stack[max(here, 0) :]
+                elif disabled and stack and stack[-1] == start:
+                    stack.pop()
+                spent[tuple(stack)] += int(t.path_instrs[path])
+                at = int(t.path[path * PA + PA_PUSH])
+                stack += [int(t.address[s]) for s in t.pool[at : at + t.path[path * PA + PA_PUSHES]]]
+                returned = bool(t.path[path * PA + PA_FLAGS] & PATH_RETURNS)
+                called, disabled = bool(t.stretch[last * ST + ST_PUSHES]), False
+                assert len(ids) >= 2
+    return +spent
+
+
+def kept(t: Tables) -> Counter[Context]:
+    found: Counter[Context] = Counter()
+    for node, instructions in enumerate(t.node_instrs[: t.g[G_NODES]].tolist()):
+        frames: list[int] = []
+        at = node
+        while t.node[at * NO + NO_PARENT]:
+            frames.append(int(t.address[t.node[at * NO + NO_RETURN]]))
+            at = int(t.node[at * NO + NO_PARENT])
+        found[tuple(reversed(frames))] += instructions
+    return +found
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(some.integers(0, 1 << 32), some.integers(2, 60), some.integers(10, 900), some.integers(0, 5))
+def test_contexts(seed: int, size: int, steps: int, wrong: int) -> None:
+    rng = Random(seed)
+    code, instructions = program(rng, size)
+    processor = Processor(rng, instructions)
+    processor.run(steps)
+    trace = bytearray(processor.trace)
+    for _ in range(wrong):
+        trace[rng.randrange(16, len(trace))] = rng.randrange(256)
+    flow = Flow(PtConfig(), capacity=Capacity(contexts=1 << 14))
+    flow.set_code(CodeView.of([(BASE, code)]))
+    outputs = flow.feed(segment(bytes(trace)))
+    assert kept(flow.tables) == reference(outputs)
