@@ -50,10 +50,13 @@ bench: $(VENV)/.dev packages
 	$(BIN)/python -m benchmarks.decode streamer/demo/shop.json
 	$(BIN)/python -m benchmarks.transport
 
-# Long random tests of the packet and flow kernels, and the fuzz target.
+# Long random tests of the packet and flow kernels, and the fuzz targets.
 nightly: $(VENV)/.dev
 	PT_EXAMPLES=100000 $(BIN)/python -m pytest tests/pt/test_packets.py tests/pt/test_flow.py --timeout 0
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba $(BIN)/python -m tests.fuzz.pt_fuzz --random 10000000
+	$(BIN)/python -m tests.fuzz packets --inputs 10000000
+	$(BIN)/python -m tests.fuzz all --inputs 1000000
+	FENCE=low $(BIN)/python -m tests.fuzz packets events flow decode --inputs 1000000
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba $(BIN)/python -m tests.fuzz packets events decode --inputs 1000000
 
 packages:
 	@sh .ci/packages

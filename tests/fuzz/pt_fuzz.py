@@ -1,18 +1,12 @@
-"""Throw bytes at the PT decoder: it must end, within its buffers, and account for every byte.
+"""The event layer and the exact flow as a fuzz target.
 
-    NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.pt_fuzz -runs=10000000      with atheris installed (pip install atheris)
-    NUMBA_BOUNDSCHECK=1 python -m tests.fuzz.pt_fuzz --random 1000000    without: random inputs, `--seed N` to repeat
-
-With NUMBA_BOUNDSCHECK=1 compiled kernels raise IndexError at any access outside an array (set a NUMBA_CACHE_DIR of
-its own: the cache does not know the difference). Kernels are not instrumented, so inputs are made to mean something:
-the first byte chooses raw bytes, or packets that the following bytes pick and fill.
+Kernels are not instrumented, so inputs are made to mean something: the first byte chooses raw bytes, or packets that
+the following bytes pick and fill.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import time
 
 import numpy as np
 
@@ -22,6 +16,7 @@ from stages.pt import events as e
 from stages.pt import packets as p
 from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
 from stages.pt.instructions import Instructions
+from tests.fuzz.fence import Bytes
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, program
 
@@ -49,7 +44,7 @@ def _ip(a: int, b: int) -> tuple[int, int]:
     return _STARTS[(a << 3 | b >> 5) % len(_STARTS)], (3, 3, 1, 1, 0, 6, 2, 4)[b & 7]
 
 
-_FILLED = (
+FILLED = (
     lambda a, b: bytes((a & 0xFE,)),  # a short TNT, mostly
     lambda a, b: bytes((a & 0xFE, b & 0xFE)),
     lambda a, b: w.tip(*_ip(a, b)),
@@ -78,16 +73,16 @@ def _trace(data: bytes) -> bytes:
         return data[2:]
     out = _HEADER
     for n in range(2, len(data) - 2, 3):
-        out += _FILLED[data[n] % len(_FILLED)](data[n + 1], data[n + 2])
+        out += FILLED[data[n] % len(FILLED)](data[n + 1], data[n + 2])
     return out
 
 
-def one(data: bytes) -> None:
-    """One input; raises at anything that must not be."""
+def one(data: bytes, buffer: Bytes) -> None:
+    """One input, laid into `buffer`; raises at anything that must not be."""
     if len(data) < 3:
         return
     trace = _trace(data)
-    array = np.frombuffer(trace, np.uint8)
+    array = buffer.put(trace)
     options = _OPTIONS[data[1] % len(_OPTIONS)]
     state = p.scanner(int(e.start_context(errata.of_cpu(options.family, options.model))))
     at = expected = 0
@@ -104,32 +99,3 @@ def one(data: bytes) -> None:
         told += len(batch.ips) + len(batch.events)
     # every packet lets the walk go on at most once around the code; TRIG counts 16 bits of instructions
     assert told <= (len(array) + 1) * 48 * (_INSTRUCTIONS.count + 8) + 65536 * trace.count(b"\xd9"), "does not end"
-
-
-def _random_inputs(count: int, seed: int) -> None:
-    rng = random.Random(seed)
-    began = time.monotonic()
-    for n in range(count):
-        data = rng.randbytes(rng.choice((8, 32, 100, 300)))
-        try:
-            one(data)
-        except BaseException:
-            print(f"input {n} of seed {seed}: {data.hex()}", flush=True)
-            raise
-        if n % 100_000 == 99_999:
-            print(f"{n + 1} inputs, {(n + 1) / (time.monotonic() - began):.0f} a second", flush=True)
-
-
-def main() -> None:
-    if "--random" in sys.argv:
-        seed = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 1
-        _random_inputs(int(sys.argv[sys.argv.index("--random") + 1]), seed)
-        return
-    import atheris  # type: ignore[import-untyped]
-
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,333 @@
+"""What is thrown bytes at. A target takes one input and raises (or dies) at anything that must not be: it must end,
+stay within its buffers, account for every byte where it promises to, and refuse what it cannot read by its own
+exception.
+
+Traces lie between fences (`tests.fuzz.fence`), and so do the tables of the flow kernels, which have no bounds of their
+own to check.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import zstandard
+
+import streamer.demo
+from capture.perfdata import PerfDataError
+from capture.records import RecordError, parse
+from capture.replay import Replay
+from capture.ring import PerfRing, RingError
+from jvm import export
+from jvm.codeimage import CodeImage
+from jvm.codeview import CodeView
+from jvm.ring import RingReader
+from stages.decode import Decode
+from stages.flow import order as orders
+from stages.flow.flow import Capacity, Flow
+from stages.flow.graph import Tables
+from stages.flow.piece import PADDING, Thread
+from stages.flow.stretch import PACKET_STRETCHES
+from stages.messages import Account, Chunk, Clock, PtConfig, StreamKey, StreamOpen
+from stages.pt import packets as p
+from streamer.transport.codec import CodecError, decode, encode
+from tests.capture import perfwriter
+from tests.capture.session import Session
+from tests.capture.test_recording import HIGH, LOW, example
+from tests.flow.helpers import THREAD, segment
+from tests.fuzz import fence, pt_fuzz
+from tests.pt import ptwriter as w
+from tests.pt.machine import BASE, Processor, program
+from tests.pt.vectors import HARDWARE, VECTORS
+
+MOST = 1 << 16  # bytes of an input
+END = fence.HIGH if os.environ.get("FENCE", "high") == "high" else fence.LOW
+KEY = StreamKey("h", 1, 0, -1)
+DEMO = Path(streamer.demo.__file__).parent
+
+
+class Target(NamedTuple):
+    run: Callable[[bytes], None]
+    corpus: Callable[[], list[bytes]]
+    size: int  # of an input, at most
+
+
+# ---- corpora
+
+
+@cache
+def traces() -> list[bytes]:
+    """Intel's vectors and pieces of real traces, where they are; traces of made-up programs; every packet."""
+    found = [file.read_bytes() for file in sorted(VECTORS.glob("*.pt"))]
+    for name in ("foo", "mruby"):
+        file = HARDWARE / name / "trace"
+        if file.exists():
+            data = file.read_bytes()
+            found += [data[at : at + 600] for at in range(0, len(data), max(len(data) // 40, 600))]
+    for seed in range(30):
+        found.append(_made(seed)[1])
+    rng = random.Random(5)
+    found += [b"".join(f(rng.randrange(256), rng.randrange(256)) for f in pt_fuzz.FILLED) for _ in range(20)]
+    return found
+
+
+def _made(seed: int) -> tuple[bytes, bytes]:
+    rng = random.Random(seed)
+    code, instructions = program(rng, 40)
+    processor = Processor(rng, instructions, bool(seed % 3))
+    processor.run(150)
+    return code, processor.trace
+
+
+@cache
+def exports() -> list[bytes]:
+    """Records of the demo's JVM, some of each type."""
+    packed = next(DEMO.glob("*.export.zst"))
+    data = zstandard.ZstdDecompressor().decompress(packed.read_bytes())[64:]
+    found: dict[int, list[bytes]] = {}
+    at = 0
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from("<IH", data, at)
+        kept = found.setdefault(kind, [])
+        if len(kept) < 12 and size < 3000:
+            kept.append(data[at : at + size])
+        at += size
+    return [*itertools.chain(*found.values()), *(b"".join(kept) for kept in found.values())]
+
+
+@cache
+def recordings() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(Path(folder) / "s")
+        session.write_state(filter=[LOW, HIGH])
+        run = example(session)
+        run.finish()
+        run.drain.close()
+        return [(session.path / "rec/x.perf.data").read_bytes()]
+
+
+@cache
+def rings() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        producer = perfwriter.Producer(Path(folder) / "r")
+        producer.records(perfwriter.comm(7, 7, "java", ns=900), perfwriter.lost(3), perfwriter.aux(0, 16))
+        producer.trace(w.psb() + bytes(100), ns=1000)
+        producer.close()
+        data = (Path(folder) / "r").read_bytes()
+    record = (
+        perfwriter.comm(7, 7, "java", ns=900) + perfwriter.switch(1, 2) + perfwriter.mmap2(1, 1, 4096, 4096, "//anon")
+    )
+    return [data, record, data[1024:1120]]
+
+
+@cache
+def wires() -> list[bytes]:
+    """Frames of the demo's messages, each behind its length."""
+    found: list[bytes] = []
+    kinds: set[str] = set()
+    with Replay(DEMO / "shop.json") as replay:
+        for message in itertools.islice(replay.messages(), 400):
+            frames = [bytes(f) for f in encode(message, "capture", 7)]
+            if type(message).__name__ not in kinds or sum(map(len, frames)) < 300:
+                kinds.add(type(message).__name__)
+                found.append(b"".join(len(f).to_bytes(3, "little") + f for f in frames)[:MOST])
+    return found
+
+
+# ---- targets
+
+_TRACE = fence.Bytes(MOST, END)
+_PACKETS = fence.zeros(64, p.PACKET_DTYPE, END)
+
+
+def packets(data: bytes) -> None:
+    """The packet kernel, in chunks; the first byte says which errata and where it is cut."""
+    if not data:
+        return
+    context = (p.SKD007 if data[0] & 1 else 0) | (p.SKZ84 if data[0] & 2 else 0)
+    array = p.frozen(_TRACE.put(data[1:]))
+    state = p.scanner(context, synced=bool(data[0] & 4))
+    at = expected = 0
+    for end in (len(array) * (data[0] >> 3) // 31, len(array)):
+        while True:
+            n, at = p.scan(array, at, max(end, at), 0, state, _PACKETS)
+            offsets, sizes = _PACKETS["offset"][:n].tolist(), _PACKETS["size"][:n].tolist()
+            for offset, size in zip(offsets, sizes, strict=True):
+                assert expected - 16 < offset <= expected, "a gap between packets"
+                expected = offset + size
+            if n < len(_PACKETS):
+                break
+    assert expected == at <= len(array)
+
+
+def events(data: bytes) -> None:
+    """Event layer and exact flow."""
+    pt_fuzz.one(data, _TRACE)
+
+
+class _FencedFlow(Flow):
+    """Every array that kernels see lies between fences."""
+
+    def _use(self, tables: Tables) -> None:
+        code = {"code", "blob_start", "blob_end", "blob_at"}  # changed by the image, in its own arrays
+        fenced = {
+            name: array if fence.is_fenced(array) and name not in code else fence.copy(array, END)
+            for name, array in tables._asdict().items()
+        }
+        super()._use(Tables(**fenced))
+
+    def room(self, size: int) -> None:
+        """Buffers as small as a trace of `size` bytes allows."""
+        b = self._buffers
+        b.data, b.order = fence.zeros(size + PADDING, np.uint8, END), fence.zeros(2 * size + 4096, np.int32, END)
+        b.breaks, b.learnt, b.kept = (fence.copy(a, END) for a in (b.breaks, b.learnt, b.kept))
+        thread = self._threads.setdefault(THREAD, Thread(1))
+        thread.x, thread.ring, thread.context = (fence.copy(a, END) for a in (thread.x, thread.ring, thread.context))
+
+
+_SMALL = Capacity(4 * PACKET_STRETCHES, 4096, 4096, 16 * PACKET_STRETCHES, 1 << 17, 256, 1024)
+
+
+@cache
+def _flow(seed: int) -> _FencedFlow:
+    filter_ = (BASE + 40, BASE + 120) if seed & 4 else (0, 0)
+    flow = _FencedFlow(
+        PtConfig(filter_lo=filter_[0], filter_hi=filter_[1], noretcomp=seed % 3 == 0), context=bool(seed & 1),
+        capacity=_SMALL,
+    )  # fmt: skip
+    code = _made(seed)[0]
+    flow.set_code(CodeView.of([(BASE, code[: len(code) - seed % 5])]))  # the last instruction may be cut
+    return flow
+
+
+def flow(data: bytes) -> None:
+    """The flow kernels; the first byte chooses the program."""
+    if not data:
+        return
+    walker = _flow(data[0] % 16)
+    walker.room(len(data) - 1)
+    times = [(at, at + 1) for at in range(7, len(data) - 1, 50)]
+    for output in walker.feed(segment(data[1:], times=times, tsc=(1, len(data)))):
+        assert output.times.sum() == len(orders.paths(output.observed))
+        assert (np.diff(output.breaks["order"]) >= 0).all()
+        assert (output.breaks["offset"] <= len(data) - 1).all()
+        assert (output.breaks["sure"] <= output.breaks["order"]).all()
+
+
+def decode_stage(data: bytes) -> None:
+    """The decode stage, in chunks that the first bytes cut: every byte is handed on or accounted for."""
+    if len(data) < 4:
+        return
+    trace = data[3:]
+    cuts = sorted({0, *(len(trace) * data[k] // 256 for k in range(3)), len(trace)})
+    stage = Decode(64)
+    out: list[object] = list(stage.feed(StreamOpen(KEY, PtConfig(6, 0x4E if data[0] & 1 else 0), Clock(1, 0, 0, 0))))
+    for seq, (a, b) in enumerate(itertools.pairwise(cuts)):
+        out += stage.feed(Chunk(KEY, seq, a, fence.copy(trace[a:b], END), (), 10))
+    out += stage.flush()
+    runs = sorted(_runs(out))
+    assert sum(b - a for a, b in runs) == len(trace)
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(runs))
+
+
+def _runs(out: list[object]) -> Iterator[tuple[int, int]]:
+    for message in out:
+        if isinstance(message, Account):
+            if message.end > message.start:
+                yield message.start, message.end
+        elif (data := getattr(message, "data", None)) is not None and len(data):
+            offset = message.offset  # type: ignore[attr-defined]
+            yield offset, offset + len(data)
+
+
+def export_records(data: bytes) -> None:
+    """The export parser, and the code image fed with what it makes of the bytes."""
+    with suppress(export.ExportError):
+        for _ in export.iter_records(data):
+            pass
+    with suppress(export.ExportError):
+        size = export.whole_records(data)
+        assert 0 <= size <= len(data)
+    image = CodeImage(100)
+    image.feed(data)
+    image.sites_of(np.array([0, 1 << 40, (1 << 64) - 1], np.uint64), np.array([0, 1 << 40, (1 << 64) - 1], np.uint64))
+    view = image.view()
+    assert (view.start < view.end).all()
+    image.view(1 << 62)
+    image.forget_before(1 << 63)
+    image.statistics()
+
+
+_FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+
+
+def _file(name: str, data: bytes) -> Path:
+    path = Path(_FOLDER.name) / name
+    path.write_bytes(data)
+    return path
+
+
+def perf_data(data: bytes) -> None:
+    """A perf.data file, read as a recording."""
+    path = _file("fuzz.perf.data", data)
+    try:
+        with Replay(path) as replay:
+            size = sum(len(m.data) for m in replay.messages() if isinstance(m, Chunk))
+    except PerfDataError:
+        return
+    assert size <= len(data)
+
+
+def ring_reader(data: bytes) -> None:
+    """Rings of perf and of the agent, and the records in a data ring."""
+    path = _file("fuzz.ring", data)
+    with suppress(RingError):
+        ring = PerfRing.open(path)
+        try:
+            with suppress(RingError):
+                ring.take_aux(ring.aux_head(), 4096)
+            with suppress(RingError, RecordError):
+                parse(ring.take_records(), Clock(1, 0, 0, 0))
+            with suppress(RingError):
+                ring.time_conversion  # noqa: B018
+        finally:
+            ring.close()
+    words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
+    with suppress(RecordError):
+        parse(words, Clock(perfwriter.MULT, perfwriter.SHIFT, 0, 0))
+    with suppress(export.ExportError, OSError, ValueError), RingReader(path) as reader:
+        reader.drain(4096)
+
+
+def codec(data: bytes) -> None:
+    """A message off the wire: frames, each behind its length."""
+    frames = []
+    at = 0
+    while at + 3 <= len(data):
+        size = int.from_bytes(data[at : at + 3], "little")
+        frames.append(data[at + 3 : at + 3 + size])
+        at += 3 + size
+    with suppress(CodecError):
+        message = decode(frames).message
+        assert type(decode(encode(message)).message) is type(message)
+
+
+TARGETS = {
+    "packets": Target(packets, traces, 400),
+    "events": Target(events, traces, 300),
+    "flow": Target(flow, traces, 600),
+    "decode": Target(decode_stage, traces, 1000),
+    "export": Target(export_records, exports, 4000),
+    "perfdata": Target(perf_data, recordings, 1 << 16),
+    "ring": Target(ring_reader, rings, 1 << 15),
+    "codec": Target(codec, wires, 1 << 14),
+}
