@@ -341,14 +341,18 @@ class CodeImage:
         return self._by_id.values()
 
     def statistics(self) -> dict[str, int | float]:
-        pcs = [v.debug.density for v in self._nmethods if v.debug is not None and v.until == FOREVER]
+        compiled = [
+            (v.debug.detail, v.end - v.start)
+            for v in self._nmethods
+            if v.debug is not None and v.until == FOREVER and v.site_kind in (SiteKind.C1, SiteKind.C2)
+        ]
         return {
             **{f"code_{name}": n for name, n in sorted(self.counts.items())},
             "code_versions": len(self._by_id),
             "code_retired": len(self._retired),
             "code_bytes": self._texts.size,
             "code_epoch": self.epoch,
-            "code_detail": float(np.mean(pcs)) if pcs else 0.0,
+            "code_detail": sum(d * n for d, n in compiled) / sum(n for _, n in compiled) if compiled else 0.0,
         }
 
     # Inside

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from stages.contradictions import Contradictions
+from stages.entries import Entries
 from stages.flow import order as orders
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
@@ -50,17 +51,14 @@ class _Stretches:
         self.invocations = np.empty(1 << 12, np.int64)
         self.used = 0
 
-    def describe(self, ids: NDArray[np.int64], tables: Tables, image: CodeImage, tsc: int) -> None:
+    def describe(self, ids: NDArray[np.int64], tables: Tables, image: CodeImage, entries: Entries, tsc: int) -> None:
         """Find what the stretches `ids` (none described before) hold, by the code at `tsc`."""
         addresses, first = orders.stretch_addresses(tables, ids)
         sites = image.sites_of(addresses, np.full(len(addresses), tsc, np.uint64)).astype(np.int64)
-        entries, entry_sites = _entries(image)
-        where = np.searchsorted(entries, addresses)
-        where[where == len(entries)] = 0
-        entered = entries[where] == addresses if len(entries) else np.zeros(len(addresses), np.bool_)
+        entered, entry_sites = entries.find(tsc, addresses)
         owner = np.repeat(np.arange(len(ids)), np.diff(first))
-        keys = np.concatenate((owner << 32 | sites, owner[entered] << 32 | entry_sites[where[entered]]))
-        weight = np.concatenate((np.ones(len(sites), np.int64), np.zeros(int(entered.sum()), np.int64)))
+        keys = np.concatenate((owner << 32 | sites, owner[entered] << 32 | entry_sites))
+        weight = np.concatenate((np.ones(len(sites), np.int64), np.zeros(len(entered), np.int64)))
         unique, at = np.unique(keys, return_inverse=True)
         instructions = np.zeros(len(unique), np.int64)
         invocations = np.zeros(len(unique), np.int64)
@@ -93,6 +91,7 @@ class Follower:
         self._at = -1  # the time as of which the walker knows the code
         self._epoch = -1
         self._stretches: _Stretches | None = None
+        self._entries = Entries(image)
 
     def count(self, segment: Segment) -> list[Counted]:
         """Follow one piece. Usually one result; more where tables had to be renewed in the middle."""
@@ -118,7 +117,7 @@ class Follower:
         ids, times, ticks = _by_stretch(output)
         new = ids[known.first[ids] < 0]
         if len(new):
-            known.describe(new, tables, self._image, self._at)
+            known.describe(new, tables, self._image, self._entries, self._at)
         count = known.count[ids]
         rows = np.repeat(known.first[ids] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         instructions = known.instructions[rows] * np.repeat(times, count)
@@ -160,11 +159,3 @@ def _causes(cause: I64) -> tuple[tuple[Loss, int], ...]:
     missing, overflow = int((cause == B_OFF_CODE).sum()), int((cause == B_OVERFLOW).sum())
     counts = {Loss.CODE_MISSING: missing, Loss.DESYNC: len(cause) - missing - overflow}  # an OVF is counted by decode
     return tuple((loss, n) for loss, n in counts.items() if n)
-
-
-def _entries(image: CodeImage) -> tuple[NDArray[np.uint64], I64]:
-    """Where calls of compiled methods arrive, ascending, and the sites of these methods."""
-    found = sorted(
-        (v.verified_entry, image.sites.site(v.name, v.site_kind)) for v in image.versions() if v.verified_entry
-    )
-    return np.array([e for e, _ in found], np.uint64), np.array([s for _, s in found], np.int64)

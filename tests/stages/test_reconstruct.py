@@ -12,6 +12,7 @@ import pytest
 import streamer.demo
 from capture.replay import Replay
 from jvm.codeimage import CodeImage
+from jvm.codeversion import Version
 from jvm.sites import UNKNOWN_CODE
 from stages.decode import make as decode
 from stages.flow import order as orders
@@ -54,6 +55,15 @@ def image_and_config(messages: list[object]) -> tuple[CodeImage, PtConfig, int]:
     return image, opened.config, round(opened.clock.hz / 50)
 
 
+def methods_entered(image: CodeImage, v: Version) -> tuple[list[int], list[int]]:
+    """Addresses and sites: its own, and of what is inlined in it."""
+    assert v.debug is not None
+    offsets, inlined = v.debug.inlined()
+    addresses = [v.verified_entry, *(max(v.start + offset, v.verified_entry) for offset in offsets.tolist())]
+    names = [v.name, *(image.methods[method] for method in inlined.tolist())]
+    return addresses, [image.sites.site(name, v.site_kind) for name in names]
+
+
 def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -> None:
     image, config, quantum = image_and_config(messages)
     follower = Follower(image, config, quantum)
@@ -63,7 +73,7 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
     entered: Counter[int] = Counter()
     entries: Counter[int] = Counter()
     ticks = breaks = 0.0
-    verified = {v.verified_entry: image.sites.site(v.name, v.site_kind) for v in image.versions() if v.verified_entry}
+    methods = [(v, *methods_entered(image, v)) for v in image.versions() if v.verified_entry]
     for piece in segments(messages):
         for c in follower.count(piece):
             for site, n, calls in zip(c.site.tolist(), c.instructions.tolist(), c.invocations.tolist(), strict=True):
@@ -77,9 +87,11 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
             addresses = orders.addresses(output.tables, output.order)
             for site in image.sites_of(addresses, np.full(len(addresses), at, np.uint64)).tolist():
                 expected[site] += 1
-            for address in addresses.tolist():
-                if address in verified:
-                    entries[verified[address]] += 1
+            ran = Counter(addresses.tolist())
+            for version, *places in methods:
+                if version.since <= at < version.until:
+                    for address, site in zip(*places, strict=True):
+                        entries[site] += ran[address]
     assert sum(expected.values()) > 1_000_000
     assert +counted == +expected
     assert +entered == +entries

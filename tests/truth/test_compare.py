@@ -206,7 +206,9 @@ def test_a_block_that_never_ran(world: World, data: st.DataObject) -> None:
 @quick
 @given(worlds(), st.data())
 def test_two_that_change_places(world: World, data: st.DataObject) -> None:
-    one, first = step_to_damage(world, data, (BIT,) if any(s.kind == BIT for s in world.steps) else (TIP,))
+    one, first = step_to_damage(
+        world, data, (next(k for k in (BIT, TIP, PGD) if any(s.kind == k for s in world.steps)),)
+    )
     other, second = step_to_damage(world, data, (world.steps[first].kind,))
     world.order[one] = world.stretch(first, merged(world.steps[second].blocks))
     world.order[other] = world.stretch(second, merged(world.steps[first].blocks))
