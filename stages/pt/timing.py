@@ -116,8 +116,14 @@ def _calibrate_tsc(clock: Any, tsc: Int, header: Int) -> Any:
     cycles = clock["cal_cyc_tsc"]
     clock["cal_tsc"] = tsc
     clock["cal_cyc_tsc"] = np.uint64(0)
-    # a TSC outside PSB+ says that packets may have been lost before it; and MTC calibrates better
-    if not header or last == np.uint64(0) or cycles == np.uint64(0) or clock["cal_have_mtc"]:
+    if not header:
+        # The core slept, or packets were lost: cycles are counted from here, so must the crystal's ticks be. (libipt
+        # goes on from the MTC before, and is wrong by the pause until the MTC after the next.)
+        clock["cal_cyc_mtc"] = np.uint64(0)
+        clock["cal_have_mtc"] = 0
+        return 0
+    # MTC calibrates better
+    if last == np.uint64(0) or cycles == np.uint64(0) or clock["cal_have_mtc"]:
         return 0
     if tsc < last:
         tsc += np.uint64(1) << np.uint64(_TSC_BITS)
