@@ -42,7 +42,7 @@ class ContradictionsView:
     """Every cause, those never met too."""
     suspect: int
     instructions: int
-    """All that were counted, those in doubt included."""
+    """Observed; those in doubt are not among them."""
     places: tuple[Place, ...]
     other: int
     """Contradictions at places that are not listed."""

@@ -96,7 +96,7 @@ def contradictions_screen(report: View) -> list[RenderableType]:
         return [Text(f"No contradiction between trace and code in {instructions:,} instructions.")]
     head = f"{total:,} contradictions between trace and code in {instructions:,} instructions"
     if report["suspect"]:
-        head += f", {int(report['suspect']):,} of them in doubt"
+        head += f", and {int(report['suspect']):,} more in doubt"
     causes = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("share", "times"):
         causes.add_column(name, justify="right", no_wrap=True)
