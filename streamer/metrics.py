@@ -159,6 +159,11 @@ class HubCollector(Collector):
         folded = CounterMetricFamily(
             "streamer_folded_methods", "Method names that were folded into `other` for want of room.", labels=PROCESS
         )
+        detail = GaugeMetricFamily(
+            "streamer_code_detail_ratio",
+            "Share of the compiled code that is described finely enough to tell bytecodes and inlined methods apart.",
+            labels=PROCESS,
+        )
         distance = GaugeMetricFamily(
             "streamer_shift_distance_ratio",
             "Total variation distance between the methods' shares in the shortest window and before it.",
@@ -180,11 +185,14 @@ class HubCollector(Collector):
             expired.add_metric(process, state.windows.expired)
             methods.add_metric(process, len(state.table))
             folded.add_metric(process, state.table.folded)
+            described = hub.gauge(key, "code_detail")
+            if described is not None:
+                detail.add_metric(process, described)
             shift = state.shift.current
             if shift is not None and hub.live(key, min(hub.windows.values())):
                 distance.add_metric(process, shift.distance)
                 score.add_metric(process, shift.score)
-        yield from (lag, panes, late, expired, methods, folded, distance, score)
+        yield from (lag, panes, late, expired, methods, folded, detail, distance, score)
 
     def _components(self) -> Iterable[Metric]:
         up = GaugeMetricFamily(

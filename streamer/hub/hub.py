@@ -253,6 +253,12 @@ class Hub:
     def lag(self, key: ProcessKey) -> float | None:
         return self.processes[key].lag(self._wall_ns())
 
+    def gauge(self, process: ProcessKey, name: str) -> float | None:
+        """What the process's worker said last; None if it said nothing of that name. Of several (one was started again)
+        the youngest answers."""
+        said = {w: of[name] for (*key, w), of in self._gauges.items() if tuple(key) == process and name in of}
+        return said[max(said)] if said else None
+
     def seconds(self) -> float:
         """Since the hub began."""
         return self._now() - self.started

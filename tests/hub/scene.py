@@ -45,6 +45,7 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80)
         losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
         second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column)
     last = report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),))
+    last = replace(last, gauges=(("code_detail", 0.5),))
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
     hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5})
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
@@ -73,6 +74,15 @@ def test_state_and_components():
     assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(30.1)
     assert value(own, "streamer_window_weight", **LABELS, window="10s", weight="hits") is None
     assert value(own, "streamer_window_weight", **LABELS, window="1m", weight="hits") > 0
+
+
+def test_how_finely_code_is_described():
+    hub, _ = scene()
+    name = "streamer_code_detail_ratio"
+    assert value(registry(hub), name, **LABELS) == 0.5
+    hub.feed(replace(report(80, {"a.B.c": 1}, worker=513), gauges=(("code_detail", 0.75),)))
+    hub.feed(replace(report(80, {"a.B.c": 1}, worker=257), gauges=(("code_detail", 0.25),)))  # late words of a dead one
+    assert value(registry(hub), name, **LABELS) == 0.75
 
 
 def test_methods_that_left_the_window_leave_no_series():
