@@ -7,15 +7,25 @@ ARGS ?=
 
 .PHONY: demo demo-live test test-fast bench nightly lint lock packages clean
 
+# The lock file is complete, so there are no dependencies to look for, and parts of it can be installed at once: the few
+# packages that are as large as all others together, these, and this one. pip comes from $(PYTHON), if that has one:
+# making another for the environment takes as long as a third of all that.
+INSTALL = $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check
+LARGE = ^(llvmlite|numba|numpy)==
 $(VENV)/.installed: pyproject.toml requirements.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -qq --no-compile --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install -qq --no-compile --disable-pip-version-check --no-deps -e .
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; \
+	then $(PYTHON) -m venv --without-pip $(VENV) && pip="$(PYTHON) -m pip --python $(BIN)/python"; \
+	else $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; fi && \
+	pip="$$pip install -qq --no-compile --disable-pip-version-check --no-deps" && \
+	grep -E '$(LARGE)' requirements.lock >$(VENV)/large && grep -Ev '$(LARGE)' requirements.lock >$(VENV)/small && \
+	{ $$pip -r $(VENV)/large & large=$$!; $$pip -r $(VENV)/small & small=$$!; $$pip -e . & own=$$!; \
+	wait $$large && wait $$small && wait $$own; }
 	@touch $@
 
 # What the tests and checks need on top of it.
 $(VENV)/.dev: $(VENV)/.installed requirements-dev.lock
-	$(BIN)/pip install -qq --no-compile --disable-pip-version-check -r requirements-dev.lock
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -qq pip
+	$(INSTALL) -r requirements-dev.lock
 	@touch $@
 
 # Plays a recording of a real JVM: live table, page and /metrics at http://127.0.0.1:9464. SECONDS=20 ends it early.
