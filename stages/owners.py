@@ -11,7 +11,8 @@ one, in the same order. That bounds it:
 
 With one gap all is exact. Where the bounds of a span still hold different threads, nobody knows: no guess by the
 nearest time. One more thing is known where a TSC packet stands alone in a gap (a core that wakes up or a traced task
-that is scheduled in writes one): a switch told within `NEAR` ticks of it was made in that very gap.
+that is scheduled in writes one): the switches told within `NEAR` ticks of it were made in that very gap. One change of
+threads can be told by several records: out, in, and that tracing of the one who came has started.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Bounds(NamedTuple):
 
 
 def assign(
-    owners: list[Owner], code: list[bool], through_start: bool, through_end: bool, near_start: bool, near_end: bool
+    owners: list[Owner], code: list[bool], through_start: bool, through_end: bool, near_start: int, near_end: int
 ) -> list[Bounds]:
     """`owners` o₀ … oₘ, `code[j]`: span j has code in it; `through_*`: the first (last) span goes on through t₀ (t₁);
-    `near_*`: a lone TSC packet in the gap at t₀ (t₁) belongs to the first (last) switch. Bounds of each span; lo > hi
-    where the records contradict the trace."""
+    `near_*`: a lone TSC packet in the gap at t₀ (t₁) belongs to so many of the first (last) switches. Bounds of each
+    span; lo > hi where the records contradict the trace."""
     k, m = len(code) - 1, len(owners) - 1
     able = [owner.tid != Special.NOBODY for owner in owners]
     lo, hi = [0] * (k + 1), [m] * (k + 1)
@@ -54,9 +55,9 @@ def assign(
     if through_end:
         lo[k] = m
     if near_start and not through_start and k >= 1:
-        lo[1] = min(1, m)
+        lo[1] = min(near_start, m)
     if near_end and not through_end and k >= 1:
-        hi[k - 1] = max(m - 1, 0)
+        hi[k - 1] = max(m - near_end, 0)
     at = 0
     for j in range(k + 1):
         at = max(at, lo[j])

@@ -299,8 +299,9 @@ class Segmentation:
             start < end and (on or bool(((pge >= start) & (pge < end)).any()))
             for start, end, on in zip(starts, ends, traced, strict=True)
         ]
-        near_start = s.lone and not s.tracing and len(owners) > 1 and owners[1].since - s.tsc <= NEAR
-        near_end = known_end and not tracing and len(owners) > 1 and dated - owners[-1].since <= NEAR
+        came = [owner.since for owner in owners[1:]]
+        near_start = sum(since - s.tsc <= NEAR for since in came) if s.lone and not s.tracing else 0
+        near_end = sum(dated - since <= NEAR for since in came) if known_end and not tracing else 0
         bounds = assign(owners, code, s.tracing, tracing and known_end, near_start, near_end)
         tid = int(Special.LOST)
         for j, (start, end, bound) in enumerate(zip(starts, ends, bounds, strict=True)):

@@ -27,7 +27,7 @@ from capture.emulator import launch
 from capture.emulator.options import EmulatorError, EmulatorOptions
 from capture.record import Recorder
 from capture.reread import Rereader
-from jvm.agent.build import BuildError
+from jvm.cbuild import BuildError
 from jvm.attach import AttachError, attach
 from stages.messages import Chunk, Sideband
 from streamer import config, target

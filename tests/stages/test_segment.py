@@ -98,7 +98,7 @@ def test_bounds_are_those_of_all_possible_ways(tids: list[int], code: list[bool]
     able = naive_owners(owners, code, first, last)
     if not able[0]:
         return  # the records contradict the trace
-    for bounds, ways in zip(assign(owners, code, first, last, False, False), able, strict=True):
+    for bounds, ways in zip(assign(owners, code, first, last, 0, 0), able, strict=True):
         assert (bounds.lo, bounds.hi) == (min(ways), max(ways))
 
 
@@ -235,6 +235,23 @@ def test_two_gaps_one_switch_nobody_knows() -> None:
     assert [s.thread.tid for s in segments(out)] == [7, 8, 8]
     assert total(out).holes == ((Loss.UNKNOWN_THREAD, len(parts[1])),)
     assert [m.cause for m in segments(out)[1].hole] == [Loss.UNKNOWN_THREAD]
+
+
+def test_all_records_of_a_switch_belong_to_its_gap() -> None:
+    """The first time that a thread comes, it is also told that its tracing begins."""
+    old = psb_plus(FAR, 0x1000) + tip(0x1004) + pgd() + pge(0x1004) + pgd()
+    new = tsc(5 * FAR) + pge(0x2000) + tip(0x2004) + pgd() + pge(0x2008) + tip(0x200C)
+    at = 5 * FAR - 3
+    side = sideband(
+        (FAR // 2, SideKind.SWITCH_IN, 7),
+        (at, SideKind.ITRACE_START, 8),
+        (at, SideKind.SWITCH_OUT, 7),
+        (at, SideKind.SWITCH_IN, 8),
+    )
+    out = run(old + new + psb_plus(9 * FAR, 0x200C), side)
+    assert all(s.thread.tid == (7 if s.offset < len(old) else 8) for s in segments(out))
+    assert len(old) in [s.offset for s in segments(out)]
+    assert total(out).holes == ()
 
 
 def test_a_thread_that_comes_back_goes_on() -> None:
