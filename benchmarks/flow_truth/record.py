@@ -27,8 +27,8 @@ from capture.emulator import launch
 from capture.emulator.options import EmulatorError, EmulatorOptions
 from capture.record import Recorder
 from capture.reread import Rereader
-from jvm.cbuild import BuildError
 from jvm.attach import AttachError, attach
+from jvm.cbuild import BuildError
 from stages.messages import Chunk, Sideband
 from streamer import config, target
 from streamer.session import SessionError, session
