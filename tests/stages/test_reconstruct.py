@@ -22,6 +22,7 @@ from stages.follower import Follower
 from stages.messages import Chunk, JitBatch, Loss, PaneReport, PtConfig, Segment, StreamOpen
 from stages.reconstruct import make as reconstruct
 from stages.segment import make as segment
+from streamer.hub import Hub
 from streamer.topology import feed_chain, flush_chain
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
@@ -155,4 +156,14 @@ def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[o
             causes.update(dict(account.events))
     assert told == Counter(end)
     assert sum(c.times for r in reports for c in r.contradictions) == causes[Loss.DESYNC] + causes[Loss.CODE_MISSING]
+    hub = Hub(fidelity="flow")
+    by_place: Counter[tuple[str, str, int, int]] = Counter()
+    for report in reports:
+        hub.feed(report)
+        for c in report.contradictions:
+            by_place[c.cause.name.lower(), c.code, c.start, c.offset] += c.times
+    view = hub.contradictions(1000)
+    assert Counter({(q.cause, q.code, q.start, q.offset): q.times for q in view.places}) == by_place
+    assert view.total == causes[Loss.DESYNC] + causes[Loss.CODE_MISSING]
+    assert view.causes["off_code"] == causes[Loss.CODE_MISSING]
     assert causes[Loss.DESYNC] > 0  # code that was patched before it was read again: said, not hidden
