@@ -320,8 +320,9 @@ class StreamSteps:
         self._next = 0  # span to begin
         self._span: Span | None = None
         self._data = np.zeros(1 << 16, np.uint8)
-        self._size = 0  # bytes in it; behind them as many zeros as a packet can have
-        self._base = 0
+        self._size = 0  # bytes in it; behind them zeros, as many as a packet can have
+        self._base = 0  # stream position of the first
+        self.at = 0  # stream position up to which steps have been taken
         self._x = np.zeros(T_SIZE, np.int64)
         self._room(1 << 16, 2 * ROOM)
 
@@ -336,18 +337,15 @@ class StreamSteps:
     def put(self, offset: int, data: U8) -> None:
         if offset != self.end:
             raise FlowTruthError(f"stream {self.name}: bytes are missing before {offset}: was the run kept whole?")
-        if self._size + len(data) + LONGEST_PACKET > len(self._data):
-            old = self._data
-            self._data = np.zeros(2 * (self._size + len(data)) + LONGEST_PACKET, np.uint8)
-            self._data[: self._size] = old[: self._size]
+        if self._size + len(data) + LONGEST_PACKET > len(self._data):  # make room: by what has been taken, or more
+            rest = self._data[self.at - self._base : self._size].copy()
+            if 2 * (len(rest) + len(data)) + LONGEST_PACKET > len(self._data):
+                self._data = np.zeros(4 * (len(rest) + len(data)) + LONGEST_PACKET, np.uint8)
+            self._data[: len(rest)] = rest
+            self._size, self._base = len(rest), self.at
         self._data[self._size : self._size + len(data)] = data
         self._size += len(data)
         self._data[self._size : self._size + LONGEST_PACKET] = 0
-
-    @property
-    def at(self) -> int:
-        """Stream position up to which steps have been taken."""
-        return self._base
 
     @property
     def end(self) -> int:
@@ -356,6 +354,8 @@ class StreamSteps:
     def take(self, to: int) -> tuple[Steps, list[Part]]:
         """The steps up to stream position `to`, and whose they are. The arrays are valid until the next call. What was
         left without a packet at the end of a span is a step of kind END."""
+        if to > self.end:
+            raise FlowTruthError(f"stream {self.name}: bytes are missing before {to}: was the run kept whole?")
         parts: list[Part] = []
         x = self._x
         x[T_STEPS] = x[T_BLOCKS] = 0
@@ -370,9 +370,7 @@ class StreamSteps:
                 parts.append(Part(span.thread, before, int(x[T_STEPS])))
             if to < span.stop:
                 break
-        drop = to - self._base
-        self._data[: self._size - drop] = self._data[drop : self._size].copy()
-        self._size, self._base = self._size - drop, to
+        self.at = to
         n, m = int(x[T_STEPS]), int(x[T_BLOCKS])
         self.taken += m
         first, kind, offset, ip, *columns = self._out
@@ -385,7 +383,7 @@ class StreamSteps:
         span = self._span = self.spans[self._next]
         self._next += 1
         x = self._x
-        x[T_POS], x[T_AT] = max(span.offset, self._base), span.begin
+        x[T_POS], x[T_AT] = max(span.offset, self.at), span.begin
         x[T_TRACING] = x[T_PSB] = x[T_FUP] = x[T_MARK] = x[T_CUT] = x[T_FRESH] = 0
         self._marks = np.column_stack((span.psb["index"], span.psb["offset"])).astype(np.int64)
         fault = span.cuts["kind"] == Mark.PARTIAL
