@@ -74,7 +74,7 @@ class Result:
             if self.counts[at]:
                 out[name] += int(self.counts[at])
         if self.untraced:
-            out["hole:aux_full, not written"] += self.untraced
+            out["hole:never written (AUX full, overflow)"] += self.untraced
         return out
 
     @property
