@@ -145,6 +145,7 @@ class Evaluation:
         self._ic_epoch = -1
         self._image: CodeImage | None = None
         self._in_holes = 0
+        self._heard = 0  # pieces that the walker was given
         self._own = 0.0  # CPU seconds of this comparison
 
     def evaluate(self, say: Callable[[str], None] = lambda _: None) -> Result:
@@ -176,6 +177,8 @@ class Evaluation:
             bits, tips = stream.branches
             self.result.bits += bits
             self.result.tips += tips
+        if not self._heard:
+            raise FlowTruthError("nothing was decoded: the walker was given no piece of the trace")
         self._check()
         return self.result
 
@@ -207,8 +210,9 @@ class Evaluation:
     def _listening(self, stage: Reconstruct) -> Iterator[None]:
         feed = Flow.feed
 
-        def listened(flow: Flow, segment: Segment) -> list[FlowOutput]:
-            outputs = feed(flow, segment)
+        def listened(flow: Flow, segment: Segment, *rest: Any, **named: Any) -> list[FlowOutput]:
+            outputs = feed(flow, segment, *rest, **named)
+            self._heard += 1
             with self._not_the_product():
                 self._compare(segment, outputs, stage)
             return outputs

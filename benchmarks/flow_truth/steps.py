@@ -67,8 +67,12 @@ class Blocks(NamedTuple):
     @classmethod
     def of(cls, truth: Truth) -> Blocks:
         rows = truth.blocks
-        wide: Any = [np.ascontiguousarray(rows[name]).view(np.int64) for name in ("start", "last", "end", "target")]
-        return cls(*wide, np.ascontiguousarray(rows["flow"]), np.ascontiguousarray(rows["rep"]))
+
+        def wide(name: str) -> I64:
+            return np.ascontiguousarray(rows[name]).view(np.int64)
+
+        flow, rep = np.ascontiguousarray(rows["flow"]), np.ascontiguousarray(rows["rep"])
+        return cls(wide("start"), wide("last"), wide("end"), wide("target"), flow, rep)
 
 
 @dataclass(frozen=True, slots=True)
