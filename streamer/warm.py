@@ -3,7 +3,7 @@
 Kernels compile on first use (cached on disk after that), and while they do, nothing else in the process runs. In the
 middle of a live trace that would be a hole. So each process that runs stages first feeds a copy of its chain with the
 beginning of the demo's recording: real code, real packets, two threads. The flow kernel alone takes as long to compile
-as all others twice, so a process of its own does it meanwhile (`python -m streamer.warm`).
+as all others twice, so a process of its own does it meanwhile (`streamer.warmflow`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
-import numpy as np
-
 from capture.replay import Replay
-from jvm.codeview import CodeView
-from stages.messages import MARK_DTYPE, Chunk, PtConfig, Segment, StreamKey, ThreadKey
+from stages.messages import Chunk
 from streamer.topology import MIDDLE, Place, feed_chain, flush_chain, make
 
 CHUNKS = 40
@@ -32,7 +29,7 @@ def warm(stages: Sequence[str], place: Place) -> int:
         return 0
     chain = names[: names.index(stages[-1]) + 1]  # what comes before it makes its input
     if "reconstruct" in stages:
-        with subprocess.Popen([sys.executable, "-m", "streamer.warm"]):
+        with subprocess.Popen([sys.executable, "-m", "streamer.warmflow"]):
             _feed([make(name, place) for name in chain[:-1]])
     return _feed([make(name, place) for name in chain])
 
@@ -50,18 +47,3 @@ def _feed(chain: Sequence[Any]) -> int:
 
 def _drop(messages: Iterable[Any]) -> int:
     return sum(1 for _ in messages)
-
-
-def _flow() -> None:
-    """The flow kernels, by a segment of padding."""
-    from stages.flow.flow import Flow
-
-    flow = Flow(PtConfig(), context=False)
-    for code in (b"\x90\xc3", b"\x90\x90\xc3"):
-        flow.set_code(CodeView.of([(0x1000, code)]))
-    thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
-    flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
-
-
-if __name__ == "__main__":
-    _flow()

@@ -1,0 +1,38 @@
+"""Has numba compile the flow kernels, which takes as long as all others twice: a process of its own, beside the rest.
+
+Needs numpy and numba only, so that set-up can start it before everything else is there (Makefile). Who comes second
+waits for the first and finds the kernels on disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+
+import numpy as np
+
+from jvm.cbuild import cache_dir
+from jvm.codeview import CodeView
+from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
+
+
+def compile_flow() -> None:
+    """By a segment of padding."""
+    from stages.flow.flow import Flow
+
+    flow = Flow(PtConfig(), context=False)
+    for code in (b"\x90\xc3", b"\x90\x90\xc3"):
+        flow.set_code(CodeView.of([(0x1000, code)]))
+    thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
+    flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
+
+
+def main() -> None:
+    directory = cache_dir()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (directory / "warm.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
+        compile_flow()
+
+
+if __name__ == "__main__":
+    main()
