@@ -107,7 +107,7 @@ class Truth:
             partial = marks[marks["kind"] == Mark.PARTIAL]
             gone = np.flatnonzero(marks["kind"] == Mark.GO)
             tid = int(path.stem[1:].partition("-")[0])
-            threads.append(ThreadTruth(tid, np.fromfile(path, "<u4"), marks, partial, gone))
+            threads.append(ThreadTruth(tid, _mapped(path), marks, partial, gone))
         lengths = np.fromfile(directory / "lengths.bin", np.uint8)
         return cls(blocks[np.argsort(blocks["id"])], lengths, _versions((directory / "code.bin").read_bytes()), threads)
 
@@ -191,6 +191,15 @@ def merge(start: NDArray[np.uint64], end: NDArray[np.uint64], instructions: NDAr
     at = np.flatnonzero(first)
     last = np.concatenate((at[1:] - 1, [len(start) - 1]))
     return Runs(start[at], end[last], np.add.reduceat(instructions, at))
+
+
+def _mapped(path: Path) -> NDArray[np.uint32]:
+    """The numbers in a file, read as they are used: there may be more than fit into memory."""
+    ran: NDArray[np.uint32] = np.zeros(0, "<u4")
+    if path.stat().st_size:
+        ran = np.memmap(path, "<u4", "r").view(np.ndarray)
+    ran.flags.writeable = False  # a kernel is compiled for one kind of array
+    return ran
 
 
 def _versions(data: bytes) -> list[Version]:
