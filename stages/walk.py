@@ -38,6 +38,8 @@ _1 = np.uint64(1)
 
 PLAIN_SIZE = np.array([0, 3, 5, 7, 0, 0, 0, 0], np.int64)
 """Size of a TIP by IPBytes, for the three forms that processors write in 64-bit code."""
+EDGE_SIZE = np.array([1, 3, 5, 7, 0, 0, 0, 0], np.int64)
+"""Of a TIP.PGE or TIP.PGD, which may have no IP."""
 
 
 # What nearly all bytes of a trace are, without the way through next_packet. The rest of it is for next_packet.
@@ -45,14 +47,21 @@ PLAIN_SIZE = np.array([0, 3, 5, 7, 0, 0, 0, 0], np.int64)
 
 @njit(cache=True, nogil=True)
 def plain_tnt(byte: Int, context: Int) -> Int:
-    """Is it a short TNT, outside of a block?"""
-    return byte & 1 == 0 and byte > 2 and context & pt.BLOCK_BYTES == 0
+    """Is it a short TNT, outside of a block, or padding there?"""
+    return byte & 1 == 0 and byte != 2 and context & pt.BLOCK_BYTES == 0
 
 
 @njit(cache=True, nogil=True)
 def plain_tip(byte: Int, at: Int, end: Int) -> Int:
     """Is it a whole TIP with an IP?"""
     return byte & 0x1F == 0x0D and PLAIN_SIZE[byte >> 5] != 0 and at + PLAIN_SIZE[byte >> 5] <= end
+
+
+@njit(cache=True, nogil=True)
+def plain_edge(byte: Int, at: Int, end: Int) -> Int:
+    """Is it a whole TIP.PGE or TIP.PGD? (The loop knows them too because a traced program with a filter is full of
+    them.)"""
+    return byte & 0x0F == 1 and EDGE_SIZE[byte >> 5] != 0 and at + EDGE_SIZE[byte >> 5] <= end
 
 
 @njit(cache=True, nogil=True)
@@ -201,6 +210,14 @@ def walk(
         if n == marks.size:
             why = FULL
             break
+        if plain_edge(byte, at, end):
+            ip = _0
+            if byte >> 5:
+                last_ip = ip = plain_ip(data, at, byte, last_ip)
+            _mark(marks, n, _PGE if byte & 0x10 else _PGD, base + at, ip, state[TIME], EDGE_SIZE[byte >> 5])
+            n += 1
+            at += EDGE_SIZE[byte >> 5]
+            continue
         kind, size, payload, sub = pt.next_packet(data, at, end, context)
         if kind == pt.CUT:
             break

@@ -10,6 +10,8 @@ means. Where a return goes to another frame than the innermost one (an exception
 address patched by the JVM), the tree goes to the frame that was called from there.
 """
 
+# mypy: disable-error-code="assignment"
+
 from __future__ import annotations
 
 import numpy as np
@@ -25,16 +27,15 @@ from stages.flow.graph import (
     G_NODE_ROOM,
     G_NODES,
     P_BREAK,
-    P_EMPTY,
     P_FIRST,
     PA,
     PA_FLAGS,
-    PA_POOL,
+    PA_INSTRS,
     PA_PUSH,
     PA_PUSHES,
+    PA_START,
     PATH_RETURNS,
     ST,
-    ST_FROM,
     ST_KIND,
     raw_tables,
     scatter,
@@ -122,50 +123,50 @@ def _parent(t, node):  # type: ignore[no-untyped-def]
     return parent if parent else node
 
 
-@inner
-def _start(t, path):  # type: ignore[no-untyped-def]
-    """The stretch that `path` begins in."""
-    s = np.int64(t.pool[t.path[path * PA + PA_POOL]])
-    whole = np.int64(t.stretch[s * ST + ST_FROM])
-    return whole if whole else s
-
-
 @njit(cache=True, nogil=True)
 def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
     """Follow `order[begin:]` from the context `c` (C_SIZE,), adding instructions to nodes. Returns where it stopped:
     before the end only with `may_grow`, if the table of contexts is too full. `where`: `Tables.raw()`."""
     t = raw_tables(where)
     node, behind = c[C_NODE], c[C_BEHIND]
-    last = P_EMPTY
+    spent = np.int64(0)  # in `node`, not yet added to it
+    instrs = np.int64(0)  # of the last path
     j = begin
     while j < len(order):
         path = np.int64(order[j])
         if path < 0:  # such a loop calls nothing
-            t.node_instrs[node] -= path * t.path_instrs[last]
+            spent -= path * instrs
         elif path < P_FIRST:
             if path == P_BREAK:
                 behind = 0
             elif behind & RETURNED:
+                t.node_instrs[node] += spent
+                spent = 0
                 node = _parent(t, node)
                 behind = 0
             elif behind & CALLED:
                 behind = LEFT_BY_CALL
         else:
-            calls = t.path[path * PA + PA_PUSHES] > 0
+            row = path * PA
+            calls = t.path[row + PA_PUSHES] > 0
             if calls and may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
                 break
-            last = path
             if behind & (RETURNED | LEFT_BY_CALL):
-                s = _start(t, path)
-                if behind & RETURNED:
-                    node = returned(t, node, s)
-                elif np.int64(t.node[node * NO + NO_RETURN]) == s:
-                    node = _parent(t, node)
-            t.node_instrs[node] += t.path_instrs[path]
-            behind = np.int64(t.path[path * PA + PA_FLAGS]) & PATH_RETURNS
+                s = np.int64(t.path[row + PA_START])
+                same = np.int64(t.node[node * NO + NO_RETURN]) == s
+                if same or behind & RETURNED:
+                    t.node_instrs[node] += spent
+                    spent = 0
+                    node = _parent(t, node) if same else returned(t, node, s)
+            instrs = np.int64(t.path[row + PA_INSTRS])
+            spent += instrs
+            behind = np.int64(t.path[row + PA_FLAGS]) & PATH_RETURNS
             if calls:
+                t.node_instrs[node] += spent
+                spent = 0
                 node = step(t, node, path)
                 behind |= CALLED
         j += 1
+    t.node_instrs[node] += spent
     c[C_NODE], c[C_BEHIND] = node, behind
     return j

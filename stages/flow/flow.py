@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeview import CodeView
-from stages.flow import context, index, rehash, stretch
+from stages.flow import context, growth, index, rehash, stretch
 from stages.flow import order as orders
 from stages.flow.code import Code, Image
 from stages.flow.context import NO
@@ -239,7 +239,7 @@ class Flow:
 
     def _use(self, tables: Tables) -> None:
         self._tables = tables
-        self._raw = tables.raw()
+        self._raw = tables.raw(growth.address())
 
     def _root(self) -> int:
         g = self._tables.g
@@ -328,7 +328,7 @@ class Flow:
                     hold, tries = before + 1, 0
                 continue
             reached = int(np.count_nonzero(piece.stop_at >= 0))
-            at = np.concatenate(([0], piece.stop_at[done:reached], [len(piece.order)])).astype(np.int64)
+            at = np.concatenate(([0], piece.stop_at[done:reached], [piece.reached])).astype(np.int64)
             spent = ticks[done : reached + 1].copy()
             if result != DONE:
                 spent[-1] = 0  # the interval goes on in the next output, which is charged with all of it

@@ -51,7 +51,7 @@ E_PUSH, E_POP, E_MANY = 1, 2, 4  # pushes ST_PUSHED; pops after it; pushes a lis
 
 # columns of a path's row
 PA = 8
-PA_POOL, PA_LEN, PA_PUSH, PA_PUSHES, PA_HIGH, PA_FLAGS = range(6)
+PA_POOL, PA_LEN, PA_PUSH, PA_PUSHES, PA_HIGH, PA_FLAGS, PA_START, PA_INSTRS = range(8)
 PATH_RETURNS = 1  # in PA_FLAGS: its last instruction is a RET to a frame from before it, which the next path begins in
 
 # columns of a memo slot
@@ -101,8 +101,9 @@ class Tables(NamedTuple):
     cmemo: I64  # open addressing: node << 32 | path, node'
     node_instrs: I64
 
-    def raw(self) -> I64:
-        """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it."""
+    def raw(self, grow: int = 0) -> I64:
+        """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
+        (`stages.flow.grow`) that fills them, where they are to be filled."""
         g = self.g
         g[G_STRETCH_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
         g[G_RANGE_ROOM], g[G_NODE_ROOM], g[G_LINK_ROOM] = (
@@ -114,10 +115,13 @@ class Tables(NamedTuple):
         g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
         g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // 2 - 1, len(self.by_line) // 2 - 1
         g[G_BLOBS], g[G_CODE_SIZE], g[G_RESOLVERS] = len(self.blob_start), len(self.code), len(self.resolver) // 2
-        return addresses(*self)
+        where = np.empty(len(self) + 2, np.int64)
+        where[:-2] = addresses(*self)
+        where[-2:] = where.ctypes.data, grow
+        return where
 
 
-Raw = namedtuple("Raw", Tables._fields)  # type: ignore[misc]
+Raw = namedtuple("Raw", (*Tables._fields, "here", "grow"))  # type: ignore[misc]
 
 
 @inner
@@ -127,6 +131,7 @@ def raw_tables(a):  # type: ignore[no-untyped-def]
         u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i32_at(a[6]), i64_at(a[7]),
         i64_at(a[8]), i64_at(a[9]), i32_at(a[10]), i64_at(a[11]), i32_at(a[12]), i32_at(a[13]), i32_at(a[14]),
         i64_at(a[15]), i32_at(a[16]), i64_at(a[17]), i32_at(a[18]), i64_at(a[19]), i64_at(a[20]), i64_at(a[21]),
+        a[22], a[23],
     )  # fmt: skip
 
 

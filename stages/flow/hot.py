@@ -44,6 +44,10 @@ from stages.flow.graph import (
     UNWALKED,
     scatter,
 )
+from stages.flow.grow import (
+    lookup,
+    ready,
+)
 from stages.flow.index import (
     F_STALE,
     slot_of,
@@ -59,7 +63,6 @@ from stages.flow.memo import (
     LEFT,
     LEFT_MASK,
     PUSH,
-    lookup,
 )
 from stages.flow.raw import (
     inner,
@@ -86,9 +89,6 @@ from stages.flow.state import (
     X_SURE_OUT,
     X_SURE_POS,
     X_TOP,
-)
-from stages.flow.stretch import (
-    ready,
 )
 
 

@@ -34,8 +34,10 @@ from stages.flow.graph import (
     PA,
     PA_FLAGS,
     PA_HIGH,
+    PA_INSTRS,
     PA_PUSH,
     PA_PUSHES,
+    PA_START,
     PATH_RETURNS,
     RESOLVE,
     RET,
@@ -49,8 +51,10 @@ from stages.flow.graph import (
     ST_PUSHES,
     ST_TAKEN,
 )
+from stages.flow.grow import (
+    ready,
+)
 from stages.flow.index import (
-    F_STALE,
     link,
     slot_of,
 )
@@ -61,7 +65,6 @@ from stages.flow.stretch import (
     ONCE,
     alive,
     new_path,
-    ready,
     room,
 )
 
@@ -152,7 +155,8 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         t.path[path * PA + PA_PUSHES] = depth
         t.path[path * PA + PA_HIGH] = high
         t.path[path * PA + PA_FLAGS] = PATH_RETURNS if flags & F_RET else 0
-        t.path_instrs[path] = instrs
+        t.path[path * PA + PA_START] = done[0]
+        t.path[path * PA + PA_INSTRS] = t.path_instrs[path] = instrs
     if s == first and not flags & F_SPECIAL and not high:
         flags |= F_LOOP
     if bits or flags & F_ERROR:
@@ -173,21 +177,3 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         on = (done[k] if k < length else s) * ST + ST_MEMOS
         t.stretch[on] = link(t, np.int64(t.stretch[on]), key)
     return path
-
-
-@inner
-def lookup(t, s, byte):  # type: ignore[no-untyped-def]
-    """The memo slot of (`s`, `byte`), built where it is missing. FULL: no room."""
-    key = s << 8 | byte
-    mask = t.g[G_MEMO_MASK]
-    i = slot_of(key) & mask
-    while True:
-        k = np.int64(t.memo[ME * i + ME_KEY])
-        if k == key and not np.int64(t.memo[ME * i + ME_FLAGS]) & F_STALE:
-            return i
-        if k == 0 or k == key:
-            if build(t, s, byte) == FULL:
-                return FULL
-            i = slot_of(key) & mask
-            continue
-        i = (i + 1) & mask

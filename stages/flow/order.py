@@ -111,7 +111,8 @@ def stretch_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[n
 
 def observed(order: NDArray[np.int32], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int32]:
     """`order` without the parts [sure[k], at[k])."""
-    return np.delete(order, np.concatenate([np.r_[a:b] for a, b in zip(sure, at, strict=True)] or [np.r_[0:0]]))
+    begins = np.concatenate((np.zeros(1, np.int64), at))
+    return np.concatenate([order[a:b] for a, b in zip(begins, [*sure, len(order)], strict=True)])
 
 
 def moved(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:

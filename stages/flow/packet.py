@@ -42,6 +42,12 @@ from stages.flow.graph import (
     ST_TIP_PATH,
     STUCK,
 )
+from stages.flow.grow import (
+    cut,
+    lookup,
+    on_stretch,
+    ready,
+)
 from stages.flow.memo import (
     F_ERROR,
     F_RET,
@@ -49,7 +55,6 @@ from stages.flow.memo import (
     LEFT,
     LEFT_MASK,
     bit_length,
-    lookup,
 )
 from stages.flow.raw import (
     inner,
@@ -104,15 +109,13 @@ from stages.flow.state import (
     X_SEEN_IP,
     X_TOP,
     break_off,
+    doubt,
     emit,
     pop,
     sure,
 )
 from stages.flow.stretch import (
-    cut,
     intern,
-    on_stretch,
-    ready,
     room,
 )
 
@@ -199,6 +202,7 @@ def drain(t, w):  # type: ignore[no-untyped-def]
                 return OK
             x[X_AT] = s
         if flags & F_TIP:
+            doubt(x, B_TNT_AT_TIP)
             return OK
     x[X_PENDING] = 0
     return OK

@@ -137,6 +137,11 @@ class Piece:
     # -- what has been found
 
     @property
+    def reached(self) -> int:
+        """Length of the order."""
+        return int(self.thread.x[X_OUT])
+
+    @property
     def order(self) -> NDArray[np.int32]:
         return self.buffers.order[: self.thread.x[X_OUT]].copy()
 

@@ -14,13 +14,25 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import config, njit, types
+from numba import cfunc, config, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 # A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
 # compile than the function itself.
 inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+def entry(function: Any) -> int:
+    """The address under which kernels call `function(a, b, c, d)`, int64 all, by `call`. Not compiled into its callers,
+    so it is compiled once, however many call it."""
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        _STAND_INS[id(function)] = function
+        return id(function)
+    return int(cfunc("int64(int64,int64,int64,int64)", cache=True)(function).address or 0)
+
+
+_STAND_INS: dict[int, Any] = {}
 
 
 def addresses(*arrays: NDArray[Any]) -> NDArray[np.int64]:
@@ -44,6 +56,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def load64(data: Any, index: int) -> int:
         return int.from_bytes(bytes(data[index : index + 8]), "little", signed=True)
 
+    def call(function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        return _STAND_INS[int(function)](a, b, c, d)
+
     def zero_bytes(word: int) -> int:
         return next((k for k in range(8) if (word >> 8 * k) & 0xFF), 8)
 
@@ -62,6 +77,17 @@ else:
         return at
 
     u8_at, i32_at, i64_at = _pointer_maker(types.uint8), _pointer_maker(types.int32), _pointer_maker(types.int64)
+
+    @intrinsic
+    def call(typingctx, function, a, b, c, d):  # type: ignore[no-untyped-def]
+        """Calls an `entry`."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            word = ir.IntType(64)
+            place = builder.inttoptr(args[0], ir.FunctionType(word, [word] * 4).as_pointer())
+            return builder.call(place, args[1:])
+
+        return types.int64(*[types.int64] * 5), codegen
 
     @intrinsic
     def load64(typingctx, data, index):  # type: ignore[no-untyped-def]

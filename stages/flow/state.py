@@ -180,6 +180,14 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
 
 
 @inner
+def doubt(x, cause):  # type: ignore[no-untyped-def]
+    """What the trace says is possible, but rare (deferred TIPs): where contradictions are held, it is one first."""
+    if x[X_POS] >= x[X_HOLD] and x[X_CAUSE] == 0:
+        x[X_CAUSE] = cause
+        x[X_WHERE] = x[X_POS]
+
+
+@inner
 def sure(x):  # type: ignore[no-untyped-def]
     x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
 

@@ -49,10 +49,12 @@ from stages.flow.graph import (
     PA,
     PA_FLAGS,
     PA_HIGH,
+    PA_INSTRS,
     PA_LEN,
     PA_POOL,
     PA_PUSH,
     PA_PUSHES,
+    PA_START,
     PATH_RETURNS,
     RESOLVE,
     RET,
@@ -292,7 +294,8 @@ def _own_path(t, s):  # type: ignore[no-untyped-def]
     t.path[p * PA + PA_PUSHES] = t.stretch[s * ST + ST_PUSHES]
     t.path[p * PA + PA_HIGH] = t.stretch[s * ST + ST_PUSHES]
     t.path[p * PA + PA_FLAGS] = PATH_RETURNS if t.stretch[s * ST + ST_KIND] == RET else 0
-    t.path_instrs[p] = t.stretch[s * ST + ST_INSTRS]
+    t.path[p * PA + PA_START] = t.stretch[s * ST + ST_FROM] if t.stretch[s * ST + ST_FROM] else s
+    t.path[p * PA + PA_INSTRS] = t.path_instrs[p] = t.stretch[s * ST + ST_INSTRS]
     t.stretch[s * ST + ST_TIP_PATH] = p
 
 
@@ -308,16 +311,7 @@ def walk(t, s):  # type: ignore[no-untyped-def]
 
 
 @inner
-def ready(t, s):  # type: ignore[no-untyped-def]
-    """`s`, or what replaces it if its code has changed, walked. FULL: no room."""
-    s = alive(t, s)
-    if s != FULL and t.stretch[s * ST + ST_KIND] == UNWALKED:
-        return walk(t, s)
-    return s
-
-
-@inner
-def cut(t, s, ip):  # type: ignore[no-untyped-def]
+def cut_stretch(t, s, ip):  # type: ignore[no-untyped-def]
     """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
     if not room(t, ONCE):
         return FULL
@@ -347,7 +341,7 @@ def cut(t, s, ip):  # type: ignore[no-untyped-def]
 
 
 @inner
-def on_stretch(t, s, ip):  # type: ignore[no-untyped-def]
+def passes(t, s, ip):  # type: ignore[no-untyped-def]
     """Whether an instruction of stretch `s` begins at `ip`."""
     r = s * ST
     if ip == t.last[s]:
