@@ -28,6 +28,15 @@ void code_init(void)
 	is_seen = both + size;
 }
 
+/* Or has another thread translated newer bytes since: then b was entered before they were written. */
+bool code_is_as_last_seen(const struct block *b)
+{
+	pthread_mutex_lock(&lock);
+	bool same = !memcmp(b->code, bytes_seen + (b->start - filter_lo), b->end - b->start);
+	pthread_mutex_unlock(&lock);
+	return same;
+}
+
 void code_seen(uint64_t address, const uint8_t *bytes, uint32_t size)
 {
 	if (!bytes_seen)

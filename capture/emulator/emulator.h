@@ -54,6 +54,7 @@ struct block {
 	uint16_t instructions;
 	uint8_t flow; /* enum flow of the last instruction */
 	bool rep; /* the last instruction is a string instruction with REP: a block each iteration */
+	const uint8_t *code; /* as translated; only with psb_on_code_change */
 };
 
 /* The words at COUNTERS in page 0 of a ring (docs/emulator.md). */
@@ -226,5 +227,6 @@ void truth_mark(struct thread *t, struct stream *s, enum truth_kind kind, uint64
 extern atomic_uint_fast64_t code_epoch; /* odd while a change is being recorded */
 void code_init(void);
 void code_seen(uint64_t address, const uint8_t *bytes, uint32_t size);
+bool code_is_as_last_seen(const struct block *b);
 
 #endif

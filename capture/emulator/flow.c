@@ -86,9 +86,11 @@ void flow_inside(unsigned vcpu, void *block)
 		resume(t, s);
 		branch(s, t->at, b->start);
 	}
-	if (unlikely(s->head >= s->limit ||
-		     (options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch)))
-		service(t, s, b->start, entering);
+	bool changed = options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch;
+	if (unlikely(s->head >= s->limit || changed))
+		/* Not at a block that runs for the last time with bytes that are newer elsewhere: behind a PSB they hold. */
+		if (!changed || code_is_as_last_seen(b))
+			service(t, s, b->start, entering);
 	t->at = b;
 	s->counters->blocks++;
 	if (t->truth)

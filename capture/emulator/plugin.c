@@ -171,6 +171,12 @@ static struct block *make_block(struct qemu_plugin_tb *tb)
 	b->rep = decoded.rep;
 	b->target = b->end + (uint64_t)(int64_t)decoded.offset;
 	b->id = ids++;
+	if (options.psb_on_code_change) {
+		uint8_t *copy = malloc(size);
+		if (!copy)
+			die("out of memory");
+		b->code = memcpy(copy, bytes, size);
+	}
 	code_seen(b->start, bytes, size);
 	if (options.truth)
 		truth_block(b, rdtsc(), lengths);
