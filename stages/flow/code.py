@@ -51,6 +51,8 @@ class Image:
         fresh, gone = np.ones(len(start), np.bool_), np.ones(len(self._rows[0]), np.bool_)
         if view.code.ctypes.data == self._shown.ctypes.data:  # which is alive, so these are the same bytes
             fresh, gone = ~_among(rows, self._rows), ~_among(self._rows, rows)
+            if not fresh.any() and not gone.any():
+                return Changes(start[:0], end[:0], False)
         old, (blob_start, blob_end) = self.code, _merged(start, end, 0)
         self._make_room(blob_start, blob_end)
         buffer = self._places.code
