@@ -20,12 +20,17 @@ from jvm.codeimage import CodeImage
 from stages.contradictions import Contradictions
 from stages.entries import Entries
 from stages.flow import order as orders
+from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
+from stages.flow.learn import Learnt, resolvers
 from stages.flow.state import B_OFF_CODE, B_OVERFLOW
 from stages.messages import Loss, PtConfig, Segment
 
 I64 = NDArray[np.int64]
+
+SLACK_QUANTA = 50
+"""By so many quanta the times of the code image may be wrong (1 s at the default quantum)."""
 
 
 class Counted(NamedTuple):
@@ -87,6 +92,8 @@ class Follower:
         """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
         self.flow = Flow(config, context=False)
         self.contradictions = Contradictions()
+        self.learnt = Learnt(image)
+        self.chooser = Chooser(self.flow, image, self.learnt, SLACK_QUANTA * max(1, quantum))
         self._image, self._quantum = image, max(1, quantum)
         self._at = -1  # the time as of which the walker knows the code
         self._epoch = -1
@@ -96,13 +103,20 @@ class Follower:
     def count(self, segment: Segment) -> list[Counted]:
         """Follow one piece. Usually one result; more where tables had to be renewed in the middle."""
         self._look(segment.tsc_end)
-        return [self._counted(output) for output in self.flow.feed(segment)]
+        self.chooser.begin(segment)
+        outputs = self.flow.feed(segment)
+        for output in outputs:
+            if len(shown := output.learnt):
+                pairs = zip(shown["returns"].tolist(), shown["target"].tolist(), strict=True)
+                self.learnt.add(pairs, segment.tsc_end)
+        return [self._counted(output) for output in outputs]
 
     def _look(self, tsc: int) -> None:
         at = (tsc // self._quantum + 1) * self._quantum
         if at != self._at or self._epoch != self._image.epoch:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
+                self.flow.resolvers = resolvers(self._image)
             self._at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:

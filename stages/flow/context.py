@@ -52,8 +52,7 @@ SEARCH_LIMIT = 256  # frames unwound at once
 # the context of one thread: node; root; and what the path before did, on which depends how the next is understood
 C_NODE, C_ROOT, C_BEHIND, C_SIZE = range(4)
 RETURNED = PATH_RETURNS  # to the frame that the next path begins in
-CALLED = 2
-LEFT_BY_CALL = 4  # and tracing ended there: if it resumes behind the call, that has returned
+LEFT = 2  # tracing ended there: if it resumes behind the last call, that has returned
 
 
 @inner
@@ -139,19 +138,14 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
         elif path < P_FIRST:
             if path == P_BREAK:
                 behind = 0
-            elif behind & RETURNED:
-                t.node_instrs[node] += spent
-                spent = 0
-                node = _parent(t, node)
-                behind = 0
-            elif behind & CALLED:
-                behind = LEFT_BY_CALL
+            else:
+                behind = LEFT
         else:
             row = path * PA
             calls = t.path[row + PA_PUSHES] > 0
             if calls and may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
                 break
-            if behind & (RETURNED | LEFT_BY_CALL):
+            if behind & (RETURNED | LEFT):
                 s = np.int64(t.path[row + PA_START])
                 same = np.int64(t.node[node * NO + NO_RETURN]) == s
                 if same or behind & RETURNED:
@@ -165,7 +159,6 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
                 t.node_instrs[node] += spent
                 spent = 0
                 node = step(t, node, path)
-                behind |= CALLED
         j += 1
     t.node_instrs[node] += spent
     c[C_NODE], c[C_BEHIND] = node, behind

@@ -114,7 +114,7 @@ class FlowOutput:
 Search = Callable[[ThreadKey, Piece], bool]
 """Called at a contradiction, with the walker at the last packet before it that carried an address. True: something was
 done about it (`Flow.patch`), walk again; False: the walk breaks off here."""
-TRIES = 64  # at one contradiction
+TRIES = 3  # without getting any further
 
 
 class Flow:
@@ -318,12 +318,13 @@ class Flow:
         done = 0  # stops accounted for
         out: list[FlowOutput] = []
         hold = NEVER if self.search is None else 0
-        tries = 0
+        before, tries = -1, 0
         while True:
             result = self.run(piece, hold=hold)
             if result == CONTRADICTION and self.search is not None:
                 self._sums["held"] += 1
-                before, tries = piece.contradicted, tries + 1
+                tries = tries + 1 if piece.contradicted <= before else 0
+                before = max(before, piece.contradicted)
                 if tries > TRIES or not self.search(key, piece):
                     hold, tries = before + 1, 0
                 continue

@@ -47,7 +47,7 @@ ST = 16
 ) = range(13)  # fmt: skip
 
 # ST_EFFECT: what a TIP at the stretch's end does to the return stack
-E_PUSH, E_POP, E_MANY = 1, 2, 4  # pushes ST_PUSHED; pops after it; pushes a list
+E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes ST_PUSHED; pops after it; pushes a list; is a jump
 
 # columns of a path's row
 PA = 8

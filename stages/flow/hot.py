@@ -14,6 +14,7 @@ import numpy as np
 
 from stages.flow.graph import (
     DEAD,
+    E_HOP,
     E_MANY,
     E_PUSH,
     FAR,
@@ -190,6 +191,8 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                 inside = form != 0 and filter_lo <= ip < filter_hi
                 if inside or filter_lo == filter_hi or kind == RET or kind == UNWALKED or kind > OUT:
                     break
+                if np.int64(stretch[s * ST + ST_EFFECT]) & E_HOP:
+                    break
                 target = S_DISABLED
             else:
                 i = scatter(ip) & address_mask
@@ -205,6 +208,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                 if called and depth > 0 and np.int64(ring[top]) == target:
                     top = (top - 1) & (SLOTS - 1)
                     depth -= 1
+                    called = 0
             else:
                 if kind == UNWALKED or kind == DEAD:
                     now = ready(t, s)
@@ -234,7 +238,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                 if low == 0x01:
                     order[out] = P_DISABLED
                     out += 1
-                    called = effect & (E_PUSH | E_MANY)
+                    called |= effect & (E_PUSH | E_MANY)
             s = target
             last_ip = ip
             pos += 1 + np.int64(SIZES[form])

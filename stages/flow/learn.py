@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
+from jvm.codeversion import Kind
 from jvm.sites import stub_label
+from stages.flow.variants import Known
 
 I64 = NDArray[np.int64]
 
@@ -33,10 +35,24 @@ RESOLVERS = tuple(
 )  # fmt: skip
 """Names of the stubs in JDK 17 to 25 (sharedRuntime.cpp, stubDeclarations.hpp), as the code image has them."""
 
+REFUSAL = stub_label("wrong_method_stub")
+
 
 def resolvers(image: CodeImage) -> list[tuple[int, int]]:
     """Where they stand: (first address, one past the last)."""
     return sorted((v.start, v.end) for v in image.versions() if v.name in RESOLVERS)
+
+
+def with_image(known: Known, image: CodeImage) -> Known:
+    """What the code image says of nmethods and of the stubs that they call before they are bound."""
+    nmethods = [v for v in image.versions() if v.kind == Kind.NMETHOD]
+    rows = np.array([(v.start, v.end, v.verified_entry, v.loaded) for v in nmethods], np.uint64)
+    begin, end, entry, told = rows.view(np.int64).reshape(-1, 4).T.copy()
+    stubs = {v.name: v.start for v in image.versions() if v.kind == Kind.DYNAMIC and v.name in RESOLVERS}
+    refusal = [stubs[REFUSAL]] if REFUSAL in stubs else []
+    resolver = [stubs[name] for name in RESOLVERS[:3] if name in stubs]
+    known = known.with_nmethods(begin, end, entry, told)
+    return known.with_stubs(np.array(refusal, np.int64), np.array(resolver, np.int64))
 
 
 class Learnt:
@@ -46,6 +62,7 @@ class Learnt:
         self._image = image
         self._targets: OrderedDict[int, list[int]] = OrderedDict()  # by call
         self._arrays: tuple[I64, I64] | None = None
+        self.version = 0  # counts changes
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -63,6 +80,7 @@ class Learnt:
             if known[: len(found)] != found:
                 known[:] = (found + [t for t in known if t not in found])[:EACH]
                 self._arrays = None
+                self.version += 1
         while len(self._targets) > MOST:
             self._targets.popitem(last=False)
             self._arrays = None

@@ -15,6 +15,7 @@ import numpy as np
 from stages.flow.graph import (
     COND,
     DISABLED,
+    E_HOP,
     FAR,
     FULL,
     G_FILTER_HI,
@@ -35,6 +36,7 @@ from stages.flow.graph import (
     S_DISABLED,
     S_LOST,
     ST,
+    ST_EFFECT,
     ST_KIND,
     ST_PUSHES,
     ST_RANGE,
@@ -273,11 +275,14 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
 
 @inner
 def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
-    """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`."""
+    """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
+
+    A return out of the filter goes back to a call that came from there and was not seen: nothing is popped.
+    """
     x = w.x
-    called = False
     result = OK
     if x[X_FUP]:
+        x[X_MODE] &= ~M_CALLED
         result = _cut(t, w, B_FUP_OFF_PATH)
         if result == FULL:
             return FULL
@@ -296,22 +301,23 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
             if c <= 0:
                 c = s
             emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
-            called = t.stretch[c * ST + ST_PUSHES] > 0
-            if t.stretch[c * ST + ST_KIND] == RET:
-                pop(w)
+            if t.stretch[c * ST + ST_PUSHES] > 0:
+                x[X_MODE] |= M_CALLED
+            if t.stretch[c * ST + ST_EFFECT] & E_HOP:
+                doubt(x, B_NOT_DISABLED)
         elif kind == STUCK or kind == LOOP:
             break_off(t, w, B_STUCK, ip)
     w.order[x[X_OUT]] = P_DISABLED
     x[X_OUT] += 1
     x[X_AT] = S_DISABLED
     x[X_PENDING] = 0
-    x[X_MODE] = x[X_MODE] & ~(M_OVF | M_STILL | M_CALLED) | (M_CALLED if called else 0)
+    x[X_MODE] &= ~(M_OVF | M_STILL)
     return result
 
 
 @inner
 def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
-    """A TIP.PGE."""
+    """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside."""
     x = w.x
     if not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and not x[X_MODE] & M_FRESH:
         break_off(t, w, B_ENABLED_TWICE, ip)
@@ -319,6 +325,7 @@ def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
     _goto(t, x, ip)
     if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and w.ring[x[X_TOP]] == x[X_AT]:
         pop(w)
+        x[X_MODE] &= ~M_CALLED
     return SURE
 
 

@@ -36,6 +36,7 @@ from stages.flow.graph import (
     ST_KIND,
     ST_RANGE,
     ST_RANGES,
+    UNWALKED,
 )
 from stages.flow.raw import (
     i32_at,
@@ -59,8 +60,8 @@ M_STILL = M_FRESH | M_SEEN
 M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
 M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
 M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
+M_CALLED = 128  # a call left the filter, and has not come back
 M_LONG_BIP = 64  # their payload has 8 bytes, not 4
-M_CALLED = 128  # tracing ended at a call: what it pushed was popped unseen if tracing comes back behind it
 
 # why the walk was broken off
 (
@@ -140,9 +141,12 @@ def emit(t, w, path):  # type: ignore[no-untyped-def]
 
 @inner
 def _where(t, s):  # type: ignore[no-untyped-def]
-    """The instruction of stretch `s` that could not be passed: its last; if it left the code, that one's last byte."""
+    """The instruction of stretch `s` that could not be passed: its last; if it left the code, that one's last byte. The
+    first of a stretch that nobody has walked yet."""
     row = s * ST
     kind = t.stretch[row + ST_KIND]
+    if kind == UNWALKED:
+        return t.address[s]
     if (kind == OUT or kind == OFF) and t.stretch[row + ST_INSTRS] > 0:
         last = np.int64(t.stretch[row + ST_RANGE]) + t.stretch[row + ST_RANGES] - 1
         return t.ranges[3 * last + 1] - 1

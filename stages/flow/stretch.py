@@ -18,6 +18,7 @@ from stages.flow.graph import (
     COND,
     CUT,
     DEAD,
+    E_HOP,
     E_MANY,
     E_POP,
     FAR,
@@ -179,6 +180,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     instrs, transfers, since = 0, 0, 0
     begun = here
     kind = UNWALKED
+    what = x86.OTHER
     taken, fall = np.int64(0), np.int64(0)
     b = blob_of(t, here)
     while True:
@@ -279,7 +281,8 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     t.stretch[r + ST_TAKEN] = taken
     t.stretch[r + ST_FALL] = fall
     pushes = g[G_POOL] - first_push
-    t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0)
+    hop = E_HOP if (kind == IND or kind == RESOLVE) and what == x86.JUMP_IND else 0
+    t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
     t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
     return stop == -1 or kind == CUT
 

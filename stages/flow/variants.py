@@ -23,6 +23,9 @@ WINDOW = 16  # bytes looked at: no instruction is longer than 15
 MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
 MOST = 24  # variants of one instruction
 _TOUCHING = 16  # patches of one instruction that are looked at: the last ones
+_BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
+"""What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
+stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
 FOREVER = np.int64((1 << 63) - 1)
 
 # columns of a variant
@@ -43,16 +46,18 @@ class Known(NamedTuple):
     code: NDArray[np.uint8]
     site: I64  # calls: the CALL's address,
     target: I64  # and where it may go
+    entry: I64  # verified entries of nmethods, ascending,
+    refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one not entrant
+    begin: I64  # nmethods, ascending,
+    end: I64
+    told: I64  # and when they were told with the bytes that they are known by
+    resolver: I64  # where calls lead that are not bound yet
+    place: I64  # instructions, ascending, one row for each content
+    content: NDArray[np.uint8]  # (WINDOW bytes each) that they had when a choice put another there
 
     @classmethod
-    def of(
-        cls,
-        patches: Uncertain,
-        site: I64 | None = None,
-        target: I64 | None = None,
-        blobs: NDArray[np.int32] | None = None,
-    ) -> Known:
-        """`site`, `target`: (m,) learnt calls, in any order; `blobs`: ids of the versions whose patches count."""
+    def of(cls, patches: Uncertain, blobs: NDArray[np.int32] | None = None) -> Known:
+        """`blobs`: ids of the versions whose patches count."""
         fits = patches.size <= MAX_PATCH
         if blobs is not None:
             fits &= np.isin(patches.id, blobs)
@@ -62,9 +67,7 @@ class Known(NamedTuple):
         def column(of: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.int32]) -> I64:
             return of[order].astype(np.int64)
 
-        site = np.zeros(0, np.int64) if site is None else site
-        target = np.zeros(0, np.int64) if target is None else target
-        by_site = np.argsort(site, kind="stable")
+        none = np.zeros(0, np.int64)
         return cls(
             column(patches.address),
             column(patches.size),
@@ -74,9 +77,37 @@ class Known(NamedTuple):
             column(patches.new_at),
             order,
             np.ascontiguousarray(patches.code),
-            site[by_site].astype(np.int64),
-            target[by_site].astype(np.int64),
+            site=none,
+            target=none,
+            entry=none,
+            refusal=none,
+            begin=none,
+            end=none,
+            told=none,
+            resolver=none,
+            place=none,
+            content=np.zeros(0, np.uint8),
         )
+
+    def with_nmethods(self, begin: I64, end: I64, entry: I64, told: I64) -> Known:
+        """(m,) in any order; `entry` 0: not known."""
+        order = np.argsort(begin, kind="stable")
+        entry = np.sort(entry[entry != 0])
+        return self._replace(begin=begin[order], end=end[order], told=told[order], entry=entry)
+
+    def with_contents(self, contents: dict[int, list[bytes]]) -> Known:
+        """By address; WINDOW bytes each."""
+        rows = [(address, code) for address in sorted(contents) for code in contents[address]]
+        place = np.array([address for address, _ in rows], np.int64)
+        return self._replace(place=place, content=np.frombuffer(b"".join(code for _, code in rows), np.uint8).copy())
+
+    def with_stubs(self, refusal: I64, resolver: I64) -> Known:
+        return self._replace(refusal=refusal, resolver=resolver)
+
+    def with_calls(self, site: I64, target: I64) -> Known:
+        """(m,) calls, in any order, and where each may go."""
+        order = np.argsort(site, kind="stable")
+        return self._replace(site=site[order].astype(np.int64), target=target[order].astype(np.int64))
 
 
 @inner
@@ -204,13 +235,45 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             if -(1 << 31) <= distance < 1 << 31:
                 for c in range(WINDOW):
                     buffer[n * WINDOW + c] = buffer[c]
-                buffer[n * WINDOW] = 0xE8
-                for c in range(4):
-                    buffer[n * WINDOW + 1 + c] = distance >> 8 * c & 0xFF
+                _direct(buffer, n * WINDOW, 0xE8, distance)
                 n = _offer(buffer, found, n, here, size, 1, 1)
             p += 1
+    p = _first(known.place, here)
+    while p < len(known.place) and known.place[p] == here and n < MOST:
+        for c in range(WINDOW):
+            buffer[n * WINDOW + c] = known.content[p * WINDOW + c]
+        n = _offer(buffer, found, n, here, size, 1, 0)
+        p += 1
+    if len(known.refusal) and size >= 7:
+        p = _first(known.entry, here)
+        if p < len(known.entry) and known.entry[p] == here and n < MOST:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = buffer[c]
+            if insn >> 8 & 0xFF == x86.JUMP and target == known.refusal[0]:
+                for c in range(5):
+                    buffer[n * WINDOW + c] = _BANG[c]
+            else:
+                _direct(buffer, n * WINDOW, 0xE9, known.refusal[0] - (here + 5))
+            n = _offer(buffer, found, n, here, size, 2, 1)
+    if insn >> 8 & 0xFF == x86.CALL and len(known.resolver):
+        p = _first(known.begin, here + 1) - 1
+        if p >= 0 and here < known.end[p] and tsc < known.told[p]:
+            for k in range(len(known.resolver)):
+                if n < MOST:
+                    for c in range(WINDOW):
+                        buffer[n * WINDOW + c] = buffer[c]
+                    _direct(buffer, n * WINDOW, 0xE8, known.resolver[k] - (here + 5))
+                    n = _offer(buffer, found, n, here, size, 3, 1)
     _sort(buffer, found, n)
     return n
+
+
+@inner
+def _direct(buffer, at, opcode, distance):  # type: ignore[no-untyped-def]
+    """Write a direct CALL or JMP."""
+    buffer[at] = opcode
+    for c in range(4):
+        buffer[at + 1 + c] = distance >> 8 * c & 0xFF
 
 
 @inner

@@ -18,13 +18,10 @@ from stages.flow.graph import (
     P_DISABLED,
     PA,
     PA_FLAGS,
-    PA_LEN,
     PA_POOL,
     PA_PUSH,
     PA_PUSHES,
     PATH_RETURNS,
-    ST,
-    ST_PUSHES,
     Tables,
 )
 from stages.messages import PtConfig
@@ -38,19 +35,16 @@ def reference(outputs: list[FlowOutput]) -> Counter[Context]:
     """Instructions by the return addresses of the frames around them; a path counts where it begins."""
     stack: list[int] = []
     spent: Counter[Context] = Counter()
-    returned = called = disabled = False
+    returned = disabled = False
     for out in outputs:
         t = out.tables
         for path in orders.paths(out.observed).tolist():
             if path == P_BREAK:
-                returned = called = disabled = False
+                returned = disabled = False
             elif path == P_DISABLED:
-                if returned:
-                    del stack[-1:]
-                disabled, returned = called, False
+                disabled, returned = True, False
             else:
-                first, *_, last = ids = t.pool[t.path[path * PA + PA_POOL] :][: t.path[path * PA + PA_LEN]].tolist() * 2
-                start = int(t.address[first])
+                start = int(t.address[t.pool[t.path[path * PA + PA_POOL]]])
                 if returned:
                     here = next((k for k in range(len(stack) - 1, -1, -1) if stack[k] == start), len(stack) - 1)
                     del stack[max(here, 0) :]
@@ -60,8 +54,7 @@ def reference(outputs: list[FlowOutput]) -> Counter[Context]:
                 at = int(t.path[path * PA + PA_PUSH])
                 stack += [int(t.address[s]) for s in t.pool[at : at + t.path[path * PA + PA_PUSHES]]]
                 returned = bool(t.path[path * PA + PA_FLAGS] & PATH_RETURNS)
-                called, disabled = bool(t.stretch[last * ST + ST_PUSHES]), False
-                assert len(ids) >= 2
+                disabled = False
     return +spent
 
 

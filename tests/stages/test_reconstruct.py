@@ -103,6 +103,7 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
 def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     image, config, quantum = image_and_config(messages)
     follower = Follower(image, config, quantum)
+    follower.flow.search = None  # as they come
     plain = Flow(config, context=False)
     places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
     counted = suspect = 0
@@ -126,6 +127,19 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     assert [c.times for c in told] == sorted((c.times for c in told), reverse=True)
     assert any(c.site.startswith("Shop") for c in told)
     assert sum(c.suspect for c in told) == suspect > 0
+
+
+def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None:
+    image, config, quantum = image_and_config(messages)
+    follower, plain = Follower(image, config, quantum), Follower(image, config, quantum)
+    plain.flow.search = None
+    left = before = 0
+    for piece in segments(messages, skip=400, count=40):
+        left += sum(n for c in follower.count(piece) for _, n in c.breaks)
+        before += sum(n for c in plain.count(piece) for _, n in c.breaks)
+    assert before > 1000
+    assert left <= 20
+    assert follower.chooser.counts["chosen"] + follower.chooser.counts["chosen_inferred"] >= 10
 
 
 def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:

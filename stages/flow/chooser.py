@@ -1,0 +1,137 @@
+"""What is done about a contradiction: find what the code must have been (`stages.flow.choice`), and make it so.
+
+The walker's code is one for all threads of a process, and what is chosen for one holds for all, until a view of the
+code image or another contradiction says otherwise. So the trace dates the patches, and more exactly than reading the
+code does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codeimage import CodeImage
+from jvm.codeversion import FOREVER
+from stages.flow.choice import DEPTH, Choice, Position, choose
+from stages.flow.flow import Flow
+from stages.flow.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
+from stages.flow.learn import Learnt, with_image
+from stages.flow.piece import Piece
+from stages.flow.state import (
+    M_BLOCK,
+    M_NOT64,
+    M_OVF,
+    M_PSB,
+    X_AT,
+    X_DEPTH,
+    X_FUP,
+    X_LAST_IP,
+    X_MODE,
+    X_PENDING,
+    X_TOP,
+)  # fmt: skip
+from stages.flow.variants import WINDOW, Known
+from stages.messages import Segment, ThreadKey
+
+I64 = NDArray[np.int64]
+
+CONTENTS = 4  # kept of an instruction
+PLACES = 1 << 14  # instructions of which contents are kept
+
+_NEVER = np.zeros(0, np.int64)
+
+
+class Chooser:
+    """`Flow.search` for one process."""
+
+    def __init__(self, flow: Flow, image: CodeImage, learnt: Learnt, slack: int) -> None:
+        """`slack`: ticks by which the times of the code image may be wrong."""
+        self._flow, self._image, self._learnt, self._slack = flow, image, learnt, slack
+        self._known: Known | None = None
+        self._known_of = (-1, -1, -1)
+        self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
+        self._made = 0
+        self._offset = 0
+        self._at, self._tsc = _NEVER, _NEVER
+        self.counts: Counter[str] = Counter()
+        flow.search = self
+
+    def begin(self, segment: Segment) -> None:
+        """What comes is in this segment."""
+        marks = segment.marks[segment.marks["tsc"] > 0]
+        ends = np.array([segment.offset, segment.offset + len(segment.data)], np.int64)
+        self._at = np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:]))
+        times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
+        self._tsc = np.concatenate(times).astype(np.int64)
+
+    def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
+        position = self._position(piece)
+        if position is None:
+            self.counts["not_searched"] += 1
+            return False
+        goal = piece.contradicted
+        tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
+        if len(shown := piece.learnt):
+            self._learnt.add(zip(shown["returns"].tolist(), shown["target"].tolist(), strict=True), tsc)
+        flow = self._flow
+        limits = int(flow.tables.g[G_FILTER_LO]), int(flow.tables.g[G_FILTER_HI])
+        data = piece.buffers.data
+        found = choose(data, piece.size, goal, position, flow.code, limits, self._all(tsc), tsc, self._slack)
+        self.counts["searches"] += 1
+        if not found:
+            self.counts["not_found"] += 1
+            return False
+        for choice in found:
+            self._make(piece, choice)
+        return True
+
+    def _make(self, piece: Piece, choice: Choice) -> None:
+        """Walk to where it holds, and make it so."""
+        if choice.at > piece.position:
+            self._flow.run(piece, choice.at)
+        self._keep(choice.address)
+        try:
+            self._flow.patch(choice.address, choice.code)
+        except ValueError:
+            self.counts["nowhere"] += 1
+            return
+        piece.settle()
+        self.counts["chosen_inferred" if choice.learnt else "chosen"] += 1
+
+    def _keep(self, address: int) -> None:
+        """What is replaced may come back."""
+        code = self._flow.code
+        blob = int(np.searchsorted(code.start, address, side="right")) - 1
+        at = int(code.data_at[blob]) + address - int(code.start[blob])
+        size = min(WINDOW, int(code.end[blob]) - address)
+        content = code.code[at : at + size].tobytes().ljust(WINDOW, b"\0")
+        known = self._contents.pop(address, [])
+        self._contents[address] = [content, *(c for c in known if c != content)][:CONTENTS]
+        while len(self._contents) > PLACES:
+            del self._contents[next(iter(self._contents))]
+        self._made += 1
+
+    def _position(self, piece: Piece) -> Position | None:
+        """Of the walker; None: in the middle of something that a search does not follow."""
+        x, ring = piece.thread.x, piece.thread.ring
+        mode, at = int(x[X_MODE]), int(x[X_AT])
+        if x[X_PENDING] > 1 or x[X_FUP] or mode & (M_OVF | M_NOT64 | M_BLOCK) or (at < S_FIRST and at != S_DISABLED):
+            return None
+        depth = min(int(x[X_DEPTH]), DEPTH)
+        slots = (int(x[X_TOP]) - np.arange(depth)[::-1]) & (SLOTS - 1)
+        address = self._flow.tables.address
+        here = 0 if at == S_DISABLED else int(address[at])
+        stack = address[ring[slots]]
+        return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack)
+
+    def _all(self, tsc: int) -> Known:
+        of = self._image.epoch, self._learnt.version, self._made
+        if self._known is None or of != self._known_of:
+            if self._known is None or of[0] != self._known_of[0]:
+                self._known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
+                self._known = with_image(self._known, self._image)
+            self._known = self._known.with_calls(*self._learnt.arrays()).with_contents(self._contents)
+            self._known_of = of
+        return self._known

@@ -1,0 +1,182 @@
+"""Code that is patched while it runs, and known only by what stood there before and after: the trace decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+from jvm.codeimage import CodeImage
+from jvm.codetexts import Uncertain
+from jvm.codeview import CodeView
+from stages.flow import order as orders
+from stages.flow.choice import Choice, Position, choose
+from stages.flow.chooser import Chooser
+from stages.flow.flow import Flow
+from stages.flow.learn import Learnt, resolvers
+from stages.flow.variants import Known
+from stages.messages import PtConfig
+from tests.flow.helpers import segment
+from tests.jvm.exportwriter import Writer
+from tests.pt import ptwriter as w
+from tests.pt.machine import BASE, Instruction, Processor, program
+
+LIMITS = BASE, BASE + 0x1000
+NONE = np.zeros(0, np.int64)
+
+
+def call(at: int, to: int, opcode: int = 0xE8) -> bytes:
+    return bytes((opcode,)) + (to - at - 5).to_bytes(4, "little", signed=True)
+
+
+def laid_out(*parts: tuple[int, bytes]) -> bytes:
+    code = bytearray(b"\x90" * 0x400)
+    for at, data in parts:
+        code[at : at + len(data)] = data
+    return bytes(code)
+
+
+# a loop: call; JNE back; JMP RAX. The call goes to a stub that is one indirect jump, or to a function of one branch.
+LOOP = (0, call(BASE, BASE + 0x100)), (5, b"\x75\xf9\xff\xe0"), (0x100, b"\xff\xe0"), (0x200, b"\x74\x01\x90\xc3")
+TWICE = w.tnt8("!!!") + w.tnt8(".!!!!!") + w.tnt8(".!.") + w.tip(BASE) + w.tnt8("!!.") + w.tip(BASE)
+
+
+def patches(*rows: tuple[int, bytes, bytes, int, int]) -> Known:
+    """(address, old, new, before, after) each."""
+    sizes = np.array([len(old) for _, old, _, _, _ in rows], np.int32)
+    at = np.cumsum(np.concatenate(([0], 2 * sizes)))[:-1].astype(np.int64)
+    columns = (np.array([row[k] for row in rows], np.uint64) for k in (0, 3, 4))
+    address, before, after = columns
+    store = np.frombuffer(b"".join(old + new for _, old, new, _, _ in rows), np.uint8)
+    return Known.of(Uncertain(address, sizes, before, after, at, at + sizes, np.ones(len(rows), np.int64), store))
+
+
+def chosen(code: bytes, trace: bytes, known: Known, tsc: int = 150, here: int = BASE) -> list[Choice] | None:
+    data = np.frombuffer(trace + bytes(32), np.uint8)
+    flow = Flow()
+    flow.set_code(CodeView.of([(BASE, code)]))
+    return choose(data, len(trace), 0, Position(0, here, here, False, NONE), flow.code, LIMITS, known, tsc, 1000)
+
+
+def test_the_content_that_the_trace_fits() -> None:
+    old, new = call(BASE, BASE + 0x100), call(BASE, BASE + 0x200)
+    found = chosen(laid_out(*LOOP), TWICE, patches((BASE + 1, old[1:], new[1:], 100, 200)))
+    assert found == [Choice(0, BASE, new, False)]
+
+
+def test_the_change_is_put_where_it_is_seen() -> None:
+    old, new = call(BASE, BASE + 0x100), call(BASE, BASE + 0x200)
+    first = w.tip(BASE + 5) + w.tnt8("!")  # by the stub, which comes back
+    found = chosen(laid_out(*LOOP), first + TWICE, patches((BASE + 1, old[1:], new[1:], 100, 200)))
+    assert found == [Choice(len(first), BASE, new, False)]
+
+
+def test_what_was_never_read_but_learnt_is_marked() -> None:
+    known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)).with_calls(np.array([BASE]), np.array([BASE + 0x200]))
+    assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
+
+
+@pytest.mark.parametrize("tsc", [98_000, 5_000_000])
+def test_nothing_is_offered_that_stood_there_at_another_time(tsc: int) -> None:
+    old, new = call(BASE, BASE + 0x100), call(BASE, BASE + 0x200)
+    known = patches((BASE + 1, old[1:], new[1:], 100, 200), (BASE + 1, new[1:], old[1:], 300, 400))
+    assert chosen(laid_out(*LOOP), TWICE, known, 350) is not None
+    assert chosen(laid_out(*LOOP), TWICE, known, tsc) is None
+
+
+def test_a_method_made_not_entrant_and_what_was_there_before() -> None:
+    entry, stub = BASE + 0x200, BASE + 0x300
+    bang = bytes.fromhex("89842400c0feff")
+    code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, bang + b"\x74\x01\x90\xc3"), (0x300, b"\xff\xe0"))
+    known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2)).with_stubs(np.array([stub]), NONE)
+    known = known.with_nmethods(np.array([entry]), np.array([entry + 0x40]), np.array([entry]), np.zeros(1, np.int64))
+    refused = w.tip(BASE + 5) + w.tip(BASE) * 5
+    found = chosen(code, w.tip(BASE + 5) + w.tip(BASE) + w.tip(BASE + 5) + w.tip(BASE) * 1 + refused, known)
+    assert found is not None
+    assert found[0] == Choice(0, entry, call(entry, stub, 0xE9), True)
+    jump = code[:0x200] + call(entry, stub, 0xE9) + code[0x205:]
+    walked = (w.tnt8("!!") + w.tip(BASE)) * 6
+    assert chosen(jump, walked, known) == [Choice(0, entry, bang[:3] + b"\0\0" + bang[5:], True)]
+
+
+def test_nonsense_fits_nothing_and_ends() -> None:
+    old, new = call(BASE, BASE + 0x100), call(BASE, BASE + 0x200)
+    known = patches((BASE + 1, old[1:], new[1:], 100, 200))
+    assert chosen(laid_out(*LOOP), w.tnt8("......") * 8, known) is None
+    assert chosen(laid_out((0, b"\xeb\xfe")), w.tip(BASE) * 20, known) is None  # a loop without packets
+
+
+class _Patched(Processor):
+    """Some of its calls get another target while it runs."""
+
+    def go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.runs_without_packets:
+                self.interrupt()
+            self.step()
+
+    def patch(self, at: int, to: int) -> bytes:
+        raw = call(at, to)
+        self._code[at] = Instruction(raw, "call", to)
+        return raw
+
+
+def patched_run(seed: int) -> tuple[list[int], list[int], int]:
+    """What ran, what was handed on as observed, and how many breaks there were."""
+    rng = Random(seed)
+    code, instructions = program(rng, 60)
+    calls = [at for at, i in instructions.items() if i.kind == "call"]
+    processor = _Patched(rng, instructions, honest=True)
+    writer = Writer(tsc=1).dynamic_code(BASE, "made up", code)
+    processor.go_on(200)
+    for n, at in enumerate(calls[:4]):
+        to = rng.choice([a for a in instructions if a != at + 5])
+        writer.code_patch(at, 100 + n, 300 + n, processor.patch(at, to))
+        processor.go_on(200)
+    processor.stop()
+    image = CodeImage()
+    image.feed(writer.bytes())
+    flow = Flow(PtConfig())
+    chooser = Chooser(flow, image, Learnt(image), 1000)
+    flow.set_code(image.view(150))
+    piece = segment(processor.trace, tsc=(150, 250))
+    chooser.begin(piece)
+    outputs = flow.feed(piece)
+    ran = [int(ip) for o in outputs for ip in orders.addresses(o.tables, o.observed)]
+    return processor.executed, ran, sum(len(o.breaks[o.breaks["cause"] != 12]) for o in outputs)
+
+
+def test_a_program_patched_while_it_runs() -> None:
+    """Code and outcomes are random, so a wrong way often fits for long: harder than any real program. Without choosing
+    hardly any run is decoded to its end; with it nearly half, exactly, and of the others most."""
+    exact = right = total = 0
+    for seed in range(40):
+        executed, ran, broken = patched_run(seed)
+        exact += executed == ran and not broken
+        right += sum((Counter(executed) & Counter(ran)).values())
+        total += len(executed)
+    assert exact >= 15
+    assert right > 0.95 * total
+
+
+def test_resolvers_are_known_by_name() -> None:
+    image = CodeImage()
+    image.feed(Writer().dynamic_code(0x1000, "resolve_static_call", bytes(64)).dynamic_code(0x2000, "x", b"a").bytes())
+    assert resolvers(image) == [(0x1000, 0x1040)]
+
+
+def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:
+    image = CodeImage()
+    image.feed(
+        Writer().method(1, "LFoo;", "bar", "()V").nmethod_load(0x1000, bytes(64), 1, pcs=[(4, [(1, 0)])]).bytes()
+    )
+    version = next(iter(image.versions()))
+    version.entry, version.verified_entry = 0x1000, 0x1020
+    learnt = Learnt(image)
+    learnt.add([(0x5005, 0x1020), (0x6005, 0x9999)], 5000)
+    site, target = learnt.arrays()
+    assert sorted(zip(site.tolist(), target.tolist(), strict=True)) == [
+        (0x5000, 0x1000), (0x5000, 0x1020), (0x6000, 0x9999),
+    ]  # fmt: skip
