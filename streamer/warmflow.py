@@ -11,19 +11,27 @@ import fcntl
 import numpy as np
 
 from jvm.cbuild import cache_dir
+from jvm.codeimage import CodeImage
 from jvm.codeview import CodeView
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
 
 
 def compile_flow() -> None:
-    """By a segment of padding."""
+    """By a segment of padding, and a search that finds nothing."""
+    from stages.flow.choice import Position, choose
+    from stages.flow.chooser import Chooser
     from stages.flow.flow import Flow
+    from stages.flow.learn import Learnt
 
     flow = Flow(PtConfig(), context=False)
     for code in (b"\x90\xc3", b"\x90\x90\xc3"):
         flow.set_code(CodeView.of([(0x1000, code)]))
     thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
     flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
+    image = CodeImage()
+    known = Chooser(flow, image, Learnt(image), 0).known(0)
+    position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64))
+    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code, (0, 0), known, 0, 0)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 Both are sequences between the same packets, so they are laid side by side by counting and never by similarity: a
 stretch that the decoder completed is a step, a switched-off mark is a step that ended in TIP.PGD. After a break the
 decoder goes on at the next packet with an address; so do we. What follows an address must begin there. Whatever does
-not come out even is counted as `misaligned` and makes the result void: no error can hide in the alignment.
+not come out even is counted as `misaligned`, and what it leaves uncompared as wrong: no error can hide in that.
 
 Within a step the blocks that ran are compared with the address ranges of the stretch, whichever way either was cut.
 Inline-cache stubs count on neither side: `call → stub → X` and `call → X` are the same packets.

@@ -47,6 +47,10 @@ CAUSES = {
     LOST + compare.L_END: "end:no packet confirmed it",
 }
 
+MISALIGNED_EACH = 5_000_000
+"""Blocks; more often than once in so many may the orders not come out even. What is compared with nothing then, as far
+as the next place where both are known, counts as silently wrong."""
+
 
 @dataclass
 class Result:
@@ -197,11 +201,14 @@ class Evaluation:
         taken, told = sum(s.taken for s in self._streams.values()), int(booked.sum()) + self._in_holes
         if taken != told:
             raise FlowTruthError(f"{taken} blocks were laid along the trace, {told} have been compared: void")
-        if self.result.counts[compare.MISALIGNED]:
+        counts = self.result.counts
+        if counts[compare.MISALIGNED] > 1 + taken // MISALIGNED_EACH:
             raise FlowTruthError(
-                f"{self.result.counts[compare.MISALIGNED]} times the decoder's order and the trace do not come out "
-                "even: the comparison is void"
+                f"{counts[compare.MISALIGNED]} times the decoder's order and the trace do not come out even: the "
+                "comparison is void"
             )
+        counts[compare.WRONG] += counts[compare.LOST + compare.L_MISALIGNED]  # nobody knows: the worst is taken
+        counts[compare.LOST + compare.L_MISALIGNED] = 0
 
     def _stream(self, key: StreamKey) -> StreamSteps:
         return self._streams[f"cpu{key.cpu}" if key.cpu >= 0 else f"tid{key.tid}"]

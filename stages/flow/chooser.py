@@ -78,7 +78,7 @@ class Chooser:
         flow = self._flow
         limits = int(flow.tables.g[G_FILTER_LO]), int(flow.tables.g[G_FILTER_HI])
         data = piece.buffers.data
-        found = choose(data, piece.size, goal, position, flow.code, limits, self._all(tsc), tsc, self._slack)
+        found = choose(data, piece.size, goal, position, flow.code, limits, self.known(tsc), tsc, self._slack)
         self.counts["searches"] += 1
         if not found:
             self.counts["not_found"] += 1
@@ -126,7 +126,8 @@ class Chooser:
         stack = address[ring[slots]]
         return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack)
 
-    def _all(self, tsc: int) -> Known:
+    def known(self, tsc: int) -> Known:
+        """All that may be tried at a time."""
         of = self._image.epoch, self._learnt.version, self._made
         if self._known is None or of != self._known_of:
             if self._known is None or of[0] != self._known_of[0]:

@@ -2,7 +2,8 @@
 trace contradicts the code.
 
 The return stack does exactly what the processor's does (SDM, "RET compression"): 64 entries, the oldest falls off,
-every near RET pops. A contradiction leaves it alone: what the processor pushed it still has.
+every near RET pops, but one out of the filter: that goes back to a call that was not seen. A contradiction leaves it
+alone: what the processor pushed it still has.
 
 The *sure* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
 that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are

@@ -16,6 +16,7 @@ from jvm.codeversion import Version
 from jvm.sites import UNKNOWN_CODE
 from stages.decode import make as decode
 from stages.flow import order as orders
+from stages.flow.choice import search
 from stages.flow.flow import Flow
 from stages.flow.kernel import B_OVERFLOW
 from stages.follower import Follower
@@ -24,6 +25,7 @@ from stages.reconstruct import make as reconstruct
 from stages.segment import make as segment
 from streamer.hub import Hub
 from streamer.topology import feed_chain, flush_chain
+from streamer.warmflow import compile_flow
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 SKIP, CHUNKS = 900, 60  # past the beginning, where nearly all is interpreted
@@ -130,6 +132,7 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
 
 
 def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None:
+    compile_flow()
     image, config, quantum = image_and_config(messages)
     follower, plain = Follower(image, config, quantum), Follower(image, config, quantum)
     plain.flow.search = None
@@ -139,6 +142,7 @@ def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None
         before += sum(n for c in plain.count(piece) for _, n in c.breaks)
     assert before > 1000
     assert left <= 20
+    assert len(search.signatures) == 1  # nothing is compiled in the middle of a run
     assert follower.chooser.counts["chosen"] + follower.chooser.counts["chosen_inferred"] >= 10
 
 
