@@ -20,7 +20,11 @@ from benchmarks.flow_truth.evaluate import FLAGGED, Evaluation, Place, Result
 from benchmarks.flow_truth.record import record
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Mark
+from jvm.codeimage import CodeImage
 from jvm.sites import SiteKind
+from stages.flow.chooser import Chooser
+from stages.flow.flow import Flow
+from stages.flow.learn import Learnt
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
@@ -76,6 +80,14 @@ class Ran:
         return out
 
 
+class Passive(Chooser):
+    """Contradictions are taken as they come: here it is about the events, not about what can be made good."""
+
+    def __init__(self, flow: Flow, image: CodeImage, learnt: Learnt, slack: int) -> None:
+        super().__init__(flow, image, learnt, slack)
+        flow.search = None
+
+
 @pytest.fixture(scope="module", params=[(17, "-XX:+UseSerialGC"), (25, "-XX:+UseG1GC")], ids=["17", "25"])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     version, collector = request.param
@@ -91,7 +103,9 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     assert run.status == 0
     assert run.aux_full == 0
     evaluation = Evaluation(place / "run", by_place=True)
-    return Ran(evaluation, evaluation.evaluate())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stages.follower.Chooser", Passive)
+        return Ran(evaluation, evaluation.evaluate())
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -127,7 +141,7 @@ def test_faults_interrupted_blocks(ran: Ran) -> None:
 def test_the_whole_run(ran: Ran) -> None:
     result = ran.result
     assert result.blocks > 5_000_000
-    assert result.right > 0.99 * result.blocks
+    assert result.right > 0.97 * result.blocks
     assert result.silent < 5e-4 * result.blocks
     assert result.counts[compare.FOREIGN] == 0
 
