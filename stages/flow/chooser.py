@@ -38,6 +38,7 @@ from stages.messages import Segment, ThreadKey
 I64 = NDArray[np.int64]
 
 CONTENTS = 4  # kept of an instruction
+FAILURES, RETRY = 4, 32  # after so many in vain from one address, only each so many is tried
 PLACES = 1 << 14  # instructions of which contents are kept
 
 _NEVER = np.zeros(0, np.int64)
@@ -53,6 +54,7 @@ class Chooser:
         self._known_of = (-1, -1, -1)
         self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
         self._made = 0
+        self._failed: dict[int, int] = {}  # how often nothing was found from an address on
         self._offset = 0
         self._at, self._tsc = _NEVER, _NEVER
         self.counts: Counter[str] = Counter()
@@ -71,6 +73,11 @@ class Chooser:
         if position is None:
             self.counts["not_searched"] += 1
             return False
+        failed = self._failed.get(position.here, 0)
+        if failed >= FAILURES and failed % RETRY:
+            self._failed[position.here] = failed + 1
+            self.counts["given_up"] += 1
+            return False
         goal = piece.contradicted
         tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
         if len(shown := piece.learnt):
@@ -82,7 +89,11 @@ class Chooser:
         self.counts["searches"] += 1
         if not found:
             self.counts["not_found"] += 1
+            if len(self._failed) >= PLACES:
+                self._failed.clear()
+            self._failed[position.here] = failed + 1
             return False
+        self._failed.pop(position.here, None)
         for choice in found:
             self._make(piece, choice)
         return True
