@@ -11,6 +11,9 @@ GAP = 8
 MARGIN = 8
 """Bytes on either side that have to be filling, too: operands can be zero, whole instructions are not. Eight zeros
 are an immediate at most, with its opcode before it."""
+LONG = 24
+"""Bytes of filling that need no margin: no instruction has so many. Code that is put right behind other code (signature
+handlers, the slots of a stub queue) has none."""
 
 
 def runs(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> list[tuple[int, int]]:
@@ -25,8 +28,9 @@ def runs(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> list[tuple[int, int]
 
 
 def filling(code: NDArray[np.uint8], begin: int, end: int) -> bool:
-    """Is code[begin:end] filling: 00, cc (int3) or f4 (hlt) throughout, also the `MARGIN` bytes around it as far as
-    there are any? HotSpot clears and pads with them; nothing is executed there. So code that appears in such a place is
-    no change of code, and filling replaces none."""
-    window = code[max(begin - MARGIN, 0) : end + MARGIN]
+    """Is code[begin:end] filling: 00, cc (int3) or f4 (hlt) throughout, also, unless it is `LONG`, the `MARGIN`
+    bytes around it as far as there are any? HotSpot clears and pads with them; nothing is executed there. So code that
+    appears in such a place is no change of code, and filling replaces none."""
+    margin = MARGIN if end - begin < LONG else 0
+    window = code[max(begin - margin, 0) : end + margin]
     return len(window) > 0 and int(window[0]) in FILLING and bool((window == window[0]).all())

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from jvm import codediff, codetable, export, names
 from jvm.arena import Arena
+from jvm.classes import Classes
 from jvm.codelets import Codelets, label
 from jvm.codetable import Table
 from jvm.codetexts import Texts, Uncertain
@@ -55,6 +56,7 @@ class CodeImage:
         self.sites = sites if sites is not None else Sites()
         self.codelets = Codelets()
         self.methods: dict[int, str] = {}
+        self.classes = Classes()
         self.counts: Counter[str] = Counter()
         self.epoch = 0
         self.complete_until = 0
@@ -95,6 +97,9 @@ class CodeImage:
         match record:
             case export.Method():
                 self.methods[record.id] = names.display(record.class_signature, record.name)
+                self.classes.add(record)
+            case export.Class() | export.ClassDef():
+                self.classes.add(record)
             case export.NmethodLoad():
                 self._load(record)
             case export.NmethodUnload():

@@ -23,7 +23,7 @@ from stages.flow import order as orders
 from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
-from stages.flow.learn import Learnt, resolvers
+from stages.flow.learn import resolvers
 from stages.flow.state import B_OFF_CODE, B_OVERFLOW
 from stages.messages import Loss, PtConfig, Segment
 
@@ -92,8 +92,7 @@ class Follower:
         """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
         self.flow = Flow(config, context=False)
         self.contradictions = Contradictions()
-        self.learnt = Learnt(image)
-        self.chooser = Chooser(self.flow, image, self.learnt, SLACK_QUANTA * max(1, quantum))
+        self.chooser = Chooser(self.flow, image, SLACK_QUANTA * max(1, quantum))
         self._image, self._quantum = image, max(1, quantum)
         self._at = -1  # the time as of which the walker knows the code
         self._epoch = -1
@@ -106,9 +105,7 @@ class Follower:
         self.chooser.begin(segment)
         outputs = self.flow.feed(segment)
         for output in outputs:
-            if len(shown := output.learnt):
-                pairs = zip(shown["returns"].tolist(), shown["target"].tolist(), strict=True)
-                self.learnt.add(pairs, segment.tsc_end)
+            self.chooser.learn(output.learnt)
         return [self._counted(output) for output in outputs]
 
     def _look(self, tsc: int) -> None:
@@ -116,7 +113,8 @@ class Follower:
         if at != self._at or self._epoch != self._image.epoch:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
-                self.flow.resolvers = resolvers(self._image)
+                if self._epoch != self._image.epoch:
+                    self.flow.resolvers = resolvers(self._image)
             self._at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:

@@ -21,7 +21,6 @@ def compile_flow() -> None:
     from stages.flow.choice import Position, choose
     from stages.flow.chooser import Chooser
     from stages.flow.flow import Flow
-    from stages.flow.learn import Learnt
 
     flow = Flow(PtConfig(), context=False)
     for code in (b"\x90\xc3", b"\x90\x90\xc3"):
@@ -29,8 +28,8 @@ def compile_flow() -> None:
     thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
     flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
     image = CodeImage()
-    known = Chooser(flow, image, Learnt(image), 0).known(0)
-    position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64))
+    known = Chooser(flow, image, 0).known(0)
+    position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code, (0, 0), known, 0, 0)
 
 

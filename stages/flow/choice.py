@@ -22,15 +22,17 @@ from stages.flow import x86
 from stages.flow.code import Code
 from stages.flow.memo import bit_length
 from stages.flow.raw import addresses, inner, load64, u8_at
-from stages.flow.size import size_of
-from stages.flow.variants import MOST, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
+from stages.flow.size import full_ip, size_of
+from stages.flow.variants import LAST, MOST, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, first, variants
 
 I64 = NDArray[np.int64]
 
 LOOK = 16  # packets that a way must go on for
 LEAST = 4  # and the one that came furthest
-POINTS = 16  # choices that can be taken back
+POINTS = 64  # choices that can be taken back
 CHOSEN = 16  # choices of one way
+COSTS = 1, 2, 4, 8, 16  # of all choices of a way: with the least it is tried first
+GUESS = 3  # what it costs to take one of several methods of a name; everything else costs 1
 STEPS = 1 << 14  # instructions in all
 DEPTH = 64  # return addresses
 _PIECE = 1 << 14  # instructions without a packet
@@ -39,16 +41,14 @@ _TRANSFERS = 128
 # the state of a way
 (
     W_POS, W_LAST, W_BITS, W_NEXT, W_IP, W_AT, W_HERE, W_MUST, W_DEPTH, W_OFF, W_CHOSEN, W_INSTRS,
-    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_SIZE,
-) = range(18)  # fmt: skip
+    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_COST, W_SIZE,
+) = range(20)  # fmt: skip
 
 N_NONE, N_BITS, N_TIP, N_PGD, N_FUP, N_PGE, N_END = range(7)  # the packet that is looked at
 
 # columns of a choice
 C_AT, C_ADDRESS, C_LENGTH, C_LEARNT = range(4)
 CH = 4
-
-_BYTES = np.array([0, 2, 4, 6, 6, 0, 8, 0], dtype=np.int64)
 
 
 class Choice(NamedTuple):
@@ -79,14 +79,9 @@ def _next(data, end, goal, w):  # type: ignore[no-untyped-def]
                 w[W_BITS] = b >> 1
                 seen = N_BITS
         elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
-            form = b >> 5
             ip = np.int64(-1)
-            if form:
-                wide = _BYTES[form]
-                mask = np.int64(-1) if wide == 8 else (np.int64(1) << 8 * wide) - 1
-                ip = (w[W_LAST] & ~mask) | (load64(data, pos + 1) & mask)
-                if form == 3:
-                    ip = (ip << 16) >> 16
+            if b >> 5:
+                ip = full_ip(b, load64(data, pos + 1), w[W_LAST])
                 w[W_LAST] = ip
             if low == 0x0D:
                 seen = N_TIP
@@ -155,6 +150,7 @@ def _push(w, stack, address):  # type: ignore[no-untyped-def]
         for k in range(1, DEPTH):
             stack[k - 1] = stack[k]
         w[W_DEPTH] -= 1
+        w[W_BASE] = max(w[W_BASE] - 1, 0)
     stack[w[W_DEPTH]] = address
     w[W_DEPTH] += 1
 
@@ -169,41 +165,35 @@ def _off(w):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _inside(where, size, lo, hi, ip):  # type: ignore[no-untyped-def]
-    """Whether an address is in the filter [lo, hi), if there is one, and in known code. `where`: Code."""
+def _inside(code, lo, hi, ip):  # type: ignore[no-untyped-def]
+    """Whether an address is in the filter [lo, hi), if there is one, and in known code."""
     if lo != hi and not lo <= ip < hi:
         return False
-    return _blob(where, size, ip) >= 0
+    return _blob(code, ip) >= 0
 
 
 @inner
-def _blob(code, size, ip):  # type: ignore[no-untyped-def]
-    lo, hi = 0, size
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if code.start[mid] <= ip:
-            lo = mid + 1
-        else:
-            hi = mid
-    return lo - 1 if lo > 0 and ip < code.end[lo - 1] else -1
+def _blob(code, ip):  # type: ignore[no-untyped-def]
+    b = first(code.start, ip + 1) - 1
+    return b if b >= 0 and ip < code.end[b] else -1
 
 
 @inner
-def _asynchronous(data, end, goal, w, code, blobs, lo, hi):  # type: ignore[no-untyped-def]
+def _asynchronous(data, end, goal, w, code, lo, hi):  # type: ignore[no-untyped-def]
     """The FUP's address has been reached: what came of it."""
     if w[W_MUST] == w[W_HERE]:
         w[W_MUST] = 0
     _next(data, end, goal, w)
     if w[W_NEXT] == N_TIP:
         w[W_NEXT] = N_NONE
-        return w[W_IP] == -1 or (_inside(code, blobs, lo, hi, w[W_IP]) and _at(w, w[W_IP]))
+        return w[W_IP] == -1 or (_inside(code, lo, hi, w[W_IP]) and _at(w, w[W_IP]))
     if w[W_NEXT] == N_PGD:
         return _off(w)
     return w[W_NEXT] == N_END
 
 
 @inner
-def _step(data, end, goal, w, stack, insn, target, code, blobs, lo, hi):  # type: ignore[no-untyped-def]
+def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignore[no-untyped-def]
     """Execute one instruction. False: the trace says otherwise."""
     what = insn >> 8 & 0xFF
     here = w[W_HERE]
@@ -238,17 +228,20 @@ def _step(data, end, goal, w, stack, insn, target, code, blobs, lo, hi):  # type
             return _taken(w) == 1 and popped != 0 and _at(w, popped)
     if seen == N_TIP:
         w[W_NEXT] = N_NONE
-        return w[W_IP] != -1 and _inside(code, blobs, lo, hi, w[W_IP]) and _at(w, w[W_IP])
+        return w[W_IP] != -1 and _inside(code, lo, hi, w[W_IP]) and _at(w, w[W_IP])
     if seen == N_PGD:
+        if what == x86.RET and w[W_DEPTH] > w[W_BASE]:
+            return False
         inside = w[W_IP] != -1 and lo != hi and lo <= w[W_IP] < hi
         return not inside and what != x86.JUMP_IND and _off(w)  # the JVM's jumps stay in its code, its calls do not
     return False
 
 
 @njit(cache=True, nogil=True)
-def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, slack, log, log_code):  # type: ignore[no-untyped-def]
-    """Walk from the state `w`, `stack`; see above. Fills `log`, `log_code`; returns the number of choices, −1: none
-    fits. `where`: addresses of data, buffer and points."""
+def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, log, log_code):  # type: ignore[no-untyped-def]
+    """Walk from the state `w`, `stack`, with choices of a cost of at most `most`; see above. Fills `log`, `log_code`; returns the
+    number of choices, −1: none fits, and how many packets further it came, LOOK if far enough. `where`: addresses of
+    data and buffer."""
     data = u8_at(where[0])
     buffer = u8_at(where[1])
     row = W_SIZE + DEPTH
@@ -265,7 +258,7 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
             _next(data, end, goal, w)
         if w[W_NEXT] == N_END or w[W_BEHIND] >= LOOK or steps >= STEPS:
             if steps < STEPS and w[W_AT] > goal:
-                return w[W_CHOSEN]
+                return w[W_CHOSEN], LOOK
             right = False
         elif w[W_OFF]:
             right = w[W_NEXT] == N_PGE and w[W_IP] != -1
@@ -274,11 +267,12 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
                 w[W_OFF] = 0
                 if w[W_DEPTH] > 0 and stack[w[W_DEPTH] - 1] == w[W_IP]:
                     w[W_DEPTH] -= 1
+                w[W_BASE] = w[W_DEPTH]
                 w[W_MUST] = 0
-                right = _inside(code, blobs, lo, hi, w[W_IP]) and _at(w, w[W_IP])
+                right = _inside(code, lo, hi, w[W_IP]) and _at(w, w[W_IP])
         elif w[W_NEXT] == N_FUP and w[W_IP] == w[W_HERE]:
             w[W_NEXT] = N_NONE
-            right = _asynchronous(data, end, goal, w, code, blobs, lo, hi)
+            right = _asynchronous(data, end, goal, w, code, lo, hi)
         else:
             here = w[W_HERE]
             if w[W_MUST] == here:
@@ -286,7 +280,7 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
             if lo != hi and not lo <= here < hi:
                 right = w[W_NEXT] == N_PGD and (w[W_IP] == -1 or w[W_IP] == here) and _off(w)
             else:
-                b = _blob(code, blobs, here)
+                b = _blob(code, here)
                 right = b >= 0
                 if right:
                     size = min(WINDOW, code.end[b] - here)
@@ -299,7 +293,7 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
                             break
                     n = variants(known, here, size, tsc, slack, buffer, found)
                     k = attempt
-                    if attempt + 1 < n and w[W_CHOSEN] < CHOSEN:
+                    if attempt + 1 < n and w[W_COST] < most and w[W_CHOSEN] < CHOSEN:
                         if n_points == POINTS:  # the oldest is not taken back any more
                             for c in range((POINTS - 1) * row):
                                 points[c] = points[c + row]
@@ -318,9 +312,10 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
                         for c in range(WINDOW):
                             log_code[m * WINDOW + c] = buffer[k * WINDOW + c]
                         w[W_CHOSEN] = m + 1
+                        w[W_COST] += GUESS if found[k * VA + V_FAR] == LAST else 1
                     steps += 1
                     insn, target = found[k * VA + V_INSN], found[k * VA + V_TARGET]
-                    right = _step(data, end, goal, w, stack, insn, target, code, blobs, lo, hi)
+                    right = w[W_COST] <= most and _step(data, end, goal, w, stack, insn, target, code, lo, hi)
         attempt = 0
         if right:
             continue
@@ -330,7 +325,7 @@ def search(where, begin, end, goal, w, stack, code, blobs, lo, hi, known, tsc, s
         if n_points == 0 or steps >= STEPS:
             if best_chosen > 0:
                 log[:], log_code[:] = best_log[:], best_code[:]
-            return best_chosen
+            return best_chosen, best
         n_points -= 1
         for c in range(W_SIZE):
             w[c] = points[n_points * row + c]
@@ -347,32 +342,43 @@ class Position(NamedTuple):
     here: int  # 0: tracing is off
     psb: bool  # between PSB and PSBEND
     stack: I64  # return addresses, the youngest last; at most DEPTH
+    base: int  # how many there were when tracing came in
+
+
+class Found(NamedTuple):
+    choices: list[Choice]  # in the order of the walk
+    reach: int  # packets behind the contradiction, LOOK: far enough
 
 
 def choose(
     data: NDArray[np.uint8], end: int, goal: int, position: Position, code: Code, limits: tuple[int, int],
     known: Known, tsc: int, slack: int,
-) -> list[Choice] | None:  # fmt: skip
+) -> Found | None:  # fmt: skip
     """What the code must be for the packets `data[position.pos:end]` to make sense as far as behind the packet at
     `goal`, which contradicts what is in `code`. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if
-    there is none; `tsc`: about when; `slack`: ticks. None: nothing fits. Choices are in the order of the walk."""
-    w = np.zeros(W_SIZE, np.int64)
-    w[W_POS], w[W_LAST], w[W_HERE] = position.pos, position.last_ip, position.here
-    w[W_OFF], w[W_PSB] = position.here == 0, position.psb
-    w[W_BITS] = 1
-    w[W_DEPTH] = len(position.stack)
-    stack = np.zeros(DEPTH, np.int64)
-    stack[: len(position.stack)] = position.stack
-    buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
-    log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
-    n = search(
-        addresses(data, buffer), position.pos, end, goal, w, stack, code, len(code.start), *limits, known, tsc, slack,
-        log, log_code,
-    )  # fmt: skip
-    if n < 0:
-        return None
-    rows = log.reshape(CHOSEN, CH)[:n].tolist()
-    return [
-        Choice(at, address, log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(learnt))
-        for k, (at, address, length, learnt) in enumerate(rows)
-    ]
+    there is none; `tsc`: about when; `slack`: ticks. None: nothing fits."""
+    best: Found | None = None
+    for most in COSTS:
+        w = np.zeros(W_SIZE, np.int64)
+        w[W_POS], w[W_LAST], w[W_HERE] = position.pos, position.last_ip, position.here
+        w[W_OFF], w[W_PSB] = position.here == 0, position.psb
+        w[W_BITS] = 1
+        w[W_DEPTH], w[W_BASE] = len(position.stack), position.base
+        stack = np.zeros(DEPTH, np.int64)
+        stack[: len(position.stack)] = position.stack
+        buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
+        log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
+        n, reach = search(
+            addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most,
+            log, log_code,
+        )  # fmt: skip
+        if n > 0 and (best is None or reach > best.reach):
+            rows = log.reshape(CHOSEN, CH)[:n].tolist()
+            choices = [
+                Choice(at, address, log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(learnt))
+                for k, (at, address, length, learnt) in enumerate(rows)
+            ]
+            best = Found(choices, reach)
+        if n >= 0 and reach >= LOOK:
+            break
+    return best

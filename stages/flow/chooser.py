@@ -14,17 +14,20 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER
-from stages.flow.choice import DEPTH, Choice, Position, choose
+from stages.flow.callees import Callees
+from stages.flow.choice import DEPTH, Choice, Found, Position, choose
 from stages.flow.flow import Flow
 from stages.flow.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
 from stages.flow.learn import Learnt, with_image
 from stages.flow.piece import Piece
 from stages.flow.state import (
+    B_NO_RETURN,
     M_BLOCK,
     M_NOT64,
     M_OVF,
     M_PSB,
     X_AT,
+    X_BASE,
     X_DEPTH,
     X_FUP,
     X_LAST_IP,
@@ -41,22 +44,22 @@ CONTENTS = 4  # kept of an instruction
 FAILURES, RETRY = 4, 32  # after so many in vain from one address, only each so many is tried
 PLACES = 1 << 14  # instructions of which contents are kept
 
-_NEVER = np.zeros(0, np.int64)
-
 
 class Chooser:
     """`Flow.search` for one process."""
 
-    def __init__(self, flow: Flow, image: CodeImage, learnt: Learnt, slack: int) -> None:
+    def __init__(self, flow: Flow, image: CodeImage, slack: int) -> None:
         """`slack`: ticks by which the times of the code image may be wrong."""
-        self._flow, self._image, self._learnt, self._slack = flow, image, learnt, slack
+        self._flow, self._image, self._slack = flow, image, slack
+        self._callees = Callees(image)
+        self._learnt = Learnt(image, self._callees)
         self._known: Known | None = None
         self._known_of = (-1, -1, -1)
         self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
         self._made = 0
         self._failed: dict[int, int] = {}  # how often nothing was found from an address on
-        self._offset = 0
-        self._at, self._tsc = _NEVER, _NEVER
+        self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
         flow.search = self
 
@@ -67,36 +70,70 @@ class Chooser:
         self._at = np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:]))
         times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
         self._tsc = np.concatenate(times).astype(np.int64)
+        self._learnt_to = -1
+
+    def learn(self, shown: NDArray[np.void]) -> None:
+        """`shown`: LEARNT_DTYPE, of this segment; what has been learnt of it before is left out."""
+        new = shown[shown["offset"] > self._learnt_to]
+        if len(new):
+            self._learnt_to = int(new["offset"].max())
+            pairs = zip(new["returns"].tolist(), new["target"].tolist(), strict=True)
+            self._learnt.add(pairs, int(self._tsc[-1]))
 
     def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
         position = self._position(piece)
         if position is None:
             self.counts["not_searched"] += 1
             return False
+        if piece.cause == B_NO_RETURN and not len(position.stack):
+            self.counts["no_stack"] += 1
+            return False
+        self.learn(piece.learnt)
+        tsc = int(np.interp(piece.offset + piece.contradicted, self._at, self._tsc))
+        known = self.known(tsc)
         failed = self._failed.get(position.here, 0)
         if failed >= FAILURES and failed % RETRY:
             self._failed[position.here] = failed + 1
             self.counts["given_up"] += 1
             return False
-        goal = piece.contradicted
-        tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
-        if len(shown := piece.learnt):
-            self._learnt.add(zip(shown["returns"].tolist(), shown["target"].tolist(), strict=True), tsc)
-        flow = self._flow
-        limits = int(flow.tables.g[G_FILTER_LO]), int(flow.tables.g[G_FILTER_HI])
-        data = piece.buffers.data
-        found = choose(data, piece.size, goal, position, flow.code, limits, self.known(tsc), tsc, self._slack)
         self.counts["searches"] += 1
-        if not found:
+        found = self._search(piece, position, known, tsc) or self._search_earlier(piece, known, tsc)
+        if found is None:
             self.counts["not_found"] += 1
             if len(self._failed) >= PLACES:
                 self._failed.clear()
             self._failed[position.here] = failed + 1
             return False
         self._failed.pop(position.here, None)
-        for choice in found:
+        for choice in found.choices:
             self._make(piece, choice)
         return True
+
+    def _search(self, piece: Piece, position: Position, known: Known, tsc: int) -> Found | None:
+        limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
+        data, goal = piece.buffers.data, piece.contradicted
+        return choose(data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack)
+
+    def _search_earlier(self, piece: Piece, known: Known, tsc: int) -> Found | None:
+        """A wrong way may fit as far as the next address, and show only later what it did to the return stack."""
+        early = piece.early()
+        if early is None:
+            return None
+        here = piece.state
+        goal = piece.contradicted
+        piece.state = early
+        position = self._position(piece)
+        found = None
+        if position is not None:
+            limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
+            found = choose(
+                piece.buffers.data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack
+            )
+        if found is None:
+            piece.state = here
+            return None
+        self.counts["earlier"] += 1
+        return found
 
     def _make(self, piece: Piece, choice: Choice) -> None:
         """Walk to where it holds, and make it so."""
@@ -113,11 +150,7 @@ class Chooser:
 
     def _keep(self, address: int) -> None:
         """What is replaced may come back."""
-        code = self._flow.code
-        blob = int(np.searchsorted(code.start, address, side="right")) - 1
-        at = int(code.data_at[blob]) + address - int(code.start[blob])
-        size = min(WINDOW, int(code.end[blob]) - address)
-        content = code.code[at : at + size].tobytes().ljust(WINDOW, b"\0")
+        content = self._flow.bytes_at(address, WINDOW).ljust(WINDOW, b"\0")
         known = self._contents.pop(address, [])
         self._contents[address] = [content, *(c for c in known if c != content)][:CONTENTS]
         while len(self._contents) > PLACES:
@@ -135,7 +168,8 @@ class Chooser:
         address = self._flow.tables.address
         here = 0 if at == S_DISABLED else int(address[at])
         stack = address[ring[slots]]
-        return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack)
+        base = min(int(x[X_BASE]), depth)
+        return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack, base)
 
     def known(self, tsc: int) -> Known:
         """All that may be tried at a time."""
@@ -143,7 +177,7 @@ class Chooser:
         if self._known is None or of != self._known_of:
             if self._known is None or of[0] != self._known_of[0]:
                 self._known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
-                self._known = with_image(self._known, self._image)
-            self._known = self._known.with_calls(*self._learnt.arrays()).with_contents(self._contents)
+                self._known = with_image(self._known, self._image).with_callees(self._callees.now())
+            self._known = self._known.with_branches(*self._learnt.arrays()).with_contents(self._contents)
             self._known_of = of
         return self._known

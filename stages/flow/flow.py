@@ -164,6 +164,10 @@ class Flow:
         lo = np.array([address], np.uint64).view(np.int64)
         self._forget_code(lo, lo + len(data), False)
 
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """As many of the `size` bytes of code at `address` as there are."""
+        return self._image.bytes_at(address, size)
+
     @property
     def code(self) -> Code:
         """The code as it is now; patches change it in place."""

@@ -80,6 +80,7 @@ from stages.flow.state import (
     SPARE,
     TABLES_FULL,
     X_AT,
+    X_BASE,
     X_DEPTH,
     X_LAST_IP,
     X_MODE,
@@ -106,7 +107,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
     address_mask = t.g[G_ADDRESS_MASK]
     filter_lo, filter_hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
-    top, depth = x[X_TOP], x[X_DEPTH]
+    top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
     sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
     capacity = x[X_ROOM] - SPARE
     called = x[X_MODE] & M_CALLED
@@ -209,6 +210,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                     top = (top - 1) & (SLOTS - 1)
                     depth -= 1
                     called = 0
+                base = depth
             else:
                 if kind == UNWALKED or kind == DEAD:
                     now = ready(t, s)
@@ -250,7 +252,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
             break
         pos += zero_bytes(load64(data, pos))
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
-    x[X_TOP], x[X_DEPTH] = top, depth
+    x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
     x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
     x[X_PENDING] = pending
     x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if called else 0)

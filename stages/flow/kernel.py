@@ -12,6 +12,7 @@ its state in registers, and the exact part need not be fast.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from stages.flow.graph import (
@@ -39,10 +40,13 @@ from stages.flow.size import size_of
 from stages.flow.state import (
     B_OFF_CODE,
     B_OVERFLOW,
+    BACK,
     BREAK_NAMES,
     BREAKS,
     CONTRADICTION,
     DONE,
+    EARLY,
+    KEPT,
     LEARNT,
     M_BLOCK,
     M_NOT64,
@@ -76,6 +80,7 @@ from stages.flow.state import (
 
 __all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run", "size_of"]
 
+NEVER = np.int64(1 << 62)
 SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL
 
 # columns of `io`, behind the addresses of a Walker's arrays
@@ -89,7 +94,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
     `data[x[X_POS]:end]` is walked; at least 32 bytes lie behind `end`. `stops` (ascending positions): `stop_at[k]`
     gets the index in `order` where the walker was at `stops[k]`, and no run-length spans it; −1 before. Returns DONE;
     TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output; CONTRADICTION: there is one of X_CAUSE at
-    X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it.
+    X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it; how it was about BACK bytes earlier is the
+    copy EARLY, if that has a position.
     """
     t = raw_tables(where)
     w = raw_walker(io)
@@ -97,7 +103,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     end = io[IO_END]
     stops, stop_at, n_stops = i64_at(io[IO_STOPS]), i64_at(io[IO_STOP_AT]), io[IO_N_STOPS]
     holding = x[X_HOLD] <= end
-    cause, contradicted = NONE, NONE
+    cause, contradicted, early = NONE, NONE, NONE
     x[X_CAUSE] = 0
     k = 0
     while k < n_stops and stop_at[k] >= 0:
@@ -106,6 +112,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
         if x[X_CAUSE]:
             cause, contradicted = x[X_CAUSE], x[X_WHERE]
             end = x[X_SURE_POS]
+            early = end - BACK
+            w.kept[EARLY * KEPT + X_POS] = -1
             go_back(w)
             k = 0
             while k < n_stops and stops[k] <= x[X_POS]:
@@ -114,6 +122,9 @@ def run(where, io):  # type: ignore[no-untyped-def]
             stop_at[k] = x[X_OUT]
             k += 1
         if cause:
+            if x[X_POS] >= early and x[X_PENDING] <= 1 and x[X_FUP] == 0:
+                keep(w, EARLY)
+                early = NEVER
             if x[X_POS] >= end:
                 while k < n_stops:
                     stop_at[k] = -1
@@ -140,6 +151,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
             limit = end - 16
             if holding:
                 limit = min(limit, x[X_POS] + STRIDE)
+            if cause:
+                limit = min(limit, early)
             if k < n_stops:
                 limit = min(limit, stops[k])
             if limit > x[X_POS]:

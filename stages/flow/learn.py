@@ -4,7 +4,8 @@ A call that is not bound yet goes to a resolver stub of the JVM (`SharedRuntime:
 `ic_miss`; sharedRuntime.cpp), which finds the callee, patches the call and jumps to the callee: an indirect jump, so
 its target is in the trace. The call lies right before the return address on top of the return stack. From then on the
 call *may* go where the stub went: to the callee's verified entry, or, where the receiver is to be checked, to the entry
-before it. That is inferred, not read; what chooses it says so.
+before it, or, where it went to the interpreter's adapter, through the call's own stub. That is inferred, not read; what
+chooses it says so.
 """
 
 from __future__ import annotations
@@ -15,53 +16,43 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls import CALL_SIZE, STUB_JUMP
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
-from jvm.sites import stub_label
+from jvm.stubs import RESOLVERS, Stub, stub_of
+from stages.flow.callees import Callees
 from stages.flow.variants import Known
 
 I64 = NDArray[np.int64]
 
-CALL_SIZE = 5  # E8 rel32
+UNBOUND = RESOLVERS[:3]
 EACH = 4  # targets kept of a call: the last ones
 MOST = 1 << 15  # calls kept: those learnt last
-
-RESOLVERS = tuple(
-    stub_label(name)
-    for name in (
-        "resolve_static_call", "resolve_opt_virtual_call", "resolve_virtual_call", "ic_miss_stub", "wrong_method_stub",
-        "wrong_method_abstract_stub",
-    )
-)  # fmt: skip
-"""Names of the stubs in JDK 17 to 25 (sharedRuntime.cpp, stubDeclarations.hpp), as the code image has them."""
-
-REFUSAL = stub_label("wrong_method_stub")
 
 
 def resolvers(image: CodeImage) -> list[tuple[int, int]]:
     """Where they stand: (first address, one past the last)."""
-    return sorted((v.start, v.end) for v in image.versions() if v.name in RESOLVERS)
+    return sorted((v.start, v.end) for v in image.versions() if stub_of(v) in RESOLVERS)
 
 
 def with_image(known: Known, image: CodeImage) -> Known:
-    """What the code image says of nmethods and of the stubs that they call before they are bound."""
-    nmethods = [v for v in image.versions() if v.kind == Kind.NMETHOD]
-    rows = np.array([(v.start, v.end, v.verified_entry, v.loaded) for v in nmethods], np.uint64)
-    begin, end, entry, told = rows.view(np.int64).reshape(-1, 4).T.copy()
-    stubs = {v.name: v.start for v in image.versions() if v.kind == Kind.DYNAMIC and v.name in RESOLVERS}
-    refusal = [stubs[REFUSAL]] if REFUSAL in stubs else []
-    resolver = [stubs[name] for name in RESOLVERS[:3] if name in stubs]
-    known = known.with_nmethods(begin, end, entry, told)
+    """What the code image says of nmethods' entries and of the stubs that they call before they are bound."""
+    entry = np.array([v.verified_entry for v in image.versions() if v.kind == Kind.NMETHOD], np.uint64)
+    stubs = {stub_of(v): v.start for v in image.versions()}
+    refusal = [stubs[Stub.WRONG_METHOD]] if Stub.WRONG_METHOD in stubs else []
+    resolver = [stubs[stub] for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []
+    known = known.with_entries(entry.view(np.int64))
     return known.with_stubs(np.array(refusal, np.int64), np.array(resolver, np.int64))
 
 
 class Learnt:
     """Of one process. Bounded; what was learnt longest ago goes first."""
 
-    def __init__(self, image: CodeImage) -> None:
-        self._image = image
+    def __init__(self, image: CodeImage, callees: Callees) -> None:
+        self._image, self._callees = image, callees
         self._targets: OrderedDict[int, list[int]] = OrderedDict()  # by call
-        self._arrays: tuple[I64, I64] | None = None
+        self._jumps: OrderedDict[int, int] = OrderedDict()  # of calls' own stubs
+        self._arrays: tuple[I64, I64, I64] | None = None
         self.version = 0  # counts changes
 
     def __len__(self) -> int:
@@ -71,24 +62,39 @@ class Learnt:
         """`shown`: (return address, where the stub jumped to) pairs, seen about `tsc`."""
         for returns, target in shown:
             call = returns - CALL_SIZE
+            caller = self._image.at(call, tsc) if call > 0 else None
+            if caller is None or caller.kind != Kind.NMETHOD:
+                continue  # nothing was on the stack, or not what ought to be
             known = self._targets.setdefault(call, [])
             self._targets.move_to_end(call)
-            found = [target]
-            version = self._image.at(target, tsc)
-            if version is not None and version.verified_entry == target and version.entry not in (0, target):
-                found.append(version.entry)
+            found = self._found(call, target, tsc)
             if known[: len(found)] != found:
                 known[:] = (found + [t for t in known if t not in found])[:EACH]
                 self._arrays = None
                 self.version += 1
-        while len(self._targets) > MOST:
-            self._targets.popitem(last=False)
-            self._arrays = None
+        for kept in (self._targets, self._jumps):
+            while len(kept) > MOST:
+                kept.popitem(last=False)
+                self._arrays = None
 
-    def arrays(self) -> tuple[I64, I64]:
-        """(n,) calls, (n,) where each may go; a call comes once for each of its targets, the last learnt first."""
+    def _found(self, call: int, target: int, tsc: int) -> list[int]:
+        version = self._image.at(target, tsc)
+        if version is None:
+            return [target]
+        if version.verified_entry == target and version.entry not in (0, target):
+            return [target, version.entry]
+        stub = self._callees.through(call, target, tsc) if stub_of(version) == Stub.ADAPTER else 0
+        if not stub:
+            return [target]
+        self._jumps[stub + STUB_JUMP] = target
+        return [stub]
+
+    def arrays(self) -> tuple[I64, I64, I64]:
+        """(n,) addresses, (n,) 1: of a JMP, 0: of a CALL, (n,) where each may go; a call comes once for each of its
+        targets, the last learnt first."""
         if self._arrays is None:
-            pairs = [(call, target) for call, targets in self._targets.items() for target in targets]
-            columns = np.array(pairs, np.int64).reshape(-1, 2)
-            self._arrays = columns[:, 0].copy(), columns[:, 1].copy()
+            rows = [(call, 0, target) for call, targets in self._targets.items() for target in targets]
+            rows += [(jump, 1, target) for jump, target in self._jumps.items()]
+            columns = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+            self._arrays = columns[0], columns[1], columns[2]
         return self._arrays

@@ -63,7 +63,7 @@ from stages.flow.raw import (
     load64,
 )
 from stages.flow.size import (
-    MASKS,
+    full_ip,
     size_of,
 )
 from stages.flow.state import (
@@ -97,6 +97,7 @@ from stages.flow.state import (
     SURE,
     TABLES_FULL,
     X_AT,
+    X_BASE,
     X_BREAKS,
     X_CAUSE,
     X_DEPTH,
@@ -122,15 +123,6 @@ from stages.flow.stretch import (
 )
 
 TWICE = np.int64(2)
-
-
-@inner
-def full_ip(header, payload, last):  # type: ignore[no-untyped-def]
-    """The address in a TIP, PGE, PGD or FUP packet: compressed against the last one."""
-    kind = header >> 5
-    mask = np.int64(MASKS[kind])
-    ip = (last & ~mask) | (payload & mask)
-    return (ip << 16) >> 16 if kind == 3 else ip
 
 
 @inner
@@ -277,7 +269,8 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
 def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
     """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
 
-    A return out of the filter goes back to a call that came from there and was not seen: nothing is popped.
+    A return out of the filter goes back to a call that came from there and was not seen: nothing is popped. Doubtful is
+    one where calls have been seen since tracing came in that have not returned.
     """
     x = w.x
     result = OK
@@ -303,7 +296,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
             emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
             if t.stretch[c * ST + ST_PUSHES] > 0:
                 x[X_MODE] |= M_CALLED
-            if t.stretch[c * ST + ST_EFFECT] & E_HOP:
+            returns = c == s and kind == RET and x[X_DEPTH] > x[X_BASE]
+            if returns or t.stretch[c * ST + ST_EFFECT] & E_HOP:
                 doubt(x, B_NOT_DISABLED)
         elif kind == STUCK or kind == LOOP:
             break_off(t, w, B_STUCK, ip)
@@ -326,6 +320,7 @@ def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
     if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and w.ring[x[X_TOP]] == x[X_AT]:
         pop(w)
         x[X_MODE] &= ~M_CALLED
+    x[X_BASE] = x[X_DEPTH]
     return SURE
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +14,13 @@ from stages.flow.raw import addresses
 from stages.flow.state import (
     BR,
     BREAKS,
+    COPIES,
+    EARLY,
     KEPT,
     LE,
     LEARNT,
     X_AT,
+    X_BASE,
     X_BREAKS,
     X_CAUSE,
     X_DEPTH,
@@ -60,8 +65,16 @@ class Thread:
         """There is a hole: nothing is known of where the thread is, or who called it."""
         x = self.x
         x[X_AT] = S_LOST
-        x[X_PENDING] = x[X_FUP] = x[X_MODE] = x[X_DEPTH] = 0
+        x[X_PENDING] = x[X_FUP] = x[X_MODE] = x[X_DEPTH] = x[X_BASE] = 0
         self.begin_context(int(self.context[C_ROOT]))
+
+
+class State(NamedTuple):
+    """Of a walk over a piece, to go back to."""
+
+    x: I64
+    ring: NDArray[np.int32]
+    stop_at: I64
 
 
 class Buffers:
@@ -72,7 +85,7 @@ class Buffers:
         self.order = np.empty(1 << 16, np.int32)
         self.breaks = np.empty(BREAKS * BR, np.int64)
         self.learnt = np.empty(LEARNT * LE, np.int64)
-        self.kept = np.zeros(2 * KEPT, np.int64)
+        self.kept = np.zeros(COPIES * KEPT, np.int64)
 
 
 class Piece:
@@ -101,7 +114,25 @@ class Piece:
         """There is no going back behind here: the code has been changed, or what has been found was taken away."""
         x, kept = self.thread.x, self.buffers.kept
         kept[:X_SIZE] = kept[KEPT : KEPT + X_SIZE] = x
-        kept[X_SIZE:KEPT] = kept[KEPT + X_SIZE :] = self.thread.ring
+        kept[X_SIZE:KEPT] = kept[KEPT + X_SIZE : EARLY * KEPT] = self.thread.ring
+
+    def early(self) -> State | None:
+        """Where the walk was some packets before the sure point at which a contradiction was held; None: between there
+        and here it broke off, or that is not known."""
+        kept = self.buffers.kept[EARLY * KEPT :]
+        x = self.thread.x
+        if not 0 <= kept[X_POS] < x[X_POS] or kept[X_BREAKS] != x[X_BREAKS]:
+            return None
+        stop_at = np.where(self.stops <= kept[X_POS], self.stop_at, -1)
+        return State(kept[:X_SIZE].copy(), kept[X_SIZE:].astype(np.int32), stop_at)
+
+    @property
+    def state(self) -> State:
+        return State(self.thread.x.copy(), self.thread.ring.copy(), self.stop_at.copy())
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.thread.x[:], self.thread.ring[:], self.stop_at[:] = state
 
     def begin_output(self) -> None:
         """What has been found was taken away."""

@@ -1,4 +1,4 @@
-"""How long a packet is."""
+"""How long a packet is, and the address in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from stages.flow.raw import (
 SIZES = np.array([0, 2, 4, 6, 6, 0, 8, 0], dtype=np.int64)
 """Bytes of an IP by IPBytes; 5 and 7 are no packet."""
 MASKS = np.array([0, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFF, 0, -1, 0], dtype=np.int64)
+
+
+@inner
+def full_ip(header, payload, last):  # type: ignore[no-untyped-def]
+    """The address in a TIP, PGE, PGD or FUP packet: compressed against the last one."""
+    kind = header >> 5
+    mask = np.int64(MASKS[kind])
+    ip = (last & ~mask) | (payload & mask)
+    return (ip << 16) >> 16 if kind == 3 else ip
 
 
 @inner

@@ -49,8 +49,8 @@ from stages.flow.raw import (
 # the state, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
-    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_LEARNT, X_SIZE,
-) = range(20)  # fmt: skip
+    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_LEARNT, X_BASE, X_SIZE,
+) = range(21)  # fmt: skip
 
 # X_MODE
 M_PSB = 1  # inside PSB+
@@ -85,6 +85,9 @@ LE = 4  # columns: return address on top of the stack, target, index in the orde
 
 STRIDE = 4096  # bytes between two copies of the state
 KEPT = X_SIZE + SLOTS  # numbers of a copy
+EARLY = 2  # the third copy: where a search may begin if it finds nothing from the sure point on
+COPIES = 3
+BACK = 192  # bytes, about, from there to the sure point
 
 RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION = range(5)
 SPARE = 512  # room in the output that one packet may need
@@ -180,7 +183,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     x[X_PENDING] = 0
     x[X_FUP] = 0
     if gap:
-        x[X_DEPTH] = 0
+        x[X_DEPTH] = x[X_BASE] = 0
     x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
 
 
@@ -199,7 +202,7 @@ def sure(x):  # type: ignore[no-untyped-def]
 
 @inner
 def keep(w, copy):  # type: ignore[no-untyped-def]
-    """Make a copy of the state: the first (0) or the second (1)."""
+    """Make a copy of the state: the first (0), the second (1), or the one that is EARLY."""
     at = copy * KEPT
     for k in range(X_SIZE):
         w.kept[at + k] = w.x[k]

@@ -216,17 +216,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
             continue
         target = after
         if what == x86.JUMP or what == x86.CALL or what == x86.COND:
-            last = place + size
-            if insn >> 16:
-                target = after + ((np.int64(t.code[last - 1]) ^ 0x80) - 0x80)
-            else:
-                rel = (
-                    np.int64(t.code[last - 4])
-                    | np.int64(t.code[last - 3]) << 8
-                    | np.int64(t.code[last - 2]) << 16
-                    | ((np.int64(t.code[last - 1]) ^ 0x80) - 0x80) << 24
-                )
-                target = after + rel
+            target = after + x86.displacement(t.code, place + size, insn)
         if what == x86.CALL_IND or (what == x86.CALL and target != after):  # CALL +0 is not pushed (SDM)
             t.pool[g[G_POOL]] = intern(t, after)
             g[G_POOL] += 1

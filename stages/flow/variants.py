@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from jvm.codetexts import Uncertain
 from stages.flow import x86
+from stages.flow.callees import NO_CALLS, CallTable
 from stages.flow.raw import inner
 
 I64 = NDArray[np.int64]
@@ -27,6 +28,9 @@ _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
 stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
 FOREVER = np.int64((1 << 63) - 1)
+LAST = np.int64(
+    1 << 62
+)  # what is tried when all else fails: which of several methods of one name it is, it hardly shows
 
 # columns of a variant
 V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
@@ -44,14 +48,13 @@ class Known(NamedTuple):
     new_at: I64
     order: I64  # in time
     code: NDArray[np.uint8]
-    site: I64  # calls: the CALL's address,
+    site: I64  # branches that the trace has taught: the address,
+    jump: I64  # (0: CALL, 1: JMP)
     target: I64  # and where it may go
     entry: I64  # verified entries of nmethods, ascending,
     refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one not entrant
-    begin: I64  # nmethods, ascending,
-    end: I64
-    told: I64  # and when they were told with the bytes that they are known by
-    resolver: I64  # where calls lead that are not bound yet
+    resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
+    calls: CallTable
     place: I64  # instructions, ascending, one row for each content
     content: NDArray[np.uint8]  # (WINDOW bytes each) that they had when a choice put another there
 
@@ -78,22 +81,19 @@ class Known(NamedTuple):
             order,
             np.ascontiguousarray(patches.code),
             site=none,
+            jump=none,
             target=none,
             entry=none,
             refusal=none,
-            begin=none,
-            end=none,
-            told=none,
             resolver=none,
+            calls=NO_CALLS,
             place=none,
             content=np.zeros(0, np.uint8),
         )
 
-    def with_nmethods(self, begin: I64, end: I64, entry: I64, told: I64) -> Known:
-        """(m,) in any order; `entry` 0: not known."""
-        order = np.argsort(begin, kind="stable")
-        entry = np.sort(entry[entry != 0])
-        return self._replace(begin=begin[order], end=end[order], told=told[order], entry=entry)
+    def with_entries(self, entry: I64) -> Known:
+        """(m,) in any order; 0: not known."""
+        return self._replace(entry=np.sort(entry[entry != 0]))
 
     def with_contents(self, contents: dict[int, list[bytes]]) -> Known:
         """By address; WINDOW bytes each."""
@@ -104,14 +104,17 @@ class Known(NamedTuple):
     def with_stubs(self, refusal: I64, resolver: I64) -> Known:
         return self._replace(refusal=refusal, resolver=resolver)
 
-    def with_calls(self, site: I64, target: I64) -> Known:
-        """(m,) calls, in any order, and where each may go."""
+    def with_callees(self, calls: CallTable) -> Known:
+        return self._replace(calls=calls)
+
+    def with_branches(self, site: I64, jump: I64, target: I64) -> Known:
+        """(m,) in any order; several of one may be the same."""
         order = np.argsort(site, kind="stable")
-        return self._replace(site=site[order].astype(np.int64), target=target[order].astype(np.int64))
+        return self._replace(site=site[order], jump=jump[order], target=target[order])
 
 
 @inner
-def _first(column, least):  # type: ignore[no-untyped-def]
+def first(column, least):  # type: ignore[no-untyped-def]
     """Index of the first item ≥ `least` of an ascending column."""
     lo, hi = 0, len(column)
     while lo < hi:
@@ -131,18 +134,9 @@ def read(buffer, at, here, size):  # type: ignore[no-untyped-def]
     after = here + (insn & 0xFF)
     target = after
     if what == x86.JUMP or what == x86.CALL or what == x86.COND:
-        last = at + (insn & 0xFF)
-        if insn >> 16:
-            target = after + np.int64(np.int8(buffer[last - 1]))
-        else:
-            target = after + (
-                np.int64(buffer[last - 4])
-                | np.int64(buffer[last - 3]) << 8
-                | np.int64(buffer[last - 2]) << 16
-                | np.int64(np.int8(buffer[last - 1])) << 24
-            )
-    first = np.int64(buffer[at])
-    if first == 0xCC or first == 0xF4 or (first == 0 and size > 1 and buffer[at + 1] == 0):
+        target = after + x86.displacement(buffer, at + (insn & 0xFF), insn)
+    opcode = np.int64(buffer[at])
+    if opcode == 0xCC or opcode == 0xF4 or (opcode == 0 and size > 1 and buffer[at + 1] == 0):
         insn = insn & 0xFF | x86.BAD << 8
     return insn, target
 
@@ -162,6 +156,21 @@ def _offer(buffer, found, n, here, size, far, learnt):  # type: ignore[no-untype
     found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
     found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
     return n + 1
+
+
+@inner
+def _offer_branch(buffer, found, n, here, size, opcode, to, far):  # type: ignore[no-untyped-def]
+    """`_offer` a direct CALL (E8) or JMP (E9) that nobody has read, if it reaches."""
+    distance = to - (here + 5)
+    if not -(1 << 31) <= distance < 1 << 31:
+        return n
+    at = n * WINDOW
+    for c in range(WINDOW):
+        buffer[at + c] = buffer[c]
+    buffer[at] = opcode
+    for c in range(4):
+        buffer[at + 1 + c] = distance >> 8 * c & 0xFF
+    return _offer(buffer, found, n, here, size, far, 1)
 
 
 @inner
@@ -189,13 +198,9 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
     insn, target = read(buffer, 0, here, size)
     found[V_INSN], found[V_TARGET], found[V_FAR], found[V_LEARNT] = insn, target, 0, 0
     n = 1
-    touching = 0
-    lo = _first(known.address, here - MAX_PATCH)
-    hi = _first(known.address, here + WINDOW - 1)
-    for p in range(lo, hi):
-        if known.address[p] + known.size[p] > here:
-            touching += 1
-    if touching:
+    lo = first(known.address, here - MAX_PATCH)
+    hi = first(known.address, here + WINDOW - 1)
+    if lo < hi:
         those = np.empty(_TOUCHING, np.int64)
         m = 0
         for p in range(lo, hi):  # the last ones, in order of time
@@ -218,7 +223,7 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             state[c] = buffer[c]
         for k in range(m - 1, -1, -1):
             _overlay(state, here, known, those[k], known.old_at)
-        for k in range(m + 1):
+        for k in range(m + 1 if m else 0):
             if k:
                 _overlay(state, here, known, those[k - 1], known.new_at)
             begins = known.before[those[k - 1]] if k else np.int64(0)
@@ -229,51 +234,48 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
                     buffer[n * WINDOW + c] = state[c]
                 n = _offer(buffer, found, n, here, size, far, 0)
     if len(known.site) and size >= 5:
-        p = _first(known.site, here)
+        p = first(known.site, here)
         while p < len(known.site) and known.site[p] == here and n < MOST:
-            distance = known.target[p] - (here + 5)
-            if -(1 << 31) <= distance < 1 << 31:
-                for c in range(WINDOW):
-                    buffer[n * WINDOW + c] = buffer[c]
-                _direct(buffer, n * WINDOW, 0xE8, distance)
-                n = _offer(buffer, found, n, here, size, 1, 1)
+            n = _offer_branch(buffer, found, n, here, size, 0xE9 if known.jump[p] else 0xE8, known.target[p], 2)
             p += 1
-    p = _first(known.place, here)
+    p = first(known.place, here)
     while p < len(known.place) and known.place[p] == here and n < MOST:
         for c in range(WINDOW):
             buffer[n * WINDOW + c] = known.content[p * WINDOW + c]
         n = _offer(buffer, found, n, here, size, 1, 0)
         p += 1
     if len(known.refusal) and size >= 7:
-        p = _first(known.entry, here)
+        p = first(known.entry, here)
         if p < len(known.entry) and known.entry[p] == here and n < MOST:
-            for c in range(WINDOW):
-                buffer[n * WINDOW + c] = buffer[c]
             if insn >> 8 & 0xFF == x86.JUMP and target == known.refusal[0]:
-                for c in range(5):
-                    buffer[n * WINDOW + c] = _BANG[c]
+                for c in range(WINDOW):
+                    buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
+                n = _offer(buffer, found, n, here, size, 2, 1)
             else:
-                _direct(buffer, n * WINDOW, 0xE9, known.refusal[0] - (here + 5))
-            n = _offer(buffer, found, n, here, size, 2, 1)
-    if insn >> 8 & 0xFF == x86.CALL and len(known.resolver):
-        p = _first(known.begin, here + 1) - 1
-        if p >= 0 and here < known.end[p] and tsc < known.told[p]:
-            for k in range(len(known.resolver)):
-                if n < MOST:
-                    for c in range(WINDOW):
-                        buffer[n * WINDOW + c] = buffer[c]
-                    _direct(buffer, n * WINDOW, 0xE8, known.resolver[k] - (here + 5))
-                    n = _offer(buffer, found, n, here, size, 3, 1)
+                n = _offer_branch(buffer, found, n, here, size, 0xE9, known.refusal[0], 2)
+    if insn >> 8 & 0xFF == x86.CALL and insn & 0xFF == 5:
+        n = _offer_callees(known, here, size, tsc, slack, buffer, found, n)
     _sort(buffer, found, n)
     return n
 
 
 @inner
-def _direct(buffer, at, opcode, distance):  # type: ignore[no-untyped-def]
-    """Write a direct CALL or JMP."""
-    buffer[at] = opcode
-    for c in range(4):
-        buffer[at + 1 + c] = distance >> 8 * c & 0xFF
+def _offer_callees(known, here, size, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """What a Java call at `here` may lead to by its bytecode."""
+    calls = known.calls
+    p = first(calls.site, here)
+    if p == len(calls.site) or calls.site[p] != here:
+        return n
+    if calls.stub[p] and n < MOST:
+        n = _offer_branch(buffer, found, n, here, size, 0xE8, calls.stub[p], 1)
+    for e in range(calls.first[calls.callee[p]], calls.first[calls.callee[p] + 1]):
+        if calls.since[e] - slack <= tsc <= calls.until[e] + slack and n < MOST:
+            to = calls.checking[e] if calls.looks[p] else calls.verified[e]
+            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, 3 if calls.exact[calls.callee[p]] else LAST)
+    for k in range(len(known.resolver)):
+        if (k == 2) == (calls.looks[p] != 0) and n < MOST:
+            n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 4)
+    return n
 
 
 @inner

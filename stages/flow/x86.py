@@ -74,6 +74,15 @@ _TWO = np.array(_two_byte(), dtype=np.uint8)
 
 
 @inner
+def displacement(code, end, insn):  # type: ignore[no-untyped-def]
+    """How far behind itself the direct branch leads that ends before `code[end]`; `insn`: what `decode` says of it."""
+    top = (np.int64(code[end - 1]) ^ 0x80) - 0x80
+    if insn >> 16:
+        return top
+    return np.int64(code[end - 4]) | np.int64(code[end - 3]) << 8 | np.int64(code[end - 2]) << 16 | top << 24
+
+
+@inner
 def decode(code, at, end):  # type: ignore[no-untyped-def]
     """``length | kind << 8`` of the instruction at `code[at]`; nothing at or behind `end` is read.
 

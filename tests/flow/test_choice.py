@@ -12,6 +12,7 @@ from jvm.codeimage import CodeImage
 from jvm.codetexts import Uncertain
 from jvm.codeview import CodeView
 from stages.flow import order as orders
+from stages.flow.callees import Callees
 from stages.flow.choice import Choice, Position, choose
 from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow
@@ -57,7 +58,8 @@ def chosen(code: bytes, trace: bytes, known: Known, tsc: int = 150, here: int = 
     data = np.frombuffer(trace + bytes(32), np.uint8)
     flow = Flow()
     flow.set_code(CodeView.of([(BASE, code)]))
-    return choose(data, len(trace), 0, Position(0, here, here, False, NONE), flow.code, LIMITS, known, tsc, 1000)
+    found = choose(data, len(trace), 0, Position(0, here, here, False, NONE, 0), flow.code, LIMITS, known, tsc, 1000)
+    return found.choices if found is not None else None
 
 
 def test_the_content_that_the_trace_fits() -> None:
@@ -74,7 +76,8 @@ def test_the_change_is_put_where_it_is_seen() -> None:
 
 
 def test_what_was_never_read_but_learnt_is_marked() -> None:
-    known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)).with_calls(np.array([BASE]), np.array([BASE + 0x200]))
+    known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
+    known = known.with_branches(np.array([BASE]), np.array([0]), np.array([BASE + 0x200]))
     assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 
@@ -91,7 +94,7 @@ def test_a_method_made_not_entrant_and_what_was_there_before() -> None:
     bang = bytes.fromhex("89842400c0feff")
     code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, bang + b"\x74\x01\x90\xc3"), (0x300, b"\xff\xe0"))
     known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2)).with_stubs(np.array([stub]), NONE)
-    known = known.with_nmethods(np.array([entry]), np.array([entry + 0x40]), np.array([entry]), np.zeros(1, np.int64))
+    known = known.with_entries(np.array([0, entry]))
     refused = w.tip(BASE + 5) + w.tip(BASE) * 5
     found = chosen(code, w.tip(BASE + 5) + w.tip(BASE) + w.tip(BASE + 5) + w.tip(BASE) * 1 + refused, known)
     assert found is not None
@@ -139,7 +142,7 @@ def patched_run(seed: int) -> tuple[list[int], list[int], int]:
     image = CodeImage()
     image.feed(writer.bytes())
     flow = Flow(PtConfig())
-    chooser = Chooser(flow, image, Learnt(image), 1000)
+    chooser = Chooser(flow, image, 1000)
     flow.set_code(image.view(150))
     piece = segment(processor.trace, tsc=(150, 250))
     chooser.begin(piece)
@@ -163,8 +166,9 @@ def test_a_program_patched_while_it_runs() -> None:
 
 def test_resolvers_are_known_by_name() -> None:
     image = CodeImage()
-    image.feed(Writer().dynamic_code(0x1000, "resolve_static_call", bytes(64)).dynamic_code(0x2000, "x", b"a").bytes())
-    assert resolvers(image) == [(0x1000, 0x1040)]
+    written = Writer().dynamic_code(0x1000, "resolve_static_call", bytes(64)).dynamic_code(0x2000, "x", b"a")
+    image.feed(written.dynamic_code(0x3000, "Shared Runtime wrong_method_blob", bytes(32)).bytes())
+    assert resolvers(image) == [(0x1000, 0x1040), (0x3000, 0x3020)]
 
 
 def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:
@@ -174,9 +178,9 @@ def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:
     )
     version = next(iter(image.versions()))
     version.entry, version.verified_entry = 0x1000, 0x1020
-    learnt = Learnt(image)
-    learnt.add([(0x5005, 0x1020), (0x6005, 0x9999)], 5000)
-    site, target = learnt.arrays()
-    assert sorted(zip(site.tolist(), target.tolist(), strict=True)) == [
-        (0x5000, 0x1000), (0x5000, 0x1020), (0x6000, 0x9999),
+    learnt = Learnt(image, Callees(image))
+    nowhere, no_stack = (0x6005, 0x9999), (0, 0x1020)
+    learnt.add([(0x1015, 0x1020), (0x1025, 0x9999), nowhere, no_stack], 5000)
+    assert sorted(zip(*(column.tolist() for column in learnt.arrays()), strict=True)) == [
+        (0x1010, 0, 0x1000), (0x1010, 0, 0x1020), (0x1020, 0, 0x9999),
     ]  # fmt: skip

@@ -69,7 +69,7 @@ def _naive(
             found.append((*_read(code, BASE), far, 0))
     for target in calls:
         distance = (target - BASE - 5).to_bytes(4, "little", signed=True)
-        found.append((*_read(b"\xe8" + distance + now[5:], BASE), 1, 1))
+        found.append((*_read(b"\xe8" + distance + now[5:], BASE), 2, 1))
     best: dict[tuple[int, int], tuple[int, int]] = {}
     for insn, target, far, learnt in found[1:]:
         if insn & 0xFF and insn >> 8 & 0xFF != x86.BAD and (insn, target) != found[0][:2]:
@@ -102,7 +102,7 @@ def test_all_that_it_may_have_been(
             starts.astype(np.int64), (starts + sizes).astype(np.int64), np.ones(len(patches), np.int64),
             np.frombuffer(store, np.uint8),
         )
-    ).with_calls(np.full(len(calls), BASE), np.array(calls, np.int64))  # fmt: skip
+    ).with_branches(np.full(len(calls), BASE), np.zeros(len(calls), np.int64), np.array(calls, np.int64))  # fmt: skip
     buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
     found = np.zeros((MOST + 1) * VA, np.int64)

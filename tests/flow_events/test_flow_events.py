@@ -20,11 +20,7 @@ from benchmarks.flow_truth.evaluate import FLAGGED, Evaluation, Place, Result
 from benchmarks.flow_truth.record import record
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Mark
-from jvm.codeimage import CodeImage
 from jvm.sites import SiteKind
-from stages.flow.chooser import Chooser
-from stages.flow.flow import Flow
-from stages.flow.learn import Learnt
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
@@ -80,14 +76,6 @@ class Ran:
         return out
 
 
-class Passive(Chooser):
-    """Contradictions are taken as they come: here it is about the events, not about what can be made good."""
-
-    def __init__(self, flow: Flow, image: CodeImage, learnt: Learnt, slack: int) -> None:
-        super().__init__(flow, image, learnt, slack)
-        flow.search = None
-
-
 @pytest.fixture(scope="module", params=[(17, "-XX:+UseSerialGC"), (25, "-XX:+UseG1GC")], ids=["17", "25"])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     version, collector = request.param
@@ -103,9 +91,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     assert run.status == 0
     assert run.aux_full == 0
     evaluation = Evaluation(place / "run", by_place=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stages.follower.Chooser", Passive)
-        return Ran(evaluation, evaluation.evaluate())
+    return Ran(evaluation, evaluation.evaluate())
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -120,7 +106,7 @@ def test_an_event_is_decoded_or_flagged(event: str, ran: Ran) -> None:
         assert wrong <= SILENT * total + FEW, f"{name}: {wrong} of {total} silently wrong"
         assert right + wrong + flagged + blocks[compare.SUSPECT_RIGHT] + blocks[compare.SUSPECT_WRONG] == total
         if total > 1000:
-            assert right > 0.9 * total
+            assert right > 0.98 * total
 
 
 def test_code_was_entered_by_on_stack_replacement(ran: Ran) -> None:
@@ -141,8 +127,8 @@ def test_faults_interrupted_blocks(ran: Ran) -> None:
 def test_the_whole_run(ran: Ran) -> None:
     result = ran.result
     assert result.blocks > 5_000_000
-    assert result.right > 0.97 * result.blocks
-    assert result.silent < 5e-4 * result.blocks
+    assert result.right > 0.9995 * result.blocks
+    assert result.silent < 5e-5 * result.blocks
     assert result.counts[compare.FOREIGN] == 0
 
 

@@ -120,6 +120,17 @@ def test_code_where_filling_was_has_been_there_all_along() -> None:
     assert [text(code.view(t), BASE + 24, 5) for t in (4499, 4500)] == [b"\xe9\1\2\3\4", b"\xe9\1\5\6\4"]
 
 
+def test_much_code_right_behind_other_code_has_been_there_all_along() -> None:
+    code = CodeImage()
+    new = bytes(range(1, codediff.LONG + 1))
+    code.feed(Writer().at(1000).blob(BASE, "native signature handlers", b"\xc3" * 8 + bytes(56)).bytes())
+    code.feed(Writer().code_patch(BASE + 8, 2000, 3000, new).bytes())
+    assert [text(code.view(t), BASE + 8, len(new)) for t in (0, 2999)] == [new] * 2
+    code.feed(Writer().at(1000).blob(BASE + 0x100, "another", b"\xc3" * 8 + bytes(56)).bytes())
+    code.feed(Writer().code_patch(BASE + 0x108, 2000, 3000, new[:-1]).bytes())  # so much could be operands
+    assert text(code.view(2400), BASE + 0x108, 8) == bytes(8)
+
+
 def test_a_patch_in_nested_stubs_is_seen_in_the_inner_one() -> None:
     code = CodeImage()
     written = Writer().blob(BASE, "StubRoutines (1)", bytes(range(64)))

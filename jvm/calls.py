@@ -1,0 +1,88 @@
+"""The calls of compiled code: where they are, what the bytecode says they call, and the stub each has of its own.
+
+A Java call is a CALL rel32 whose return address is described by a bci with an invoke instruction. It may lead to a
+resolver stub (not bound yet), to a compiled entry, to a stub of its own that loads the callee and jumps to the
+interpreter's adapter (`MOV RBX, Method*; JMP rel32`: CompiledDirectStaticCall::emit_to_interp_stub), or, where the
+receiver is looked at, to inline-cache, vtable and itable stubs. The JVM moves it between them as it likes, but the
+callee's name stays.
+
+C1 writes one such stub for each call, C2 for each call that does not look at the receiver, both in the order of the
+calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Where the numbers differ, as where stubs are shared, it is
+not known whose each is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.classes import Classes
+from jvm.classfile import Invoked
+from jvm.debuginfo import DebugInfo
+
+CALL_SIZE = 5  # E8 rel32
+C2 = 4  # the compilation level
+STUB_JUMP = 10  # where in such a stub its JMP is
+_STUB_SIZE = 15
+_INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
+
+
+class Call(NamedTuple):
+    offset: int  # of the CALL
+    callee: Invoked
+    looks: bool  # at the receiver: it goes to entries that check it
+    stub: int  # offset of its own stub, −1: none known
+
+
+class Calls(NamedTuple):
+    calls: list[Call]  # ascending
+    stubs: list[int]  # offsets, ascending: all, also if it is not known whose each is
+
+
+def calls(code: NDArray[np.uint8], debug: DebugInfo, level: int, classes: Classes, java: NDArray[np.bool_]) -> Calls:
+    """Of an nmethod. `java` (n,): whether the calls of `sites` go where Java calls go."""
+    at, index = sites(code, debug)
+    found: list[Call] = []
+    for offset, i in zip(at[java].tolist(), index[java].tolist(), strict=True):
+        frame = int(debug.frame_at[i])
+        if frame == int(debug.frame_at[i + 1]):
+            continue
+        callee = classes.invoked(int(debug.method[frame]), int(debug.bci[frame]))
+        if callee is not None:
+            ic = offset - _INLINE_CACHE
+            looks = ic >= 0 and bool(code[ic] == 0x48 and code[ic + 1] == 0xB8)
+            found.append(Call(offset, callee, looks, -1))
+    stubs = _stubs(code, found[-1].offset + CALL_SIZE if found else len(code))
+    own = [k for k, call in enumerate(found) if level != C2 or not call.looks]
+    if len(own) == len(stubs):
+        for k, stub in zip(own, stubs, strict=True):
+            found[k] = found[k]._replace(stub=stub)
+    return Calls(found, stubs)
+
+
+def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All described CALL rel32: (n,) offsets, ascending, and (n,) which pc is behind each."""
+    index = np.flatnonzero((debug.pc >= CALL_SIZE) & (debug.pc <= len(code)))
+    index = index[code[debug.pc[index] - CALL_SIZE] == 0xE8]
+    at, first = np.unique(debug.pc[index].astype(np.int64) - CALL_SIZE, return_index=True)
+    return at, index[first].astype(np.int64)
+
+
+def targets(code: NDArray[np.uint8], start: int, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) where the CALLs, or JMPs, rel32 at these offsets lead, code at `start`."""
+    bytes_ = code[offsets[:, None] + np.arange(1, CALL_SIZE)]
+    raw = bytes_.astype(np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)
+    distance: NDArray[np.int64] = raw.sum(axis=1, dtype=np.uint32).view(np.int32).astype(np.int64)
+    return distance + offsets + (start + CALL_SIZE)
+
+
+def _stubs(code: NDArray[np.uint8], begin: int) -> list[int]:
+    """Offsets from `begin` on, ascending."""
+    last = len(code) - _STUB_SIZE + 1
+    if last <= begin:
+        return []
+    part = np.arange(begin, last)
+    found: list[int] = part[(code[part] == 0x48) & (code[part + 1] == 0xBB) & (code[part + STUB_JUMP] == 0xE9)].tolist()
+    return found

@@ -1,0 +1,70 @@
+"""The classes of a process and what their bytecode calls.
+
+Class files are kept as they were told and read when something is asked of them: few are. What is too much is dropped,
+the oldest first, and is then not known.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from jvm import export
+from jvm.classfile import ClassFile, ClassFileError, Invoked
+
+MAX_BYTES = 1 << 28
+"""Of class files kept."""
+READ = 256
+"""Class files kept in a form that can be asked."""
+
+
+class Classes:
+    """Fed with export records; others than those below are left out."""
+
+    def __init__(self) -> None:
+        self.methods: dict[int, export.Method] = {}
+        self._definition: dict[int, int] = {}  # class → definition
+        self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
+        self._bytes = 0
+        self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
+        self._invoked: dict[tuple[int, int], Invoked | None] = {}
+
+    def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
+        match record:
+            case export.Method():
+                self.methods[record.id] = record
+            case export.Class():
+                self._definition[record.id] = record.definition
+            case export.ClassDef():
+                self._bytes += len(record.data) - len(self._data.pop(record.id, b""))
+                self._data[record.id] = bytes(record.data)
+                while self._bytes > MAX_BYTES:
+                    self._bytes -= len(self._data.popitem(last=False)[1])
+
+    def invoked(self, method: int, bci: int) -> Invoked | None:
+        """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""
+        key = method, bci
+        if key not in self._invoked:
+            told = self.methods.get(method)
+            file = self._file(told.class_id) if told is not None else None
+            if told is None or file is None:
+                return None  # it may be told yet
+            code = file.code(told.name, told.signature)
+            self._invoked[key] = file.invoked(code, bci) if code is not None else None
+        return self._invoked[key]
+
+    def _file(self, class_id: int) -> ClassFile | None:
+        definition = self._definition.get(class_id, 0)
+        if definition in self._read:
+            self._read.move_to_end(definition)
+            return self._read[definition]
+        data = self._data.get(definition)
+        if data is None:
+            return None
+        try:
+            file = ClassFile.of(data)
+        except ClassFileError:
+            file = None
+        self._read[definition] = file
+        while len(self._read) > READ:
+            self._read.popitem(last=False)
+        return file

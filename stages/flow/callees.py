@@ -1,0 +1,135 @@
+"""What the calls of compiled code may lead to, by what the bytecode says that they call (`jvm.calls`).
+
+A callee is known by name and descriptor; of a call that looks for no receiver, and of a constructor, by its class, too,
+if anything of that class is compiled. So a call has few candidates: the compiled versions of its callee and the stub of
+its own. All that is inferred, not read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import calls
+from jvm.classfile import Invoked
+from jvm.codeimage import CodeImage
+from jvm.codeversion import Kind, Version
+from jvm.stubs import stub_of
+
+I64 = NDArray[np.int64]
+
+_FOREVER = 1 << 62  # with room to add to it
+_VIRTUAL, _INTERFACE = 0xB6, 0xB9  # invokevirtual, invokeinterface
+
+
+class CallTable(NamedTuple):
+    """CallTable (n,) by address, and callees (m,), whose entries are [first[c], first[c + 1]). Times are TSC."""
+
+    site: I64
+    stub: I64  # its own, 0: none known
+    looks: I64  # (0 or 1) at the receiver
+    callee: I64
+    exact: I64  # (0 or 1) its class is known, too
+    first: I64
+    verified: I64
+    checking: I64  # the entry that checks the receiver
+    since: I64
+    until: I64
+
+
+NO_CALLS = CallTable(*(np.zeros(int(name == "first"), np.int64) for name in CallTable._fields))
+
+
+class Callees:
+    """Of one code image. What a version has is found once."""
+
+    def __init__(self, image: CodeImage) -> None:
+        self._image = image
+        self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
+        self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
+        self._ids: dict[tuple[str, str, str], int] = {}
+        self._epoch = -1
+        self._calls = NO_CALLS
+
+    def now(self) -> CallTable:
+        if self._epoch != self._image.epoch:
+            self._epoch = self._image.epoch
+            self._calls = self._update()
+        return self._calls
+
+    def through(self, site: int, adapter: int, tsc: int) -> int:
+        """The stub in which a call at `site` loads its callee to go to an adapter; 0: it is not known."""
+        known = self.now()
+        k = int(np.searchsorted(known.site, site))
+        v = self._image.at(site, tsc)
+        if v is None or k == len(known.site) or known.site[k] != site:
+            return 0
+        if known.stub[k]:
+            return int(known.stub[k])
+        stubs = self._stubs.get(v.id, np.zeros(0, np.int64))
+        to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
+        return int(stubs[to == adapter][0]) + v.start if (to == adapter).any() else 0
+
+    def _update(self) -> CallTable:
+        nmethods = [v for v in self._image.versions() if v.kind == Kind.NMETHOD]
+        for v in nmethods:
+            if v.id not in self._of:
+                self._of[v.id] = self._found(v)
+        alive = {v.id for v in nmethods}
+        for gone in self._of.keys() - alive:
+            del self._of[gone], self._stubs[gone]
+        rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        site, stub, looks, callee = (np.ascontiguousarray(column) for column in rows.T)
+        return CallTable(site, stub, looks, callee, *self._entries(nmethods))
+
+    def _found(self, v: Version) -> I64:
+        code = self._image.code(v)
+        assert v.debug is not None
+        offsets, _ = calls.sites(code, v.debug)
+        java = [self._is_java(v, int(t)) for t in calls.targets(code, v.start, offsets)]
+        found = calls.calls(code, v.debug, v.level, self._image.classes, np.array(java, np.bool_))
+        self._stubs[v.id] = np.array(found.stubs, np.int64)
+        rows = [
+            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._id(c.callee))
+            for c in found.calls
+        ]
+        return np.array(rows, np.int64).reshape(-1, 4)
+
+    def _is_java(self, v: Version, target: int) -> bool:
+        to = self._image.at(target, v.loaded)
+        return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
+
+    def _id(self, callee: Invoked) -> int:
+        virtual = callee.opcode in (_VIRTUAL, _INTERFACE)
+        key = "" if virtual else callee.owner, callee.name, callee.descriptor
+        return self._ids.setdefault(key, len(self._ids))
+
+    def _entries(self, nmethods: list[Version]) -> tuple[I64, I64, I64, I64, I64, I64]:
+        by_name: dict[tuple[str, str], list[tuple[str, Version]]] = {}
+        for v in nmethods:
+            method = self._image.classes.methods.get(v.method)
+            if method is not None and v.verified_entry and not v.osr_entry:
+                by_name.setdefault((method.name, method.signature), []).append((_owner(method.class_signature), v))
+        first = [0]
+        rows: list[tuple[int, int, int, int]] = []
+        for owner, name, descriptor in self._ids:
+            those = by_name.get((name, descriptor), [])
+            if owner:
+                own = [pair for pair in those if pair[0] == owner]
+                those = own if own or name == "<init>" else those
+            rows += [(v.verified_entry, v.entry, v.since, min(v.until, _FOREVER)) for _, v in those]
+            first.append(len(rows))
+        verified, checking, since, until = np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy()
+        exact = np.array([bool(owner) for owner, _, _ in self._ids], np.int64)
+        return exact, np.array(first, np.int64), verified, checking, since, until
+
+
+def _owner(signature: str) -> str:
+    """The name of a class in constant pools; hidden ones have an address behind it."""
+    name = signature[1:-1]
+    for mark in (".0x", "/0x", "+0x"):
+        name = name.split(mark, 1)[0]
+    return name

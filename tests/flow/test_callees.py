@@ -1,0 +1,154 @@
+"""What a Java call may lead to by its bytecode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streamer.demo
+from capture.replay import Replay
+from jvm import calls
+from jvm.codeimage import CodeImage
+from jvm.codeversion import FOREVER, Kind
+from jvm.stubs import Stub, stub_of
+from stages.flow.callees import Callees
+from stages.flow.choice import Choice
+from stages.flow.learn import Learnt, with_image
+from stages.messages import JitBatch
+from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
+from tests.jvm.exportwriter import Writer
+from tests.jvm.test_classfile import INTERFACE_METHODREF, METHODREF, OPCODES, Made
+from tests.jvm.test_classfile import call as invoke
+from tests.pt.machine import BASE
+
+CALLER, CALLEE, OTHER, ADAPTER = 0x10000, 0x20000, 0x30000, 0x40000
+STUB = 0x40  # offset of the caller's own stub, behind its call at 0x20
+
+
+def image_of(opcode: str, name: str = "work", checks: bool = False, level: int = 3, stubs: int = 1) -> CodeImage:
+    """A.main calls B.work()V; that is compiled in B, C and D, where it takes an int."""
+    made = Made()
+    tag = INTERFACE_METHODREF if opcode == "invokeinterface" else METHODREF
+    made.method("main", "()V", invoke(OPCODES[opcode], made.ref(name, "()V", "B", tag)))
+    code = bytearray(b"\x90" * 0x80)
+    code[0x20:0x25] = call(CALLER + 0x20, ADAPTER, 0xE8)
+    if checks:
+        code[0x16:0x18] = b"\x48\xb8"  # mov rax, imm64
+    for k in range(stubs):
+        at = STUB + 16 * k
+        code[at : at + 2] = b"\x48\xbb"  # mov rbx, imm64
+        code[at + 10 : at + 15] = call(CALLER + at + 10, ADAPTER, 0xE9)
+    w = Writer(tsc=100).class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
+    w.dynamic_code(ADAPTER, "I2C/C2I adapters", bytes(64))
+    for k, (holder, signature) in enumerate((("LB;", "()V"), ("LC;", "()V"), ("LD;", "(I)V"))):
+        at = CALLEE + 0x1000 * k
+        w.method(2 + k, holder, name, signature, class_id=0)
+        w.nmethod_load(at, bytes(64), 2 + k, entry=at, verified_entry=at + 0x20)
+    w.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=level)
+    image = CodeImage()
+    image.feed(w.bytes())
+    return image
+
+
+def candidates(image: CodeImage) -> tuple[int, set[int]]:
+    """Of the only call: its own stub, and where it may go."""
+    table = Callees(image).now()
+    assert table.site.tolist() == [CALLER + 0x20]
+    lo, hi = table.first[table.callee[0] : table.callee[0] + 2].tolist()
+    entries = table.checking if table.looks[0] else table.verified
+    return int(table.stub[0]), set(entries[lo:hi].tolist())
+
+
+def test_a_static_call_goes_to_its_class() -> None:
+    assert candidates(image_of("invokestatic")) == (CALLER + STUB, {CALLEE + 0x20})
+
+
+def test_a_virtual_call_goes_to_any_class() -> None:
+    assert candidates(image_of("invokevirtual")) == (CALLER + STUB, {CALLEE + 0x20, CALLEE + 0x1020})
+
+
+def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> None:
+    """C2 writes no stub for it, C1 does."""
+    entries = {CALLEE, CALLEE + 0x1000}
+    assert candidates(image_of("invokeinterface", checks=True)) == (CALLER + STUB, entries)
+    assert candidates(image_of("invokeinterface", checks=True, level=4, stubs=0)) == (0, entries)
+
+
+def test_stubs_that_do_not_come_out_even_are_nobodys() -> None:
+    image = image_of("invokestatic", stubs=2)
+    assert candidates(image)[0] == 0
+    # but one that goes where the call has been seen to go is as good
+    assert Callees(image).through(CALLER + 0x20, ADAPTER, FOREVER - 1) == CALLER + STUB
+    assert Callees(image).through(CALLER + 0x20, ADAPTER + 1, FOREVER - 1) == 0
+
+
+@pytest.mark.parametrize("opcode", ["invokestatic", "invokevirtual"])
+def test_a_call_that_went_to_an_adapter_goes_through_its_stub(opcode: str) -> None:
+    image = image_of(opcode)
+    learnt = Learnt(image, Callees(image))
+    learnt.add([(CALLER + 0x25, ADAPTER)], 5000)
+    assert sorted(zip(*(column.tolist() for column in learnt.arrays()), strict=True)) == [
+        (CALLER + 0x20, 0, CALLER + STUB), (CALLER + STUB + calls.STUB_JUMP, 1, ADAPTER),
+    ]  # fmt: skip
+
+
+def test_a_callee_is_offered_and_marked() -> None:
+    made = Made()
+    made.method("main", "()V", invoke(0xB8, made.ref("work", "()V", "B")))
+    code = laid_out(*LOOP)
+    image = CodeImage()
+    writer = Writer(tsc=100).class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
+    writer.method(2, "LB;", "work", class_id=0)
+    writer.nmethod_load(BASE, code[:0x100], 1, [(5, [(1, 0)])], level=3)
+    writer.nmethod_load(BASE + 0x1C0, code[0x1C0:], 2, verified_entry=BASE + 0x200)
+    image.feed(writer.bytes())
+    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image).with_callees(Callees(image).now())
+    assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
+
+
+def test_the_calls_of_a_real_jvm() -> None:
+    """Wherever the code has a call that leads to a compiled method, that is one of its candidates; where it leads to a
+    stub in its own nmethod, that is the one said to be its own."""
+    image = CodeImage()
+    with Replay(Path(streamer.demo.__file__).parent / "shop.json") as replay:
+        for message in replay.messages():
+            if isinstance(message, JitBatch):
+                image.feed(message.data)
+    table = Callees(image).now()
+    at = {int(site): k for k, site in enumerate(table.site)}
+    seen: Counter[str] = Counter()
+    for version in image.versions():
+        if version.kind != Kind.NMETHOD:
+            continue
+        assert version.debug is not None
+        code = image.code(version)
+        offsets, _ = calls.sites(code, version.debug)
+        for offset, to in zip(offsets.tolist(), calls.targets(code, version.start, offsets).tolist(), strict=True):
+            k = at.get(version.start + offset)
+            led = image.at(to, FOREVER - 1)
+            if led is version:
+                assert k is not None
+                assert table.stub[k] == to
+                seen["own stub"] += 1
+            elif led is not None and led.kind == Kind.NMETHOD:
+                assert k is not None
+                lo, hi = table.first[table.callee[k] : table.callee[k] + 2].tolist()
+                if to in (table.checking if table.looks[k] else table.verified)[lo:hi]:
+                    seen["compiled"] += 1
+                else:  # bytecode does not say what a method handle is linked to
+                    assert led.name.startswith("java.lang.invoke.")
+                    seen["linked"] += 1
+            elif k is not None:
+                assert led is None or stub_of(led) is not None
+                seen["stub"] += 1
+            else:
+                assert led is None or stub_of(led) not in (Stub.RESOLVE_STATIC, Stub.VTABLE, Stub.ITABLE)
+                seen["runtime"] += 1
+    assert seen["own stub"] > 5
+    assert seen["compiled"] > 50 > seen["linked"]
+    assert seen["stub"] > 50
+    assert seen["runtime"] > 500
+    assert np.all(np.diff(table.site) > 0)
