@@ -31,7 +31,7 @@ _INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
 
 class Call(NamedTuple):
     offset: int  # of the CALL
-    callee: Invoked
+    callee: Invoked | None  # None: the bytecode is not known
     looks: bool  # at the receiver: it goes to entries that check it
     stub: int  # offset of its own stub, −1: none known
 
@@ -39,18 +39,23 @@ class Call(NamedTuple):
 class Calls(NamedTuple):
     calls: list[Call]  # ascending
     stubs: list[int]  # offsets, ascending: all, also if it is not known whose each is
+    whole: bool  # the bytecode of all methods was known
 
 
 def calls(code: NDArray[np.uint8], debug: DebugInfo, level: int, classes: Classes, java: NDArray[np.bool_]) -> Calls:
     """Of an nmethod. `java` (n,): whether the calls of `sites` go where Java calls go."""
     at, index = sites(code, debug)
     found: list[Call] = []
+    whole = True
     for offset, i in zip(at[java].tolist(), index[java].tolist(), strict=True):
         frame = int(debug.frame_at[i])
         if frame == int(debug.frame_at[i + 1]):
             continue
-        callee = classes.invoked(int(debug.method[frame]), int(debug.bci[frame]))
-        if callee is not None:
+        method = int(debug.method[frame])
+        known = classes.knows(method)
+        whole &= known
+        callee = classes.invoked(method, int(debug.bci[frame]))
+        if callee is not None or not known:
             ic = offset - _INLINE_CACHE
             looks = ic >= 0 and bool(code[ic] == 0x48 and code[ic + 1] == 0xB8)
             found.append(Call(offset, callee, looks, -1))
@@ -59,7 +64,7 @@ def calls(code: NDArray[np.uint8], debug: DebugInfo, level: int, classes: Classe
     if len(own) == len(stubs):
         for k, stub in zip(own, stubs, strict=True):
             found[k] = found[k]._replace(stub=stub)
-    return Calls(found, stubs)
+    return Calls(found, stubs, whole)
 
 
 def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

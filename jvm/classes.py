@@ -40,6 +40,11 @@ class Classes:
                 while self._bytes > MAX_BYTES:
                     self._bytes -= len(self._data.popitem(last=False)[1])
 
+    def knows(self, method: int) -> bool:
+        """Whether the bytecode of a method can be asked for."""
+        told = self.methods.get(method)
+        return told is not None and self._definition.get(told.class_id, 0) in self._data
+
     def invoked(self, method: int, bci: int) -> Invoked | None:
         """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""
         key = method, bci

@@ -22,6 +22,7 @@ from jvm.codediff import filling
 from jvm.codeversion import FOREVER, Version
 from jvm.codeview import CodeView
 
+AROUND = 8
 TEXT_DTYPE = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
 )
@@ -33,7 +34,8 @@ PATCH_DTYPE = np.dtype(
 
 class Uncertain(NamedTuple):
     """Patches (n,) in the order in which they were made: `size` bytes at `address` were `code[old_at:old_at + size]`
-    at `before` and `code[new_at:new_at + size]` at `after`."""
+    at `before` and `code[new_at:new_at + size]` at `after`. AROUND bytes on either side of what changed are with it:
+    whole instructions, as they were."""
 
     address: NDArray[np.uint64]
     size: NDArray[np.int32]
@@ -212,10 +214,11 @@ class Texts:
             old = code[offset : offset + len(new)]
             fresh = after > version.loaded and after >= version.patched  # not a spool that is read again
             if fresh and not np.array_equal(old, new):
-                old_at, new_at = self._code.append(old), self._code.append(new)
-                address = version.start + offset
-                self._patches.add((address, before, after, old_at, new_at, version.id, len(new), 0))
+                begin, end = max(offset - AROUND, 0), min(offset + len(new) + AROUND, len(code))
+                old_at = self._code.append(code[begin:end])
                 old[:] = new
+                new_at = self._code.append(code[begin:end])
+                self._patches.add((version.start + begin, before, after, old_at, new_at, version.id, end - begin, 0))
                 changed = True
                 self.patches += 1
             count += 1

@@ -21,6 +21,8 @@ from jvm.stubs import stub_of
 I64 = NDArray[np.int64]
 
 _FOREVER = 1 << 62  # with room to add to it
+_TO_COMPILED = b"\x41\xff\xe3"
+"""JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
 _VIRTUAL, _INTERFACE = 0xB6, 0xB9  # invokevirtual, invokeinterface
 
 
@@ -30,7 +32,7 @@ class CallTable(NamedTuple):
     site: I64
     stub: I64  # its own, 0: none known
     looks: I64  # (0 or 1) at the receiver
-    callee: I64
+    callee: I64  # −1: not known
     exact: I64  # (0 or 1) its class is known, too
     first: I64
     verified: I64
@@ -49,6 +51,7 @@ class Callees:
         self._image = image
         self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
+        self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._ids: dict[tuple[str, str, str], int] = {}
         self._epoch = -1
         self._calls = NO_CALLS
@@ -59,27 +62,33 @@ class Callees:
             self._calls = self._update()
         return self._calls
 
-    def through(self, site: int, adapter: int, tsc: int) -> int:
-        """The stub in which a call at `site` loads its callee to go to an adapter; 0: it is not known."""
+    def to_adapter(self, site: int, target: int, adapter: Version, tsc: int) -> tuple[int, bool]:
+        """How a call at `site` comes to `target`, where the adapter makes an interpreter's frame: through the call's
+        own stub, which loads the callee (then True), or, if it looks at the receiver, by the entry before, which checks
+        it (SharedRuntime::generate_i2c2i_adapters); or it is not known how."""
         known = self.now()
         k = int(np.searchsorted(known.site, site))
         v = self._image.at(site, tsc)
         if v is None or k == len(known.site) or known.site[k] != site:
-            return 0
+            return target, False
+        if known.looks[k]:
+            behind = self._image.code(adapter).tobytes().find(_TO_COMPILED) + len(_TO_COMPILED)
+            return (adapter.start + behind if len(_TO_COMPILED) <= behind < target - adapter.start else target), False
         if known.stub[k]:
-            return int(known.stub[k])
-        stubs = self._stubs.get(v.id, np.zeros(0, np.int64))
+            return int(known.stub[k]), True
+        stubs = self._stubs[v.id]
         to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
-        return int(stubs[to == adapter][0]) + v.start if (to == adapter).any() else 0
+        return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
 
     def _update(self) -> CallTable:
         nmethods = [v for v in self._image.versions() if v.kind == Kind.NMETHOD]
         for v in nmethods:
-            if v.id not in self._of:
+            if v.id not in self._of or v.id in self._partial:
                 self._of[v.id] = self._found(v)
         alive = {v.id for v in nmethods}
         for gone in self._of.keys() - alive:
             del self._of[gone], self._stubs[gone]
+            self._partial.discard(gone)
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         site, stub, looks, callee = (np.ascontiguousarray(column) for column in rows.T)
@@ -92,6 +101,7 @@ class Callees:
         java = [self._is_java(v, int(t)) for t in calls.targets(code, v.start, offsets)]
         found = calls.calls(code, v.debug, v.level, self._image.classes, np.array(java, np.bool_))
         self._stubs[v.id] = np.array(found.stubs, np.int64)
+        (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
             (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._id(c.callee))
             for c in found.calls
@@ -102,7 +112,9 @@ class Callees:
         to = self._image.at(target, v.loaded)
         return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
 
-    def _id(self, callee: Invoked) -> int:
+    def _id(self, callee: Invoked | None) -> int:
+        if callee is None:
+            return -1
         virtual = callee.opcode in (_VIRTUAL, _INTERFACE)
         key = "" if virtual else callee.owner, callee.name, callee.descriptor
         return self._ids.setdefault(key, len(self._ids))

@@ -239,9 +239,9 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, log, log_code):  # type: ignore[no-untyped-def]
-    """Walk from the state `w`, `stack`, with choices of a cost of at most `most`; see above. Fills `log`, `log_code`; returns the
-    number of choices, −1: none fits, and how many packets further it came, LOOK if far enough. `where`: addresses of
-    data and buffer."""
+    """Walk from the state `w`, `stack`, with choices of a cost of at most `most`; see above. Fills `log`, `log_code`;
+    returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far enough. `where`:
+    addresses of data and buffer."""
     data = u8_at(where[0])
     buffer = u8_at(where[1])
     row = W_SIZE + DEPTH

@@ -83,11 +83,12 @@ class Learnt:
             return [target]
         if version.verified_entry == target and version.entry not in (0, target):
             return [target, version.entry]
-        stub = self._callees.through(call, target, tsc) if stub_of(version) == Stub.ADAPTER else 0
-        if not stub:
+        if stub_of(version) != Stub.ADAPTER:
             return [target]
-        self._jumps[stub + STUB_JUMP] = target
-        return [stub]
+        to, through_stub = self._callees.to_adapter(call, target, version, tsc)
+        if through_stub:
+            self._jumps[to + STUB_JUMP] = target
+        return [to]
 
     def arrays(self) -> tuple[I64, I64, I64]:
         """(n,) addresses, (n,) 1: of a JMP, 0: of a CALL, (n,) where each may go; a call comes once for each of its

@@ -23,7 +23,7 @@ I64 = NDArray[np.int64]
 WINDOW = 16  # bytes looked at: no instruction is longer than 15
 MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
 MOST = 24  # variants of one instruction
-_TOUCHING = 16  # patches of one instruction that are looked at: the last ones
+_TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
 stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
@@ -268,10 +268,11 @@ def _offer_callees(known, here, size, tsc, slack, buffer, found, n):  # type: ig
         return n
     if calls.stub[p] and n < MOST:
         n = _offer_branch(buffer, found, n, here, size, 0xE8, calls.stub[p], 1)
-    for e in range(calls.first[calls.callee[p]], calls.first[calls.callee[p] + 1]):
+    callee = calls.callee[p]
+    for e in range(calls.first[max(callee, 0)], calls.first[callee + 1]):
         if calls.since[e] - slack <= tsc <= calls.until[e] + slack and n < MOST:
             to = calls.checking[e] if calls.looks[p] else calls.verified[e]
-            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, 3 if calls.exact[calls.callee[p]] else LAST)
+            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, 3 if calls.exact[callee] else LAST)
     for k in range(len(known.resolver)):
         if (k == 2) == (calls.looks[p] != 0) and n < MOST:
             n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 4)

@@ -42,7 +42,8 @@ def image_of(opcode: str, name: str = "work", checks: bool = False, level: int =
         code[at : at + 2] = b"\x48\xbb"  # mov rbx, imm64
         code[at + 10 : at + 15] = call(CALLER + at + 10, ADAPTER, 0xE9)
     w = Writer(tsc=100).class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
-    w.dynamic_code(ADAPTER, "I2C/C2I adapters", bytes(64))
+    adapter = b"\x90" * 0x20 + b"\x41\xff\xe3" + b"\x90" * 0x1D  # jmp r11
+    w.dynamic_code(ADAPTER, "I2C/C2I adapters", adapter)
     for k, (holder, signature) in enumerate((("LB;", "()V"), ("LC;", "()V"), ("LD;", "(I)V"))):
         at = CALLEE + 0x1000 * k
         w.method(2 + k, holder, name, signature, class_id=0)
@@ -81,8 +82,20 @@ def test_stubs_that_do_not_come_out_even_are_nobodys() -> None:
     image = image_of("invokestatic", stubs=2)
     assert candidates(image)[0] == 0
     # but one that goes where the call has been seen to go is as good
-    assert Callees(image).through(CALLER + 0x20, ADAPTER, FOREVER - 1) == CALLER + STUB
-    assert Callees(image).through(CALLER + 0x20, ADAPTER + 1, FOREVER - 1) == 0
+    assert to_adapter(image, ADAPTER) == (CALLER + STUB, True)
+    assert to_adapter(image, ADAPTER + 1) == (ADAPTER + 1, False)
+
+
+def to_adapter(image: CodeImage, target: int) -> tuple[int, bool]:
+    adapter = image.at(ADAPTER, FOREVER - 1)
+    assert adapter is not None
+    return Callees(image).to_adapter(CALLER + 0x20, target, adapter, FOREVER - 1)
+
+
+def test_a_call_that_looks_at_the_receiver_comes_to_an_adapter_by_its_check() -> None:
+    image = image_of("invokevirtual", checks=True)
+    assert to_adapter(image, ADAPTER + 0x30) == (ADAPTER + 0x23, False)
+    assert to_adapter(image, ADAPTER + 0x10) == (ADAPTER + 0x10, False)  # not behind it
 
 
 @pytest.mark.parametrize("opcode", ["invokestatic", "invokevirtual"])

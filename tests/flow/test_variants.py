@@ -47,7 +47,7 @@ def _naive(
     now: bytes, patches: list[tuple[int, bytes, bytes, int, int]], calls: list[int], tsc: int, slack: int
 ) -> list[tuple[int, int, int, int]]:
     """(instruction, target, distance in time, learnt); the first is what stands there, the others in any order."""
-    touching = [p for p in patches if -len(p[1]) < p[0] < WINDOW - 1][-16:]
+    touching = [p for p in patches if -len(p[1]) < p[0] < WINDOW - 1][-24:]
     state = bytearray(now)
 
     def put(at: int, code: bytes) -> None:

@@ -60,10 +60,15 @@ def test_uncertain_sites() -> None:
             for i, a in enumerate(found.address)
         ]
 
-    first = (4, CODE[4:6], b"\xaa\xbb", 2000, 3000)
+    def around(new: bytes) -> bytes:
+        return CODE[:4] + new + CODE[6:14]
+
+    first = (0, CODE[:14], around(b"\xaa\xbb"), 2000, 3000)
+    second = (0, around(b"\xaa\xbb"), around(b"\xcd\xef"), 3000, 3100)
+    third = (12, CODE[12:29], CODE[12:20] + b"\x90" + CODE[21:29], 3000, 3100)
     assert sites(1999) == sites(3101) == []
     assert sites(2000) == sites(2999) == [first]
-    assert sites(3050) == [(4, b"\xaa\xbb", b"\xcd\xef", 3000, 3100), (20, CODE[20:21], b"\x90", 3000, 3100)]
+    assert sites(3050) == [second, third]
     assert sites(2999, 3001) == [first, *sites(3050)]
 
 
