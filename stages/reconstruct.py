@@ -14,6 +14,7 @@ import numpy as np
 
 from stages.attribute import Attribute, Traced
 from stages.follower import Follower
+from stages.joined import joined
 from stages.messages import Account, PaneReport, PtConfig, Segment, StreamOpen
 from stages.panes import ROW_DTYPE, Pane
 
@@ -35,14 +36,17 @@ class Reconstruct(Attribute):
 
     def _count_all(self, p: Traced, segments: list[Segment]) -> None:
         # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.
-        for segment in sorted(segments, key=lambda s: s.tsc):
+        _, quantum = self._config(p)
+        for segment in joined(segments, lambda s: (s.tsc // p.pane_ticks, s.tsc_end // quantum)):
             self._count(p, segment)
+
+    def _config(self, p: Traced) -> tuple[PtConfig, int]:
+        return self._configs.get(p.key, (PtConfig(), p.lateness))
 
     def _count(self, p: Traced, s: Segment) -> None:
         follower = self._followers.get(p.key)
         if follower is None:
-            config, quantum = self._configs.get(p.key, (PtConfig(), p.lateness))
-            follower = self._followers[p.key] = Follower(p.image, config, quantum)
+            follower = self._followers[p.key] = Follower(p.image, *self._config(p))
         size, end = len(s.data), s.offset + len(s.data)
         self.counts["bytes"] += size
         pane = p.panes.setdefault(s.tsc // p.pane_ticks, Pane())

@@ -1,0 +1,58 @@
+"""Pieces that follow each other are joined, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as some
+
+from stages.joined import MOST, joined
+from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
+
+
+def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True, cpu: int = 0) -> Segment:
+    data = np.arange(offset, offset + size).astype(np.uint8)
+    marks = np.zeros(1, MARK_DTYPE)
+    marks["offset"], marks["tsc"] = offset, tsc
+    return Segment(ThreadKey("", 1, tid), StreamKey("", 1, cpu, 0), 0, offset, data, marks, 7, tsc, tsc + 5, continues)
+
+
+def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
+    return [(s.thread.tid, s.offset, len(s.data), s.tsc, s.tsc_end) for s in segments]
+
+
+def test_what_follows_is_joined() -> None:
+    (one,) = joined([piece(10, 5, 100, continues=False), piece(15, 3, 105), piece(18, 1, 110)], lambda s: 0)
+    assert told([one]) == [(1, 10, 9, 100, 115)]
+    assert not one.continues
+    assert one.data.tolist() == list(range(10, 19))
+    assert one.marks["offset"].tolist() == [10, 15, 18]
+
+
+def test_a_hole_another_stream_and_another_slot_are_kept_apart() -> None:
+    pieces = [piece(0, 5, 100), piece(6, 5, 105), piece(11, 5, 110, cpu=1), piece(16, 5, 115, cpu=1, continues=False)]
+    assert len(joined(pieces, lambda s: 0)) == 4
+    assert len(joined([piece(0, 5, 100), piece(5, 5, 105)], lambda s: s.tsc)) == 2
+    assert len(joined([piece(0, MOST, 100), piece(MOST, 1, 105)], lambda s: 0)) == 2
+
+
+def test_other_threads_lie_in_between() -> None:
+    pieces = [piece(0, 5, 100), piece(0, 5, 101, tid=2, cpu=1), piece(5, 5, 105), piece(5, 5, 106, tid=2, cpu=1)]
+    assert told(joined(pieces, lambda s: 0)) == [(1, 0, 10, 100, 110), (2, 0, 10, 101, 111)]
+
+
+@given(
+    some.lists(some.tuples(some.integers(1, 3), some.integers(0, 4), some.booleans(), some.integers(0, 2)), max_size=30)
+)
+def test_nothing_is_lost_and_order_is_kept(rows: list[tuple[int, int, bool, int]]) -> None:
+    pieces, at = [], {1: 0, 2: 0, 3: 0}
+    for k, (tid, size, continues, gap) in enumerate(rows):
+        pieces.append(piece(at[tid] + gap, size, 10 * k, tid, continues))
+        at[tid] += gap + size
+    out = joined(pieces, lambda s: s.tsc // 50)
+    for tid in at:
+        mine, got = ([s for s in those if s.thread.tid == tid] for those in (pieces, out))
+        assert [b for s in mine for b in s.data.tolist()] == [b for s in got for b in s.data.tolist()]
+        assert sum(not s.continues for s in mine) == sum(not s.continues for s in got)
+        assert all(s.tsc // 50 == o.tsc // 50 for o in got for s in mine if o.tsc <= s.tsc < o.tsc_end - 5)
+    assert [s.tsc for s in out] == sorted(s.tsc for s in out)
