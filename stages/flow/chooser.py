@@ -19,7 +19,7 @@ from stages.flow.choice import DEPTH, Choice, Found, Position, choose
 from stages.flow.flow import Flow
 from stages.flow.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
 from stages.flow.learn import Learnt, with_image
-from stages.flow.piece import Piece
+from stages.flow.piece import NEVER, Piece
 from stages.flow.state import (
     B_NO_RETURN,
     M_BLOCK,
@@ -88,16 +88,17 @@ class Chooser:
         if piece.cause == B_NO_RETURN and not len(position.stack):
             self.counts["no_stack"] += 1
             return False
-        self.learn(piece.learnt)
-        tsc = int(np.interp(piece.offset + piece.contradicted, self._at, self._tsc))
-        known = self.known(tsc)
         failed = self._failed.get(position.here, 0)
         if failed >= FAILURES and failed % RETRY:
             self._failed[position.here] = failed + 1
             self.counts["given_up"] += 1
             return False
         self.counts["searches"] += 1
-        found = self._search(piece, position, known, tsc) or self._search_earlier(piece, known, tsc)
+        self.learn(piece.learnt)
+        goal = piece.contradicted  # before the walk stands elsewhere
+        tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
+        known = self.known(tsc)
+        found = self._search(piece, goal, known, tsc) or self._search_earlier(piece, goal, known, tsc)
         if found is None:
             self.counts["not_found"] += 1
             if len(self._failed) >= PLACES:
@@ -109,36 +110,32 @@ class Chooser:
             self._make(piece, choice)
         return True
 
-    def _search(self, piece: Piece, position: Position, known: Known, tsc: int) -> Found | None:
+    def _search(self, piece: Piece, goal: int, known: Known, tsc: int) -> Found | None:
+        """From where the walk stands."""
+        position = self._position(piece)
+        if position is None:
+            return None
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
-        data, goal = piece.buffers.data, piece.contradicted
-        return choose(data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack)
+        return choose(piece.buffers.data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack)
 
-    def _search_earlier(self, piece: Piece, known: Known, tsc: int) -> Found | None:
-        """A wrong way may fit as far as the next address, and show only later what it did to the return stack."""
-        early = piece.early()
+    def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int) -> Found | None:
+        """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
+        something is found, the walk stands earlier then."""
+        here, early = piece.state, piece.early()
         if early is None:
             return None
-        here = piece.state
-        goal = piece.contradicted
         piece.state = early
-        position = self._position(piece)
-        found = None
-        if position is not None:
-            limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
-            found = choose(
-                piece.buffers.data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack
-            )
+        found = self._search(piece, goal, known, tsc)
         if found is None:
             piece.state = here
-            return None
-        self.counts["earlier"] += 1
+        else:
+            self.counts["earlier"] += 1
         return found
 
     def _make(self, piece: Piece, choice: Choice) -> None:
         """Walk to where it holds, and make it so."""
         if choice.at > piece.position:
-            self._flow.run(piece, choice.at)
+            self._flow.run(piece, choice.at, hold=NEVER)  # what is doubtful on the way has been decided
         self._keep(choice.address)
         try:
             self._flow.patch(choice.address, choice.code)
