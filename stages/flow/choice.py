@@ -31,8 +31,8 @@ LOOK = 16  # packets that a way must go on for
 LEAST = 4  # and the one that came furthest
 POINTS = 64  # choices that can be taken back
 CHOSEN = 16  # choices of one way
-COSTS = 1, 2, 4, 8, 16  # of all choices of a way: with the least it is tried first
-GUESS = 3  # what it costs to take one of several methods of a name; everything else costs 1
+ROUNDS = (1, False), (2, False), (1, True), (4, False), (2, True), (CHOSEN, False)
+"""What is tried one after the other: so many choices at most, with or without one of several methods of a name."""
 STEPS = 1 << 14  # instructions in all
 DEPTH = 64  # return addresses
 _PIECE = 1 << 14  # instructions without a packet
@@ -41,8 +41,8 @@ _TRANSFERS = 128
 # the state of a way
 (
     W_POS, W_LAST, W_BITS, W_NEXT, W_IP, W_AT, W_HERE, W_MUST, W_DEPTH, W_OFF, W_CHOSEN, W_INSTRS,
-    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_COST, W_SIZE,
-) = range(20)  # fmt: skip
+    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_SIZE,
+) = range(19)  # fmt: skip
 
 N_NONE, N_BITS, N_TIP, N_PGD, N_FUP, N_PGE, N_END = range(7)  # the packet that is looked at
 
@@ -238,10 +238,10 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, log, log_code):  # type: ignore[no-untyped-def]
-    """Walk from the state `w`, `stack`, with choices of a cost of at most `most`; see above. Fills `log`, `log_code`;
-    returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far enough. `where`:
-    addresses of data and buffer."""
+def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, guess, log, log_code):  # type: ignore[no-untyped-def]
+    """Walk from the state `w`, `stack`, with at most `most` choices, guesses among them or not; see above. Fills
+    `log`, `log_code`; returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far
+    enough. `where`: addresses of data and buffer."""
     data = u8_at(where[0])
     buffer = u8_at(where[1])
     row = W_SIZE + DEPTH
@@ -293,7 +293,7 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, lo
                             break
                     n = variants(known, here, size, tsc, slack, buffer, found)
                     k = attempt
-                    if attempt + 1 < n and w[W_COST] < most and w[W_CHOSEN] < CHOSEN:
+                    if attempt + 1 < n and w[W_CHOSEN] < most:
                         if n_points == POINTS:  # the oldest is not taken back any more
                             for c in range((POINTS - 1) * row):
                                 points[c] = points[c + row]
@@ -312,10 +312,10 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, lo
                         for c in range(WINDOW):
                             log_code[m * WINDOW + c] = buffer[k * WINDOW + c]
                         w[W_CHOSEN] = m + 1
-                        w[W_COST] += GUESS if found[k * VA + V_FAR] == LAST else 1
+                        right = guess or found[k * VA + V_FAR] != LAST
                     steps += 1
                     insn, target = found[k * VA + V_INSN], found[k * VA + V_TARGET]
-                    right = w[W_COST] <= most and _step(data, end, goal, w, stack, insn, target, code, lo, hi)
+                    right = right and _step(data, end, goal, w, stack, insn, target, code, lo, hi)
         attempt = 0
         if right:
             continue
@@ -358,7 +358,7 @@ def choose(
     `goal`, which contradicts what is in `code`. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if
     there is none; `tsc`: about when; `slack`: ticks. None: nothing fits."""
     best: Found | None = None
-    for most in COSTS:
+    for most, guess in ROUNDS:
         w = np.zeros(W_SIZE, np.int64)
         w[W_POS], w[W_LAST], w[W_HERE] = position.pos, position.last_ip, position.here
         w[W_OFF], w[W_PSB] = position.here == 0, position.psb
@@ -369,7 +369,7 @@ def choose(
         buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
         log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
         n, reach = search(
-            addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most,
+            addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most, guess,
             log, log_code,
         )  # fmt: skip
         if n > 0 and (best is None or reach > best.reach):
