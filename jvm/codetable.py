@@ -37,9 +37,7 @@ class Table(NamedTuple):
     pc_size: NDArray[np.int32]
     pc: NDArray[np.uint32]
     pc_site: NDArray[np.int32]
-    memo_ip: NDArray[np.uint64]
-    memo_row: NDArray[np.int32]
-    memo_site: NDArray[np.int32]
+    memo: NDArray[np.uint64]  # (4 << MEMO_BITS,) four a slot: address, since, until, site
 
 
 def build(rows: NDArray[np.void], pc: NDArray[np.uint32], pc_site: NDArray[np.int32]) -> Table:
@@ -47,11 +45,10 @@ def build(rows: NDArray[np.void], pc: NDArray[np.uint32], pc_site: NDArray[np.in
     start, end = rows["start"], rows["end"]
     order = np.lexsort((rows["id"], ~end, start))
     col = {name: np.ascontiguousarray(rows[name][order]) for name in ROW_DTYPE.names or ()}
-    memo = 1 << MEMO_BITS
     return Table(
         col["start"], col["end"], np.maximum.accumulate(col["end"]), col["since"], col["until"], col["id"],
         col["site"], col["pc_at"], col["pc_size"], pc, pc_site,
-        np.zeros(memo, np.uint64), np.zeros(memo, np.int32), np.zeros(memo, np.int32),
+        np.zeros(4 << MEMO_BITS, np.uint64),
     )  # fmt: skip
 
 
@@ -90,23 +87,38 @@ def site_in(table: Table, row: Int, ip: Int) -> Int:
 
 
 @njit(cache=True, nogil=True)
+def slot_of(ip: Int) -> Int:
+    """Where the memo has `ip` (uint64), if it has it. A slot that was never used holds no time."""
+    return (ip * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - MEMO_BITS) << np.uint64(2)
+
+
+@njit(cache=True, nogil=True)
+def known(memo: NDArray[np.uint64], slot: Int, ip: Int, tsc: Int) -> Int:
+    """Whether the memo has `ip` at `tsc` there."""
+    return memo[slot] == ip and memo[slot + np.uint64(1)] <= tsc and tsc < memo[slot + np.uint64(2)]
+
+
+@njit(cache=True, nogil=True)
+def store(table: Table, slot: Int, ip: Int, tsc: Int) -> Int:
+    """Site at `ip` at `tsc` (uint64 both), 0 where nothing is known; found by search, and put into the memo."""
+    row = np.int64(find(table, ip, tsc))
+    if row < 0:
+        return np.int64(0)
+    site = np.int64(site_in(table, row, ip))
+    memo = table.memo
+    memo[slot], memo[slot + np.uint64(1)], memo[slot + np.uint64(2)] = ip, table.since[row], table.until[row]
+    memo[slot + np.uint64(3)] = np.uint64(site)
+    return site
+
+
+@njit(cache=True, nogil=True)
 def locate(table: Table, ips: NDArray[np.uint64], tscs: NDArray[np.uint64], out: NDArray[np.int32]) -> None:
     """Sites of (n,) addresses at (n,) times into (n,) `out`; 0 where nothing is known."""
-    shift = np.uint64(64 - MEMO_BITS)
+    memo = table.memo
     for i in range(ips.size):
         ip, tsc = ips[i], tscs[i]
-        slot = np.int64((ip * np.uint64(0x9E3779B97F4A7C15)) >> shift)
-        if table.memo_ip[slot] == ip and ip != 0:
-            row = np.int64(table.memo_row[slot])
-            if table.since[row] <= tsc and tsc < table.until[row]:
-                out[i] = table.memo_site[slot]
-                continue
-        row = find(table, ip, tsc)
-        if row < 0:
-            out[i] = 0
-            continue
-        site = site_in(table, row, ip)
-        out[i] = site
-        table.memo_ip[slot] = ip
-        table.memo_row[slot] = row
-        table.memo_site[slot] = site
+        slot = slot_of(ip)
+        if known(memo, slot, ip, tsc):
+            out[i] = np.int32(memo[slot + np.uint64(3)])
+        else:
+            out[i] = store(table, slot, ip, tsc)

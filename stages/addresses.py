@@ -4,6 +4,8 @@ Between two time marks packets are taken to be written at an even pace: the time
 offset. Hardware writes a byte for so many branches, so this follows execution better than counting addresses would:
 a loop that only writes TNT bytes keeps its address, and its share of the time. An address holds from its packet to
 the next one (or to a PGD: what runs outside the filter is nobody's).
+
+One pass goes from packets to sums, because this is also what is done when there is no time for more (`stages.shed`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from jvm.codetable import Table, known, slot_of, store
 from stages.messages import U8
 from stages.pt import packets as pt
 from stages.pt.packets import Int
@@ -19,91 +22,88 @@ from stages.walk import PLAIN_SIZE, plain_ip, plain_tip, plain_tnt
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
-OUTSIDE = np.uint64(0)
-"""In place of an address: from here on no code in the filter runs."""
+POSITION, CONTEXT, SITE, POINT, ADDRESSES, UNKNOWN = range(6)
+LAST_IP, SINCE = range(2)
+AT_SIZE, WHEN_SIZE = 6, 2
+OUTSIDE = -1
+"""In place of a site: no code in the filter runs."""
 
 
 @njit(cache=True, nogil=True)
-def addresses(data: U8, last_ip: Int, ips: U64, at: I64) -> int:
-    """Addresses of TIP, FUP (those in PSB+ too) and PGE packets, and OUTSIDE at each PGD: into `ips`, their packets'
-    positions into `at` (both as long as `data`). Returns how many. `data` holds whole packets."""
-    n = 0
-    i = np.int64(0)
-    end = data.size
-    context = np.int64(0)
+def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, when: U64, hits: U64, ticks: U64) -> None:
+    """Goes on in `data` (whole packets) to the time `hi` (uint64) or the end: adds each address in a TIP, FUP (those in
+    PSB+ too) or PGE packet to `hits[site]`, and the time from there to the next one, or a PGD, to `ticks[site]`.
+
+    At the positions `point` (m,), ascending from 0 to the size of the data, it is `tsc` (m,), not descending. What goes
+    on is in `at` and `when`: SITE holds since SINCE, and the packet at POSITION is next; ADDRESSES counts addresses,
+    UNKNOWN those where no code is known (site 0).
+    """
+    i, context, site, k = at[POSITION], at[CONTEXT], at[SITE], at[POINT]
+    last_ip, since = when[LAST_IP], when[SINCE]
+    end = np.int64(data.size)
+    slope = _slope(point, tsc, k)
+    memo = table.memo
+    here, there = tsc[k], tsc[k + 1]
+    begin = point[k]
+    told = unknown = np.int64(0)
     while i < end:
         byte = np.int64(data[i])
         if plain_tnt(byte, context):
             i += 1
             continue
+        ip, size, inside, context_behind = last_ip, np.int64(0), True, context
         if plain_tip(byte, i, end):
-            last_ip = plain_ip(data, i, byte, last_ip)
-            ips[n] = last_ip
-            at[n] = i
-            n += 1
-            i += PLAIN_SIZE[byte >> 5]
-            continue
-        kind, size, payload, sub = pt.next_packet(data, i, end, context)
-        if kind < 0:
-            break
-        if pt.TIP <= kind <= pt.FUP:
-            last_ip = pt.reconstruct_ip(last_ip, sub, payload)
-            if kind == pt.TIP_PGD:
-                ips[n] = OUTSIDE
-                at[n] = i
-                n += 1
-            elif sub:
-                ips[n] = last_ip
-                at[n] = i
-                n += 1
-        elif kind == pt.PSB:
-            last_ip = np.uint64(0)
-        context = pt.next_context(context, kind, payload)
-        i += size
-    return n
-
-
-@njit(cache=True, nogil=True)
-def times(at: I64, point: I64, tsc: U64, out: U64) -> None:
-    """Times of (n,) ascending positions into `out`, between (m,) points: `point` ascending, `tsc` not descending;
-    the first point lies at or before, the last behind all positions."""
-    k = -1
-    slope = 0.0
-    for i in range(at.size):
-        if k < 0 or (k + 2 < point.size and point[k + 1] <= at[i]):
-            k = max(k, 0)
-            while k + 2 < point.size and point[k + 1] <= at[i]:
+            ip = plain_ip(data, i, byte, last_ip)
+            size = PLAIN_SIZE[byte >> 5]
+        else:
+            kind, size, payload, sub = pt.next_packet(data, i, end, context)
+            if kind < 0:
+                i = end
+                break
+            context_behind = pt.next_context(context, kind, payload)
+            if pt.TIP <= kind <= pt.FUP:
+                ip = pt.reconstruct_ip(last_ip, sub, payload)
+                inside = kind != pt.TIP_PGD
+            elif kind == pt.PSB:
+                ip = np.uint64(0)
+            if not (pt.TIP <= kind <= pt.FUP) or (inside and not sub):
+                last_ip, context = ip, context_behind
+                i += size
+                continue
+        if k + 2 < point.size and point[k + 1] <= i:
+            while k + 2 < point.size and point[k + 1] <= i:
                 k += 1
-            width = point[k + 1] - point[k]
-            slope = float(tsc[k + 1] - tsc[k]) / float(width) if width > 0 else 0.0
-        out[i] = min(tsc[k] + np.uint64(slope * float(at[i] - point[k])), tsc[k + 1])
+            slope = _slope(point, tsc, k)
+            begin, here, there = point[k], tsc[k], tsc[k + 1]
+        now = min(here + np.uint64(np.int64(slope * float(i - begin))), there)
+        if now >= hi:
+            break
+        if site >= 0:
+            ticks[np.uint64(site)] += now - since
+        since = now
+        site = np.int64(OUTSIDE)
+        if inside and ip != 0:  # at 0 there is no code
+            slot = slot_of(ip)
+            if known(memo, slot, ip, now):
+                site = np.int64(memo[slot + np.uint64(3)])
+            else:
+                site = np.int64(store(table, slot, ip, now))
+            hits[np.uint64(site)] += np.uint64(1)
+            told += 1
+            unknown += site == 0
+        last_ip, context = ip, context_behind
+        i += size
+    until = hi if i < end else min(tsc[-1], hi)
+    if site >= 0 and until > since:
+        ticks[site] += until - since
+    at[POSITION], at[CONTEXT], at[SITE], at[POINT] = i, context, site, k
+    at[ADDRESSES] += told
+    at[UNKNOWN] += unknown
+    when[LAST_IP], when[SINCE] = last_ip, max(since, until)
 
 
 @njit(cache=True, nogil=True)
-def tally(
-    sites: NDArray[np.int32],
-    inside: NDArray[np.bool_],
-    tscs: U64,
-    end: Int,
-    lo: Int,
-    hi: Int,
-    hits: U64,
-    ticks: U64,
-) -> None:
-    """Adds what falls into the time [lo, hi) to `hits[site]` and `ticks[site]`.
-
-    Address i, at `sites[i]`, holds from `tscs[i]` to `tscs[i + 1]` (the last one to `end`); `inside[i]` False: OUTSIDE.
-    The first is the one that held before: it gets time, but its hit was where it stood.
-    """
-    n = sites.size
-    for i in range(n):
-        if not inside[i]:
-            continue
-        since = tscs[i]
-        until = tscs[i + 1] if i + 1 < n else end
-        if lo <= since and since < hi and i:
-            hits[sites[i]] += np.uint64(1)
-        a = max(since, lo)
-        b = min(until, hi)
-        if a < b:
-            ticks[sites[i]] += b - a
+def _slope(point: I64, tsc: U64, k: Int) -> float:
+    """Ticks a byte behind point `k`."""
+    width = point[k + 1] - point[k]
+    return float(tsc[k + 1] - tsc[k]) / float(width) if width > 0 else 0.0

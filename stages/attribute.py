@@ -23,7 +23,7 @@ from jvm.codeversion import FOREVER
 from jvm.sites import Sites
 from stages import accounts
 from stages.accounts import Ledger
-from stages.addresses import OUTSIDE, addresses, tally, times
+from stages.addresses import ADDRESSES, AT_SIZE, OUTSIDE, SITE, UNKNOWN, attribute
 from stages.messages import (
     PROFILE_DTYPE,
     Account,
@@ -44,6 +44,7 @@ MAX_PANES = 4096
 KEEP_PANES = 10
 """So many panes behind, code that is gone is forgotten."""
 _PSB, _TIME = int(MarkKind.PSB), int(MarkKind.TIME)
+_END_OF_TIME = (1 << 64) - 1
 ProcessKey = tuple[str, int]
 
 
@@ -89,7 +90,6 @@ class Attribute:
         self._processes: dict[ProcessKey, Traced] = {}
         self._hits = np.zeros(1024, np.uint64)
         self._ticks = np.zeros(1024, np.uint64)
-        self._ips, self._at = np.empty(1 << 16, np.uint64), np.empty(1 << 16, np.int64)
 
     def feed(self, message: object) -> list[object]:
         match message:
@@ -219,48 +219,39 @@ class Attribute:
             self._count(p, segment)
 
     def _count(self, p: Traced, s: Segment) -> None:
-        size, end = len(s.data), s.offset + len(s.data)
-        self.counts["bytes"] += size
-        self._ledger(p, s).add(accounts.decoded(s.stream, s.offset, end))
-        if size + 1 > len(self._ips):
-            self._ips, self._at = np.empty(2 * size + 2, np.uint64), np.empty(2 * size + 2, np.int64)
-        ips, at = self._ips, self._at
-        ips[0], at[0] = OUTSIDE, 0
-        data = s.data if s.data.flags.writeable else s.data.copy()  # kernels are compiled for writable arrays
-        n = 1 + addresses(data, np.uint64(s.last_ip), ips[1:], at[1:])
-        tscs = _times(s, at[:n])
-        before, tid, site = p.site.get(s.stream, (-1, 0, -1))
-        going_on = before == s.offset and tid == s.thread.tid and site >= 0
-        inside = ips[:n] != OUTSIDE
-        sites = p.image.sites_of(ips[:n], tscs)
-        if going_on:
-            inside[0], sites[0] = True, site
-        p.site[s.stream] = end, s.thread.tid, int(sites[-1]) if inside[-1] else -1
-        self.counts["addresses"] += int(inside[1:].sum())
-        self.counts["unknown_addresses"] += int((inside[1:] & (sites[1:] == 0)).sum())
-        self._tally(p, s.thread.tid, sites, inside, tscs, int(max(s.tsc_end, int(tscs[-1]))))
+        self.counts["bytes"] += len(s.data)
+        self._ledger(p, s).add(accounts.decoded(s.stream, s.offset, s.offset + len(s.data)))
+        self._addresses(p, s)
 
-    def _tally(
-        self, p: Traced, tid: int, sites: NDArray[np.int32], inside: NDArray[np.bool_], tscs: NDArray[np.uint64],
-        end: int,
-    ) -> None:  # fmt: skip
+    def _addresses(self, p: Traced, s: Segment) -> None:
+        point, tscs = _points(s)
+        first, last = int(tscs[0]) // p.pane_ticks, int(tscs[-1]) // p.pane_ticks
+        if last - first >= MAX_PANES:
+            self.counts["time_jumps"] += 1
+            tscs, last = np.full_like(tscs, tscs[0]), first
+        before, tid, site = p.site.get(s.stream, (-1, 0, OUTSIDE))
+        at = np.zeros(AT_SIZE, np.int64)
+        at[SITE] = site if before == s.offset and tid == s.thread.tid else OUTSIDE
+        when = np.array([s.last_ip, tscs[0]], np.uint64)
+        data = s.data if s.data.flags.writeable else s.data.copy()  # kernels are compiled for writable arrays
+        table = p.image.table()
         if len(self.sites) > len(self._hits):
             self._hits = np.zeros(2 * len(self.sites), np.uint64)
             self._ticks = np.zeros(2 * len(self.sites), np.uint64)
-        first, last = int(tscs[0]) // p.pane_ticks, end // p.pane_ticks
-        if last - first >= MAX_PANES:
-            self.counts["time_jumps"] += 1
-            tscs, end, last = np.full_like(tscs, tscs[0]), int(tscs[0]), first
+        hits, ticks = self._hits, self._ticks
         for number in range(first, last + 1):
-            lo, hi = number * p.pane_ticks, (number + 1) * p.pane_ticks
-            tally(sites, inside, tscs, np.uint64(end), np.uint64(lo), np.uint64(hi), self._hits, self._ticks)
-            touched = np.flatnonzero(self._hits + self._ticks)
+            hi = np.uint64(min((number + 1) * p.pane_ticks, _END_OF_TIME))
+            attribute(data, table, point, tscs, hi, at, when, hits, ticks)
+            touched = np.flatnonzero(hits | ticks)
             if len(touched):
                 rows = np.zeros(len(touched), ROW_DTYPE)
-                rows["site"], rows["tid"] = touched, tid
-                rows["hits"], rows["ticks"] = self._hits[touched], self._ticks[touched]
-                self._hits[touched] = self._ticks[touched] = 0
+                rows["site"], rows["tid"] = touched, s.thread.tid
+                rows["hits"], rows["ticks"] = hits[touched], ticks[touched]
+                hits[touched] = ticks[touched] = 0
                 p.panes.setdefault(number, Pane()).add(rows)
+        p.site[s.stream] = s.offset + len(s.data), s.thread.tid, int(at[SITE])
+        self.counts["addresses"] += int(at[ADDRESSES])
+        self.counts["unknown_addresses"] += int(at[UNKNOWN])
 
     # Reports
 
@@ -305,17 +296,16 @@ class Attribute:
         return (*gauges, ("jit_dropped", float(p.dropped)))
 
 
-def _times(s: Segment, at: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Times of (n,) positions in a segment's bytes."""
+def _points(s: Segment) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """(m,) positions in a segment's bytes, from 0 to their number, at which the time is known, and (m,) times."""
     kind = s.marks["kind"]
     timed = s.marks[(kind == _PSB) | (kind == _TIME)]
     point = np.concatenate(
         (np.zeros(1, np.int64), timed["offset"].astype(np.int64) - s.offset, np.array([len(s.data)], np.int64))
     )
     tsc = np.concatenate((np.array([s.tsc], np.uint64), timed["tsc"], np.array([s.tsc_end], np.uint64)))
-    out = np.empty(len(at), np.uint64)
-    times(at, point, np.maximum.accumulate(tsc), out)
-    return out
+    first = int(np.count_nonzero(timed["offset"] == s.offset))  # a PSB at the very beginning says what time it is there
+    return point[first:], np.maximum.accumulate(tsc)[first:]
 
 
 def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.25) -> Attribute:

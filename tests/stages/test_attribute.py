@@ -5,12 +5,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from jvm import codetable
 from stages import attribute, decode, segment
 from stages.accounts import joined
-from stages.addresses import addresses, tally, times
+from stages.addresses import ADDRESSES, AT_SIZE, OUTSIDE, SITE, UNKNOWN
+from stages.addresses import attribute as kernel
 from stages.attribute import Attribute
 from stages.messages import (
     Account,
@@ -250,63 +252,65 @@ def test_a_broken_clock_does_not_take_for_ever() -> None:
     assert sum(hits for hits, _ in table(reports).values()) == 2
 
 
-# kernels
+# the kernel
 
 
-@settings(max_examples=100, deadline=None)
-@given(streams)
-def test_addresses_against_a_plain_decoder(stream: bytes) -> None:
+CODE = [(0x5000, 0x5800, 0, 1 << 63, 1), (0x7000, 0x7800, 30, 60, 2), (0x7000, 0x7800, 60, 1 << 63, 3)]
+"""Start, end, since, until, site."""
+
+
+def code_table() -> codetable.Table:
+    rows = np.zeros(len(CODE), codetable.ROW_DTYPE)
+    for i, (start, end, since, until, site) in enumerate(CODE):
+        rows[i] = (start, end, since, until, i + 1, 0, 0, site)
+    return codetable.build(rows, np.zeros(0, np.uint32), np.zeros(0, np.int32))
+
+
+def site_of(ip: int, time: int) -> int:
+    return next((site for start, end, a, b, site in CODE if start <= ip < end and a <= time < b), 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    streams,
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 100)), max_size=5),
+    st.lists(st.integers(0, 120), max_size=4),
+    st.sampled_from([OUTSIDE, 1]),
+)
+def test_attributed_tick_by_tick(stream: bytes, inner: list[tuple[float, int]], panes: list[int], before: int) -> None:
     expected = naive.walk(stream)
-    found = []
+    table = code_table()
     for start, end in expected.runs:
-        data = np.frombuffer(stream[start:end], np.uint8)
-        ips, at = np.empty(len(data), np.uint64), np.empty(len(data), np.int64)
-        n = addresses(data, np.uint64(0), ips, at)
-        found += [(start + int(p), int(ip)) for p, ip in zip(at[:n], ips[:n], strict=True)]
-    assert found == expected.addresses
+        data, size = np.frombuffer(stream[start:end], np.uint8).copy(), end - start
+        point = np.array(sorted([0, size, *(int(x * size) for x, _ in inner)]), np.int64)
+        tsc_ = np.array(sorted([0, 100, *(time for _, time in inner)]), np.uint64)
 
+        def time_of(at: int, point: np.ndarray = point, tsc_: np.ndarray = tsc_) -> int:
+            k = max(i for i in range(len(point) - 1) if point[i] <= at)
+            a, b = int(tsc_[k]), int(tsc_[k + 1])
+            slope = (b - a) / int(point[k + 1] - point[k]) if point[k + 1] > point[k] else 0.0
+            return min(a + int(slope * (at - int(point[k]))), b)
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=2, max_size=6),
-    st.lists(st.integers(0, 49), max_size=8),
-)
-def test_times_are_between_their_points(points: list[tuple[int, int]], positions: list[int]) -> None:
-    point = np.array(sorted([0, 51, *(p for p, _ in points)]), np.int64)
-    tsc_ = np.sort(np.array([0, 1000, *(t for _, t in points)], np.uint64))
-    at = np.array(sorted(positions), np.int64)
-    out = np.empty(len(at), np.uint64)
-    times(at, point, tsc_, out)
-    for p, t in zip(at.tolist(), out.tolist(), strict=True):
-        k = max(i for i in range(len(point) - 1) if point[i] <= p)
-        a, b = int(tsc_[k]), int(tsc_[k + 1])
-        slope = (b - a) / int(point[k + 1] - point[k])  # of doubles, so that all agree to the tick
-        assert t == min(a + int(slope * (p - int(point[k]))), b)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(0, 9)), min_size=1, max_size=10),
-    st.integers(0, 9),
-    st.integers(0, 60),
-    st.integers(0, 60),
-)
-def test_tally_tick_by_tick(rows: list[tuple[int, bool, int]], tail: int, lo: int, width: int) -> None:
-    tscs = np.cumsum([r[2] for r in rows]).astype(np.uint64)
-    end, hi = int(tscs[-1]) + tail, lo + width
-    hits, ticks = np.zeros(5, np.uint64), np.zeros(5, np.uint64)
-    tally(
-        np.array([r[0] for r in rows], np.int32), np.array([r[1] for r in rows]), tscs, np.uint64(end),
-        np.uint64(lo), np.uint64(hi), hits, ticks,
-    )  # fmt: skip
-    expected: Counter[int] = Counter()
-    starts = [*tscs.tolist(), end]
-    for t in range(lo, hi):
-        for i, (site, inside, _) in enumerate(rows):
-            if inside and starts[i] <= t < starts[i + 1]:
-                expected[site] += 1
-    assert ticks.tolist() == [expected[s] for s in range(5)]
-    counted = Counter(r[0] for i, r in enumerate(rows) if i and r[1] and lo <= starts[i] < hi)
-    assert hits.tolist() == [counted[s] for s in range(5)]
+        assume(not size or time_of(0) == int(tsc_[0]))  # as `_points` makes them
+        here = [(p - start, ip) for p, ip in expected.addresses if start <= p < end]
+        rows = [(0, before)] + [(time_of(p), site_of(ip, time_of(p)) if ip else OUTSIDE) for p, ip in here]
+        at, when = np.zeros(AT_SIZE, np.int64), np.zeros(2, np.uint64)
+        at[SITE] = before
+        lo = 0
+        for hi in [*sorted(set(panes) - {0}), 1000]:
+            hits, ticks = np.zeros(5, np.uint64), np.zeros(5, np.uint64)
+            kernel(data, table, point, tsc_, np.uint64(hi), at, when, hits, ticks)
+            until = [*(time for time, _ in rows[1:]), 100]
+            spent: Counter[int] = Counter()
+            for tick in range(lo, min(hi, 100)):
+                spent.update(site for (a, site), b in zip(rows, until, strict=True) if a <= tick < b)
+            met = Counter(site for a, site in rows[1:] if lo <= a < hi)
+            assert hits.tolist() == [met[s] for s in range(5)]
+            assert ticks.tolist() == [spent[s] for s in range(5)]
+            lo = hi
+        assert at[SITE] == rows[-1][1]
+        sites = [site for _, site in rows[1:] if site != OUTSIDE]
+        assert (at[ADDRESSES], at[UNKNOWN]) == (len(sites), sites.count(0))
 
 
 def test_make_takes_plain_parameters() -> None:
