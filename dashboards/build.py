@@ -237,10 +237,11 @@ def dashboard() -> model.Dashboard:
         .with_panel(
             graph(
                 "Trace",
-                "Bytes of trace accounted for, and decoded.",
+                "Bytes of trace accounted for, decoded, and of these shed: to keep up, only their addresses were read.",
                 "Bps",
                 (f"sum(rate(streamer_trace_bytes_total{{{PROCESS}}}[$__rate_interval]))", "trace"),
                 (f"sum(rate(streamer_decoded_bytes_total{{{PROCESS}}}[$__rate_interval]))", "decoded"),
+                (f"sum(rate(streamer_shed_bytes_total{{{PROCESS}}}[$__rate_interval]))", "shed"),
                 span=8,
             )
         )

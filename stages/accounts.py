@@ -39,7 +39,7 @@ def joined(accounts: Iterable[Account]) -> Account:
     """The sum of accounts that follow each other without a gap; those of no bytes may stand anywhere. Raises
     ValueError where they do not."""
     first: Account | None = None  # with bytes, if any has
-    end = done = 0
+    end = done = shed = 0
     holes: Counter[Loss] = Counter()
     never: Counter[Loss] = Counter()
     events: Counter[Loss] = Counter()
@@ -51,12 +51,14 @@ def joined(accounts: Iterable[Account]) -> Account:
                 raise ValueError(f"accounts do not join: {account.start} after {end}")
             end = account.end
         done += account.decoded
+        shed += account.shed
         for total, part in ((holes, account.holes), (never, account.never_written), (events, account.events)):
             for cause, n in part:
                 total[cause] += n
     if first is None:
         raise ValueError("no accounts")
-    return Account(first.stream, first.start, end, done, *(tuple(sorted(t.items())) for t in (holes, never, events)))
+    in_holes, unwritten, counted = (tuple(sorted(t.items())) for t in (holes, never, events))
+    return Account(first.stream, first.start, end, done, in_holes, unwritten, counted, shed)
 
 
 class Ledger:

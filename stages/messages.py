@@ -36,7 +36,7 @@ class Loss(IntEnum):
     DESYNC = 10  # the trace contradicts the code: wrong from the last confirmed point on
     BAD_PACKET = 11  # bytes that are no packet: skipped to the next PSB
     NO_SYNC = 12  # bytes before the first PSB of a stream (after a start or a loss)
-    SHED = 13  # left out on purpose, to keep the CPU budget
+    SHED = 13  # not followed on purpose, because we were behind: of these bytes only the addresses were read
     UNKNOWN_THREAD = 14  # no switch record says which thread these bytes belong to
 
 
@@ -234,6 +234,7 @@ class Account:
     holes: tuple[tuple[Loss, int], ...]  # sums with `decoded` to end − start
     never_written: tuple[tuple[Loss, int], ...] = ()  # events × lost bytes outside the stream's offsets
     events: tuple[tuple[Loss, int], ...] = ()  # how many holes of each cause
+    shed: int = 0  # of `decoded`, those that were not followed: only the addresses in them were read
 
 
 PROFILE_DTYPE = np.dtype(

@@ -4,10 +4,16 @@ The same waiting, panes and reports as at fidelity `ip` (`stages.attribute`); wh
 instructions, entries of compiled methods, and time, shared by the instructions between two time marks. Where the
 trace contradicts the code the walk breaks off and goes on at the next address in the trace (DESYNC, CODE_MISSING:
 counted as events; the bytes were read all the same).
+
+Where that takes longer than the trace takes to be written, load is shed (`stages.shed`): pieces are counted as at
+fidelity `ip`, and a thread's walk begins anew at the first address of its next piece that is followed, as after a loss.
+Such bytes are decoded and `shed`; each break in a thread's walk is an event SHED. Their time is counted, by address;
+instructions and invocations are of what was followed alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +21,9 @@ import numpy as np
 from stages.attribute import Attribute, Traced
 from stages.follower import Follower
 from stages.joined import joined
-from stages.messages import Account, PaneReport, PtConfig, Segment, StreamOpen
+from stages.messages import Account, Loss, PaneReport, PtConfig, Segment, StreamOpen, ThreadKey
 from stages.panes import ROW_DTYPE, Pane
+from stages.shed import Shedder
 
 QUANTUM_SECONDS = 0.02
 
@@ -24,15 +31,36 @@ QUANTUM_SECONDS = 0.02
 class Reconstruct(Attribute):
     """Segment, JitBatch, Account, Tick → PaneReport, with instructions, invocations and ticks. All else passes."""
 
-    def __init__(self, worker: int = 0, *, pane_seconds: float = 1.0, lateness_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        worker: int = 0,
+        *,
+        pane_seconds: float = 1.0,
+        lateness_seconds: float = 0.5,
+        now: Callable[[], int] | None = None,
+        most_behind_seconds: float = 0.5,
+    ) -> None:
+        """`now` is the clock that stamps drains, in ticks: load is shed when the stage is further behind than
+        `most_behind_seconds`. None: never, because the source waits."""
         super().__init__(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
+        self._now, self._most_behind_seconds = now, most_behind_seconds
+        self._shedders: dict[tuple[str, int], Shedder] = {}
+        self._unfollowed: set[ThreadKey] = set()  # threads of which the last piece was shed
         self._configs: dict[tuple[str, int], tuple[PtConfig, int]] = {}
         self._followers: dict[tuple[str, int], Follower] = {}
 
     def _clock(self, opened: StreamOpen) -> None:
         super()._clock(opened)
         quantum = round(QUANTUM_SECONDS * opened.clock.hz)
-        self._configs.setdefault((opened.stream.host, opened.stream.pid), (opened.config, quantum))
+        key = opened.stream.host, opened.stream.pid
+        self._configs.setdefault(key, (opened.config, quantum))
+        if self._now is not None and key not in self._shedders:
+            self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * opened.clock.hz))
+
+    def flush(self) -> list[object]:
+        for shedder in self._shedders.values():
+            shedder.end()
+        return super().flush()
 
     def _count_all(self, p: Traced, segments: list[Segment]) -> None:
         # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.
@@ -44,11 +72,29 @@ class Reconstruct(Attribute):
         return self._configs.get(p.key, (PtConfig(), p.lateness))
 
     def _count(self, p: Traced, s: Segment) -> None:
+        self.counts["bytes"] += len(s.data)
+        shedder = self._shedders.get(p.key)
+        if shedder is not None and shedder.sheds(p.now):
+            self._shed(p, s)
+        else:
+            self._follow(p, s)
+
+    def _shed(self, p: Traced, s: Segment) -> None:
+        size = len(s.data)
+        events = ((Loss.SHED, 1),) if s.thread not in self._unfollowed else ()
+        self._unfollowed.add(s.thread)
+        self.counts["shed_bytes"] += size
+        self._ledger(p, s).add(Account(s.stream, s.offset, s.offset + size, size, (), (), events, size))
+        self._addresses(p, s)
+
+    def _follow(self, p: Traced, s: Segment) -> None:
+        if s.thread in self._unfollowed:
+            self._unfollowed.remove(s.thread)
+            s = replace(s, continues=False)
         follower = self._followers.get(p.key)
         if follower is None:
             follower = self._followers[p.key] = Follower(p.image, *self._config(p))
         size, end = len(s.data), s.offset + len(s.data)
-        self.counts["bytes"] += size
         pane = p.panes.setdefault(s.tsc // p.pane_ticks, Pane())
         for counted in follower.count(s):
             sites, where = np.unique(counted.site, return_inverse=True)
@@ -79,5 +125,17 @@ class Reconstruct(Attribute):
         return {**super().statistics(), **flow}
 
 
-def make(worker: int = 0, pane_seconds: float = 1.0, lateness_seconds: float = 0.5) -> Reconstruct:
-    return Reconstruct(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
+def make(
+    worker: int = 0,
+    pane_seconds: float = 1.0,
+    lateness_seconds: float = 0.5,
+    now: Callable[[], int] | None = None,
+    most_behind_seconds: float = 0.5,
+) -> Reconstruct:
+    return Reconstruct(
+        worker,
+        pane_seconds=pane_seconds,
+        lateness_seconds=lateness_seconds,
+        now=now,
+        most_behind_seconds=most_behind_seconds,
+    )

@@ -42,6 +42,13 @@ class CaptureConfig(_Section):
     )
 
 
+class FlowConfig(_Section):
+    most_behind_seconds: float = Field(
+        0.5, ge=0, le=60,
+        description="live, trace that waited longer is counted at fidelity ip: load is shed; 0: never",
+    )  # fmt: skip
+
+
 class EmulatorConfig(_Section):
     per_thread: bool = Field(False, description="one AUX ring a thread instead of one a CPU")
     aux_kib: int = Field(8192, ge=8, description="size of each AUX ring; a power of two of pages")
@@ -83,11 +90,14 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMER_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
     runtime_dir: Path = Field(default_factory=default_runtime_dir)
-    fidelity: Literal["ip", "flow"] = "ip"
+    fidelity: Literal["ip", "flow"] = Field(
+        "ip", description="ip: only addresses that stand in packets; flow: every branch, as far as time allows"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_json: bool = False
     window: WindowConfig = WindowConfig()
     capture: CaptureConfig = CaptureConfig()
+    flow: FlowConfig = FlowConfig()
     emulator: EmulatorConfig = EmulatorConfig()
     hardware: HardwareConfig = HardwareConfig()
     transport: TransportConfig = TransportConfig()

@@ -65,6 +65,11 @@ class HubCollector(Collector):
             "Share of the window's trace bytes that was decoded.",
             labels=(*PROCESS, "window"),
         )
+        shed = GaugeMetricFamily(
+            "streamer_window_shed_ratio",
+            "Share of the window's decoded bytes that was not followed: only addresses in it were read; flow only.",
+            labels=(*PROCESS, "window"),
+        )
         for key in keys:
             process = (key[0], str(key[1]))
             for window, seconds in hub.windows.items():
@@ -80,9 +85,11 @@ class HubCollector(Collector):
                     if name == hub.weights[0]:
                         if view.coverage.ratio is not None:
                             decoded.add_metric((*process, window), view.coverage.ratio)
+                        if hub.fidelity == "flow" and view.coverage.shed_ratio is not None:
+                            shed.add_metric((*process, window), view.coverage.shed_ratio)
                         for method in view.methods if hub.fidelity == "flow" else ():
                             invocations.add_metric((*process, window, method.method), method.invocations)
-        yield from (share, invocations, weight, decoded)
+        yield from (share, invocations, weight, decoded, shed)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         trace = CounterMetricFamily(
@@ -91,6 +98,11 @@ class HubCollector(Collector):
             labels=PROCESS,
         )
         decoded = CounterMetricFamily("streamer_decoded_bytes", "Trace bytes decoded.", labels=PROCESS)
+        shed = CounterMetricFamily(
+            "streamer_shed_bytes",
+            "Of the decoded trace bytes, those that were not followed, to keep up: only addresses in them were read.",
+            labels=PROCESS,
+        )
         lost = CounterMetricFamily(
             "streamer_lost_bytes", "Trace bytes that lie in holes, by cause.", labels=(*PROCESS, "cause")
         )
@@ -111,13 +123,14 @@ class HubCollector(Collector):
             totals = self._hub.totals(key)
             trace.add_metric(process, totals.accounted)
             decoded.add_metric(process, totals.decoded)
+            shed.add_metric(process, totals.shed)
             overlaps.add_metric(process, totals.overlaps)
             malformed.add_metric(process, totals.malformed)
             for cause, name in CAUSES.items():
                 lost.add_metric((*process, name), totals.holes[cause])
                 holes.add_metric((*process, name), totals.events[cause])
                 unwritten.add_metric((*process, name), totals.unwritten[cause])
-        yield from (trace, decoded, lost, holes, unwritten, overlaps, malformed)
+        yield from (trace, decoded, shed, lost, holes, unwritten, overlaps, malformed)
 
     def _contradictions(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         """Not at fidelity ip, which follows no code: a 0 would claim what nobody checked."""

@@ -35,9 +35,17 @@ def attribute(place: Place) -> Any:
 
 
 def reconstruct(place: Place) -> Any:
+    from capture import tsc
     from stages.reconstruct import make
 
-    return make(_worker(place), pane_seconds=place.settings.window.pane_seconds)
+    most_behind = place.settings.flow.most_behind_seconds
+    sheds = most_behind > 0 and place.options.get("live", False)
+    return make(
+        _worker(place),
+        pane_seconds=place.settings.window.pane_seconds,
+        now=tsc.now if sheds else None,
+        most_behind_seconds=most_behind,
+    )
 
 
 def capture(place: Place) -> Any:

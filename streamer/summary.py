@@ -63,7 +63,8 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
 
 def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
     """The same for programs, JSON: `run` (a `HotView` with every method), `contradictions` (a `ContradictionsView` with
-    every place), `streams` (the bytes of each, written, decoded and in holes by cause) and `restarts` by component."""
+    every place), `streams` (the bytes of each, written, decoded, shed among these, and in holes by cause) and
+    `restarts` by component."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
         "contradictions": hub.contradictions(len(hub.processes) << 20).json(),
@@ -72,6 +73,7 @@ def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
                 "stream": list(b.stream),
                 "written": b.aux_head,
                 "decoded": b.decoded,
+                "shed": b.shed,
                 "holes": {CAUSES[cause]: size for cause, size in sorted(b.holes.items()) if size},
             }
             for b in balances

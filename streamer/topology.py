@@ -31,7 +31,7 @@ class Place:
     directory: Path  # of the session
     index: int  # member of its group: the shard
     incarnation: int = 1  # counts the restarts of the member
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the group
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the group; `live`: its source waits for nobody
 
 
 class Stage(Protocol):

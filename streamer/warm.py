@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -28,9 +29,10 @@ def warm(stages: Sequence[str], place: Place) -> int:
     if stages[-1] not in names:
         return 0
     chain = names[: names.index(stages[-1]) + 1]  # what comes before it makes its input
+    place = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
     if "reconstruct" in stages:
         with subprocess.Popen([sys.executable, "-m", "streamer.warmflow"]):
-            _feed([make(name, place) for name in chain[:-1]])
+            _feed([make(name, place) for name in MIDDLE["ip"]])  # that is how load is shed
     return _feed([make(name, place) for name in chain])
 
 

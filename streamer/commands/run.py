@@ -54,7 +54,7 @@ def command(
     JVM's. Without --emulate the machine must have Intel PT: see `streamer doctor`.
     """
     console = Console(stderr=True)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"live": True}
     if record is not None:
         options["record"] = str(record.absolute())
     with one_line(), session(settings.runtime_dir) as directory:

@@ -18,7 +18,7 @@ from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process
 from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INSTRUCTIONS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
 from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
-from streamer.hub.windows import DECODED, Bytes
+from streamer.hub.windows import DECODED, SHED, Bytes
 
 ProcessKey = tuple[str, int]
 
@@ -245,7 +245,7 @@ class Hub:
     def run_coverage(self, process: ProcessKey | None = None) -> Coverage:
         totals = self.ledger.totals(*(process or (None, None)))
         lost = {CAUSES[c]: n for c, n in sorted(totals.holes.items()) if n}
-        return Coverage(totals.accounted, totals.decoded, lost)
+        return Coverage(totals.accounted, totals.decoded, totals.shed, lost)
 
     def totals(self, key: ProcessKey) -> Totals:
         return self.ledger.totals(*key)
@@ -305,10 +305,11 @@ class Hub:
             )
         return self.processes[key]
 
-    def _on_bytes(self, stream: StreamKey, cause: Loss | None, size: int) -> None:
+    def _on_bytes(self, stream: StreamKey, cause: Loss | None, size: int, shed: int) -> None:
         process = self._process((stream.host, stream.pid))
         if process is not None:
             process.pending[DECODED if cause is None else cause] += size
+            process.pending[SHED] += shed
 
     def _by_name(self, keys: list[ProcessKey], index: int | None) -> tuple[list[str], Rows]:
         """Names and rows of several processes together."""
@@ -378,6 +379,6 @@ def _kinds(row: Rows) -> dict[str, float]:
 
 def _coverage(sums: Bytes | None) -> Coverage:
     if sums is None:
-        return Coverage(0, 0, {})
+        return Coverage(0, 0, 0, {})
     lost = {name: int(sums[cause]) for cause, name in CAUSES.items() if sums[cause]}
-    return Coverage(int(sums.sum()), int(sums[DECODED]), lost)
+    return Coverage(int(sums[:SHED].sum()), int(sums[DECODED]), int(sums[SHED]), lost)

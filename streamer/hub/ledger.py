@@ -40,12 +40,15 @@ class Totals:
     """Bytes that never entered a stream, by cause, as far as the source knows them."""
     overlaps: int = 0
     """Bytes accounted for a second time."""
+    shed: int = 0
+    """Of the decoded bytes, those of which only the addresses were read."""
     malformed: int = 0
     """Accounts that contradict themselves; their bytes become a gap."""
 
     def add(self, other: Totals) -> None:
         self.accounted += other.accounted
         self.decoded += other.decoded
+        self.shed += other.shed
         self.overlaps += other.overlaps
         self.malformed += other.malformed
         for mine, theirs in (
@@ -68,6 +71,7 @@ class Balance:
     aux_head: int
     decoded: int
     holes: dict[Loss, int]
+    shed: int = 0
 
     @property
     def error(self) -> int:
@@ -92,7 +96,8 @@ class _Stream:
 
 
 class Ledger:
-    """`on_change(stream, cause or None, bytes)` hears of every byte once: decoded (None) or in a hole."""
+    """`on_change(stream, cause or None, bytes, shed)` hears of every byte once: decoded (None; `shed` of them by their
+    addresses only) or in a hole."""
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class Ledger:
         *,
         max_streams: int = 65536,
         max_waiting: int = 256,
-        on_change: Callable[[StreamKey, Loss | None, int], None] | None = None,
+        on_change: Callable[[StreamKey, Loss | None, int, int], None] | None = None,
     ) -> None:
         self._patience = patience
         self._max_streams = max_streams
@@ -158,7 +163,8 @@ class Ledger:
                 self._absorb(key, stream)
             if heads[key] > stream.joined:
                 self._fill(key, stream, heads[key])
-            balances.append(Balance(key, heads[key], stream.totals.decoded, dict(stream.totals.holes)))
+            totals = stream.totals
+            balances.append(Balance(key, heads[key], totals.decoded, dict(totals.holes), totals.shed))
             self._retire(key)
         return balances
 
@@ -198,7 +204,7 @@ class Ledger:
         if not rest:
             return
         decoded = max(0, account.decoded - overlap)
-        self._charge(key, stream, None, decoded)
+        self._charge(key, stream, None, decoded, min(account.shed, decoded))
         rest -= decoded
         for cause, size in account.holes:
             self._charge(key, stream, cause, min(size, rest))
@@ -223,23 +229,24 @@ class Ledger:
         stream.totals.events.update(causes)
         stream.joined = end
 
-    def _charge(self, key: StreamKey, stream: _Stream, cause: Loss | None, size: int) -> None:
+    def _charge(self, key: StreamKey, stream: _Stream, cause: Loss | None, size: int, shed: int = 0) -> None:
         if size <= 0:
             return
         stream.totals.accounted += size
         if cause is None:
             stream.totals.decoded += size
+            stream.totals.shed += shed
         else:
             stream.totals.holes[cause] += size
         if self._on_change is not None:
-            self._on_change(key, cause, size)
+            self._on_change(key, cause, size, shed)
 
 
 def _sound(account: Account) -> bool:
     named = (*account.holes, *account.never_written, *account.events)
     return (
         0 <= account.start <= account.end < MAX_OFFSET
-        and account.decoded >= 0
+        and 0 <= account.shed <= account.decoded
         and all(cause in _CAUSES and 0 <= size < MAX_OFFSET for cause, size in named)
         and account.decoded + sum(size for _, size in account.holes) == account.end - account.start
     )

@@ -60,15 +60,16 @@ def percent_down(part: int, whole: int) -> str:
 
 
 def loss_line(coverage: View) -> str:
-    """`98.2 % of 10.0 MB of trace decoded; lost: 120.0 kB desync, …`."""
+    """`98.2 % of 10.0 MB of trace decoded, 60.0 % of that by its addresses only (shed); lost: 120.0 kB desync, …`."""
     size, decoded = int(coverage["bytes"]), int(coverage["decoded"])
     if not size:
         return "no trace bytes"
     lost = sorted(coverage["lost"].items(), key=lambda item: -item[1])
     parts = ", ".join(f"{bytes_text(n)} {words(cause)}" for cause, n in lost)
-    return f"{percent_down(decoded, size)} of {bytes_text(size)} of trace decoded; " + (
-        f"lost: {parts}" if lost else "nothing lost"
-    )
+    line = f"{percent_down(decoded, size)} of {bytes_text(size)} of trace decoded"
+    if coverage["shed"]:
+        line += f", {percent_down(int(coverage['shed']), decoded)} of that by its addresses only (shed)"
+    return f"{line}; lost: {parts}" if lost else f"{line}; nothing lost"
 
 
 def holes_line(view: View) -> str | None:
@@ -196,6 +197,8 @@ def headline(view: View) -> str:
     if shifted:
         distance, score = max(shifted)
         parts.append(f"shift {distance:.0%}{' (unusual)' if score >= UNUSUAL_SCORE else ''}")
+    if view["coverage"]["shed"]:
+        parts.append(f"{view['coverage']['shed'] / view['coverage']['decoded']:.0%} of the trace shed")
     if view["restarts"]:
         parts.append(f"{view['restarts']} restart{'' if view['restarts'] == 1 else 's'}")
     parts += [f"{plain(name)} is down" for name in view["down"]]

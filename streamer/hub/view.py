@@ -42,12 +42,18 @@ class Coverage:
 
     bytes: int
     decoded: int
+    shed: int
+    """Of the decoded bytes, those that were not followed: only the addresses in them were read."""
     lost: dict[str, int]
     """Bytes in holes by cause, causes without any left out."""
 
     @property
     def ratio(self) -> float | None:
         return self.decoded / self.bytes if self.bytes else None
+
+    @property
+    def shed_ratio(self) -> float | None:
+        return self.shed / self.decoded if self.decoded else None
 
 
 @dataclass(frozen=True, slots=True)

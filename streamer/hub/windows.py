@@ -21,8 +21,10 @@ from streamer.hub.profile import COLUMNS, MethodTable, Rows, Slots, merged
 
 DECODED = 0
 Bytes = NDArray[np.int64]
-"""(1 + highest Loss,) decoded bytes first, then the bytes in holes of each cause, by its number."""
-BYTES = 1 + max(Loss)
+"""(BYTES,) decoded bytes first, then the bytes in holes of each cause, by its number; last, of the decoded ones those
+that were shed."""
+SHED = 1 + max(Loss)
+BYTES = 1 + SHED
 
 
 class Pane:

@@ -83,9 +83,13 @@ function showCoverage(view) {
     span.title = title;
     return span;
   };
-  bar.replaceChildren(part(coverage.decoded, "decoded", "decoded"), ...lost.map(([c, n]) => part(n, words(c), "")));
+  const followed = part(coverage.decoded - coverage.shed, "decoded", "decoded");
+  const shed = coverage.shed ? [part(coverage.shed, "decoded by its addresses only (shed)", "decoded shed")] : [];
+  bar.replaceChildren(followed, ...shed, ...lost.map(([c, n]) => part(n, words(c), "")));
   // rounded down, so that 100 % means all
-  const text = `${percent(Math.floor(1000 * coverage.ratio) / 1000)} of ${bytes(coverage.bytes)} of trace decoded; ` +
+  const text = `${percent(Math.floor(1000 * coverage.ratio) / 1000)} of ${bytes(coverage.bytes)} of trace decoded` +
+    `${coverage.shed ? `, ${percent(Math.floor(1000 * coverage.shed / coverage.decoded) / 1000)} of that by its ` +
+      "addresses only (shed)" : ""}; ` +
     (lost.length ? `lost: ${lost.map(([c, n]) => `${bytes(n)} ${words(c)}`).join(", ")}` : "nothing lost");
   at("seen").textContent = `${text}. Since the start: ${bytes(view.run.bytes)}, ` +
     `${view.run.bytes - view.run.decoded ? bytes(view.run.bytes - view.run.decoded) + " lost" : "nothing lost"}` +

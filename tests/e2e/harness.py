@@ -50,7 +50,7 @@ class Ended:
 
     @property
     def methods(self) -> dict[str, tuple[int, int, dict[str, float]]]:
-        """The whole table of hot methods: hits, invocations, share of each kind of code."""
+        """The whole table of hot methods: instructions, invocations, share of each kind of code."""
         return {m["method"]: (m["weight"], m["invocations"], m["kinds"]) for m in self.summary["run"]["methods"]}
 
     @property
@@ -62,7 +62,8 @@ class Ended:
         return sum(int(s["decoded"]) for s in self.summary["streams"])
 
     def check_seen(self) -> None:
-        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round."""
+        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round. Of what is shed, too, some
+        is followed."""
         assert self.methods["[interpreter] invokestatic"][0] > 0
 
     @property

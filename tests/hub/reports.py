@@ -39,11 +39,12 @@ def stream(cpu: int = 0, pid: int = PID) -> StreamKey:
     return StreamKey(HOST, pid, cpu, -1)
 
 
-def account(start: int, end: int, *, cpu: int = 0, pid: int = PID, **holes: int) -> Account:
-    """All decoded but for the holes, given by cause in lower case."""
+def account(start: int, end: int, *, cpu: int = 0, pid: int = PID, shed: int = 0, **holes: int) -> Account:
+    """All decoded, `shed` of it by addresses only, but for the holes, given by cause in lower case."""
     lost = tuple((Loss[cause.upper()], size) for cause, size in holes.items())
     decoded = end - start - sum(holes.values())
-    return Account(stream(cpu, pid), start, end, decoded, lost, events=tuple((cause, 1) for cause, _ in lost))
+    events = tuple((cause, 1) for cause, _ in lost)
+    return Account(stream(cpu, pid), start, end, decoded, lost, (), events, shed)
 
 
 class Time:

@@ -34,8 +34,8 @@ CONTRADICTIONS = (
 )
 
 
-def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80) -> tuple[Hub, Time]:
-    """`seconds` panes, the last ten after a shift; two components, three causes of loss."""
+def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80, shed: int = 0) -> tuple[Hub, Time]:
+    """`seconds` panes, the last ten after a shift; two components, three causes of loss; `shed` bytes in each pane."""
     clock = clock or Time()
     hub = Hub(WindowConfig(), fidelity=fidelity, now=clock, wall_ns=clock.ns)
     tsc_zero = clock.ns() - seconds * 10**9 - 10**8
@@ -43,7 +43,7 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80)
     column = "hits" if fidelity == "ip" else "instructions"
     for pane in range(seconds):
         losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
-        second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column)
+        second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column, shed)
     last = report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),))
     last = replace(last, gauges=(("code_detail", 0.5),))
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
@@ -52,8 +52,10 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80)
     return hub, clock
 
 
-def second(hub: Hub, pane: int, mixture: dict[str, int], losses: dict[str, int], column: str = "hits") -> None:
+def second(
+    hub: Hub, pane: int, mixture: dict[str, int], losses: dict[str, int], column: str = "hits", shed: int = 0
+) -> None:
     """One pane with 1 MB of trace."""
     hub.feed(report(pane, REST, kind=CodeKind.INTERPRETED, closed=False, column=column))
-    accounts = (account(pane * 10**6, (pane + 1) * 10**6, **losses),)
+    accounts = (account(pane * 10**6, (pane + 1) * 10**6, shed=shed, **losses),)
     hub.feed(report(pane, mixture, accounts=accounts, column=column))

@@ -193,7 +193,7 @@ def test_the_view_is_json():
     hub, _ = make()
     hub.feed(report(1, {"A.a": 1}, accounts=(account(0, 10, overflow=1),)))
     view = json.loads(json.dumps(hub.hot().json()))
-    assert view["coverage"] == {"bytes": 10, "decoded": 9, "lost": {"overflow": 1}, "ratio": 0.9}
+    assert view["coverage"] == {"bytes": 10, "decoded": 9, "shed": 0, "lost": {"overflow": 1}, "ratio": 0.9}
     assert view["methods"][0]["method"] == "A.a"
     json.dumps(hub.statistics())
 

@@ -64,7 +64,9 @@ def test_accounts_that_contradict_themselves_become_a_gap():
     ledger.account(Account(stream(), 0, 100, 90, ((99, 10),)), 0)
     ledger.account(Account(stream(), 0, 100, 100, (), (), ((Loss.SHED, -1),)), 0)
     ledger.account(Account(stream(), 0, 1 << 60, 1 << 60, ()), 0)
-    assert ledger.totals().malformed == 6
+    ledger.account(Account(stream(), 0, 100, 90, ((Loss.DESYNC, 10),), shed=91), 0)
+    ledger.account(Account(stream(), 0, 100, 100, (), shed=-1), 0)
+    assert ledger.totals().malformed == 8
     (balance,) = ledger.close({stream(): 100})
     assert balance.holes == {Loss.WORKER_DOWN: 100}
 
@@ -105,8 +107,10 @@ def histories(draw):
     at, accounts, expected = 0, [], Counter()
     for size, lost, present in pieces:
         lost = min(lost, size)
+        shed = draw(st.integers(0, size - lost))
         if present:
-            accounts.append(account(at, at + size, **({"overflow": lost} if lost else {})))
+            accounts.append(account(at, at + size, shed=shed, **({"overflow": lost} if lost else {})))
+            expected["shed"] += shed
             expected["decoded"] += size - lost
             expected["overflow"] += lost
         else:
@@ -119,8 +123,8 @@ def histories(draw):
 @given(histories())
 def test_any_order_and_repetition_give_the_same_ledger(history):
     head, accounts, repeated, expected = history
-    heard: Counter[Loss | None] = Counter()
-    ledger = Ledger(on_change=lambda _, cause, size: heard.update({cause: size}))
+    heard: Counter[Loss | str | None] = Counter()
+    ledger = Ledger(on_change=lambda _, cause, size, shed: heard.update({cause: size, "shed": shed}))
     for a in accounts:
         ledger.account(a, 0)
         totals = ledger.totals()
@@ -128,6 +132,7 @@ def test_any_order_and_repetition_give_the_same_ledger(history):
     (balance,) = ledger.close({stream(): head})
     assert balance.error == 0
     assert balance.decoded == heard[None] == expected["decoded"]
+    assert balance.shed == heard["shed"] == ledger.totals().shed == expected["shed"]
     assert balance.holes.get(Loss.OVERFLOW, 0) == heard[Loss.OVERFLOW] == expected["overflow"]
     assert balance.holes.get(Loss.WORKER_DOWN, 0) == expected["gap"]
     assert ledger.totals().overlaps == repeated
@@ -141,9 +146,9 @@ def test_overlapping_accounts_never_count_a_byte_twice(spans, head):
     covered: set[int] = set()
     for start, size, lost in spans:
         holes = {"desync": min(lost, size)} if min(lost, size) else {}
-        ledger.account(account(start, start + size, **holes), 0)
+        ledger.account(account(start, start + size, shed=(size - sum(holes.values())) // 2, **holes), 0)
         covered.update(range(start, start + size))
     (balance,) = ledger.close({stream(): head})
     assert balance.error == 0
     assert balance.holes.get(Loss.WORKER_DOWN, 0) == head - len(covered)
-    assert balance.decoded <= len(covered)
+    assert balance.shed <= balance.decoded <= len(covered)

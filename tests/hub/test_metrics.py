@@ -115,6 +115,16 @@ def test_flow_exports_both_weights_and_invocations():
     assert any(f.name == "streamer_method_invocations" and f.samples for f in own.collect())
 
 
+def test_what_was_shed_is_of_the_decoded_bytes():
+    own = registry(scene(fidelity="flow", shed=400_000)[0])
+    assert value(own, "streamer_shed_bytes_total", **LABELS) == 80 * 400_000
+    last = 10 * 400_000 / (10_000_900 - 12_900)
+    assert value(own, "streamer_window_shed_ratio", **LABELS, window="10s") == pytest.approx(last)
+    assert value(own, "streamer_window_decoded_ratio", **LABELS, window="10s") == pytest.approx(1 - 12_900 / 10_000_900)
+    assert value(registry(scene(fidelity="flow")[0]), "streamer_window_shed_ratio", **LABELS, window="10s") == 0
+    assert value(registry(scene()[0]), "streamer_window_shed_ratio", **LABELS, window="10s") is None
+
+
 def test_hostile_names_stay_inside_their_label():
     hub, _ = scene()
     families = list(text_string_to_metric_families(generate_openmetrics(registry(hub)).decode()))

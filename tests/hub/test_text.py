@@ -20,11 +20,18 @@ def test_all_is_said_of_all_only(part_whole):
 
 
 def test_loss_line():
-    assert loss_line({"bytes": 0, "decoded": 0, "lost": {}}) == "no trace bytes"
-    assert loss_line({"bytes": 2000, "decoded": 2000, "lost": {}}) == "100.0 % of 2.0 kB of trace decoded; nothing lost"
+    def line(size: int, decoded: int, shed: int, **lost: int) -> str:
+        return loss_line({"bytes": size, "decoded": decoded, "shed": shed, "lost": lost})
+
+    assert line(0, 0, 0) == "no trace bytes"
+    assert line(2000, 2000, 0) == "100.0 % of 2.0 kB of trace decoded; nothing lost"
     assert (
-        loss_line({"bytes": 10**7, "decoded": 9_820_000, "lost": {"code_missing": 60_000, "desync": 120_000}})
+        line(10**7, 9_820_000, 0, code_missing=60_000, desync=120_000)
         == "98.2 % of 10.0 MB of trace decoded; lost: 120.0 kB desync, 60.0 kB code missing"
+    )
+    assert (
+        line(10**7, 10**7, 6_009_000)
+        == "100.0 % of 10.0 MB of trace decoded, 60.0 % of that by its addresses only (shed); nothing lost"
     )
 
 
@@ -58,6 +65,8 @@ def test_headline_names_trouble():
     assert headline(hub.hot().json()).endswith("1 process · lag 0.1 s · shift 63% (unusual) · 1 restart")
     hub.heartbeat({"component": "worker-0", "up": False, "restarts": 2})
     assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")
+    hub, _ = scene(fidelity="flow", shed=400_000)
+    assert headline(hub.hot().json()).endswith("shift 63% (unusual) · 40% of the trace shed · 1 restart")
 
 
 def test_summary_of_a_run():
@@ -73,6 +82,15 @@ def test_summary_of_a_run():
     assert "late reports: 1" in text
     assert "\x1b" not in text
     assert "\x1b" in summary.render(hub, color=True)
+
+
+def test_summary_says_what_was_shed():
+    hub, _ = scene(fidelity="flow", shed=400_000)
+    balances = hub.finish({stream(): 80_000_900})
+    assert "99.9 % of 80.0 MB of trace decoded, 40.0 % of that by its addresses only (shed)" in summary.render(hub)
+    (figures,) = summary.figures(hub, balances)["streams"]
+    assert figures["shed"] == 80 * 400_000
+    assert summary.figures(hub, balances)["run"]["run"]["shed"] == 80 * 400_000
 
 
 def test_summary_says_so_when_the_books_do_not_balance():

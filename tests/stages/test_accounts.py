@@ -57,3 +57,8 @@ def test_joined_refuses_gaps() -> None:
         joined([accounts.decoded(KEY, 0, 5), accounts.decoded(KEY, 6, 7)])
     with pytest.raises(ValueError, match="no accounts"):
         joined([])
+
+
+def test_what_was_shed_is_summed() -> None:
+    parts = [Account(KEY, 0, 10, 10, (), shed=10), Account(KEY, 10, 30, 15, ((Loss.DESYNC, 5),), shed=4)]
+    assert joined(parts) == Account(KEY, 0, 30, 25, ((Loss.DESYNC, 5),), shed=14)

@@ -1,0 +1,48 @@
+"""When to shed load: trace that would be followed too late is counted by its addresses instead (fidelity `ip`).
+
+To follow each branch costs more than reading the addresses in packets does, and a running JVM does not wait. The
+signal is the age of the newest drain that has been heard of. All that capture sends stands in one line, behind what is
+being worked on, wherever that line is (sockets, this stage's own work); so the age is the line's length in time. How
+long a segment waits for its code is not in it. While the pieces of one drain are counted it grows, too, so one that
+takes long is noticed in its middle.
+
+From `most` on load is shed, until the age is less than half of that. So under steady load following and shedding take
+turns several times a second, and as much is followed as there is time for. Where even reading addresses takes longer
+than writing them, the age stays, sockets fill, and capture makes holes (TRANSPORT). So that each pane has instructions
+then, too, one in `EACH` of the pieces to shed is followed all the same: by number, so that large and small pieces, and
+threads that write much and little, are sampled alike.
+
+A recording waits for whoever reads it: there nothing is ever shed, and there is no such clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+EACH = 31
+"""Prime: streams that take turns are met alike."""
+
+
+class Shedder:
+    """Of one process's trace."""
+
+    def __init__(self, now: Callable[[], int], most: int) -> None:
+        """`now`: the clock that stamps drains, in ticks; `most`: the age, in ticks, from which on load is shed."""
+        self._now, self._most = now, most
+        self._behind = False
+        self._pieces = 0  # that came while it was behind
+        self._ended = 0
+
+    def sheds(self, drained: int) -> bool:
+        """Whether the piece that is next is to be shed. `drained`: time of the newest drain; 0: none is known."""
+        age = self._now() - max(drained, self._ended)
+        self._behind = drained > 0 and age > (self._most // 2 if self._behind else self._most)
+        if not self._behind:
+            return False
+        self._pieces += 1
+        return self._pieces % EACH != 0
+
+    def end(self) -> None:
+        """Nothing comes any more, so there is nothing to fall behind: what is left is followed for `most` longer."""
+        self._ended = self._now()
+        self._behind = False

@@ -1,0 +1,182 @@
+"""When load is shed, and what becomes of what is shed: with a clock that moves when told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamer.demo
+from capture.replay import Replay
+from stages import attribute, decode, reconstruct, segment, shed
+from stages.follower import Follower
+from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
+from stages.reconstruct import Reconstruct
+from stages.shed import EACH, Shedder
+from streamer.topology import feed_chain, flush_chain
+
+RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
+CHUNKS = 330
+MOST = 100
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.tsc = 0
+
+    def __call__(self) -> int:
+        return self.tsc
+
+
+@given(st.lists(st.integers(0, 3 * MOST), max_size=200))
+def test_it_begins_above_the_limit_and_ends_at_half_of_it(ages: list[int]) -> None:
+    clock = Clock()
+    shedder = Shedder(clock, MOST)
+    behind, pieces = False, 0
+    for age in ages:
+        clock.tsc = 1000 + age
+        behind = age > (MOST / 2 if behind else MOST)
+        pieces += behind
+        assert shedder.sheds(1000) == (behind and pieces % EACH != 0)
+
+
+def test_without_a_drain_nothing_is_known_to_be_late() -> None:
+    clock = Clock()
+    clock.tsc = 10 * MOST
+    assert not Shedder(clock, MOST).sheds(0)
+
+
+def test_the_end_is_no_delay_by_itself_but_must_not_take_long() -> None:
+    clock = Clock()
+    shedder = Shedder(clock, MOST)
+    clock.tsc = 10 * MOST
+    assert shedder.sheds(1)
+    shedder.end()
+    assert not shedder.sheds(1)
+    clock.tsc += MOST
+    assert not shedder.sheds(1)
+    clock.tsc += 1
+    assert shedder.sheds(1)
+
+
+# ---- the stage
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[object]:
+    with Replay(RECORDING) as replay:
+        said, chunks = [], 0
+        for message in replay.messages():
+            chunks += isinstance(message, Chunk)
+            if chunks > CHUNKS:
+                break
+            said.append(message)
+        return said
+
+
+class Run:
+    """The chain over `messages`; `late(n)`: how many seconds the clock is ahead of the drain at the nth chunk."""
+
+    def __init__(self, messages: list[object], stage: attribute.Attribute, late: Callable[[int], float], clock: Clock):
+        chain = [decode.make(), segment.make(), stage]
+        self.reports: list[PaneReport] = []
+        chunks, hz = 0, 0.0
+        for message in messages:
+            if isinstance(message, StreamOpen):
+                hz = message.clock.hz
+            if isinstance(message, Chunk):
+                chunks += 1
+                clock.tsc = message.tsc + round(late(chunks) * hz)
+            self.reports += [m for m in feed_chain(chain, message) if isinstance(m, PaneReport)]
+        self.reports += [m for m in flush_chain(chain) if isinstance(m, PaneReport)]
+        self.accounts = [account for report in self.reports for account in report.accounts]
+
+    def table(self, *columns: str) -> Counter[tuple[int, str, int, str]]:
+        names = {number: name for report in self.reports for number, name in report.names}
+        sums: Counter[tuple[int, str, int, str]] = Counter()
+        for report in self.reports:
+            for row in report.profile:
+                for column in columns:
+                    key = report.pane, names[int(row["method"])], int(row["tid"]), column
+                    sums[key] += int(row[column])
+        return +sums
+
+    def sum(self, of: Callable[[Account], int]) -> int:
+        return sum(of(account) for account in self.accounts)
+
+    def events(self, cause: Loss) -> int:
+        return self.sum(lambda account: dict(account.events).get(cause, 0))
+
+
+ALL = ("hits", "instructions", "ticks", "invocations")
+
+
+def test_a_stage_that_keeps_up_sheds_nothing(messages: list[object]) -> None:
+    clock = Clock()
+    live = Run(messages, Reconstruct(now=clock, most_behind_seconds=0.25), lambda _: 0.24, clock)
+    recorded = Run(messages, reconstruct.make(), lambda _: 100.0, clock)  # has no clock, however late it is
+    assert live.table(*ALL) == recorded.table(*ALL)
+    assert live.sum(lambda a: a.shed) == recorded.sum(lambda a: a.shed) == 0
+    assert live.events(Loss.SHED) == recorded.events(Loss.SHED) == 0
+    assert sum(live.table("instructions").values()) > 1_000_000
+
+
+def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shed, "EACH", 1 << 40)
+    monkeypatch.setattr(Shedder, "end", lambda _: None)
+    clock = Clock()
+    behind = Run(messages, Reconstruct(now=clock, most_behind_seconds=0.25), lambda _: 1.0, clock)
+    plain = Run(messages, attribute.make(lateness_seconds=0.5), lambda _: 0.0, clock)
+    assert behind.table(*ALL) == plain.table(*ALL)
+    assert sum(behind.table("hits").values()) > 100_000
+    assert not behind.table("instructions")
+    decoded = behind.sum(lambda a: a.decoded)
+    assert behind.sum(lambda a: a.shed) == decoded == plain.sum(lambda a: a.decoded)
+    assert behind.sum(lambda a: sum(n for _, n in a.holes)) == plain.sum(lambda a: sum(n for _, n in a.holes))
+
+
+def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of the run the stage is behind for a while."""
+    followed: list[Segment] = []
+    count = Follower.count
+
+    def watched(self: Follower, piece: Segment) -> list[object]:
+        followed.append(piece)
+        return count(self, piece)
+
+    monkeypatch.setattr(Follower, "count", watched)
+    clock = Clock()
+
+    def late(chunk: int) -> float:
+        return 2.0 if 100 < chunk <= 200 else 0.1
+
+    stage = Reconstruct(now=clock, most_behind_seconds=0.25)
+    run = Run(messages, stage, late, clock)
+    taken, followed[:] = list(followed), []
+    whole = Run(messages, reconstruct.make(), late, clock)
+    every = list(followed)
+    at = {(s.stream, s.offset): s for s in taken}
+    gone: set[object] = set()
+    shed_bytes = breaks = 0
+    for piece in every:  # in the order of counting
+        mine = at.get((piece.stream, piece.offset))
+        if mine is None:
+            breaks += piece.thread not in gone
+            gone.add(piece.thread)
+            shed_bytes += len(piece.data)
+        else:
+            assert mine.continues == (piece.continues and piece.thread not in gone)
+            gone.discard(piece.thread)
+    assert len(taken) < len(every)
+    assert run.sum(lambda a: a.shed) == shed_bytes == stage.statistics()["attribute_shed_bytes"]
+    assert run.sum(lambda a: a.decoded) == whole.sum(lambda a: a.decoded)
+    assert run.events(Loss.SHED) == breaks > 1  # each piece followed on the way begins another
+    assert run.table("hits")
+    assert not whole.table("hits")
+    assert 0.3 < sum(run.table("ticks").values()) / sum(whole.table("ticks").values()) < 1.1
+    instructions = sum(whole.table("instructions").values())
+    assert 0.3 * instructions < sum(run.table("instructions").values()) < instructions
