@@ -31,13 +31,13 @@ $(VENV)/.dev: $(VENV)/.installed requirements-dev.lock
 
 # Plays a recording of a real JVM: live table, page and /metrics at http://127.0.0.1:9464. SECONDS=20 ends it early.
 demo: $(VENV)/.installed
-	$(BIN)/streamer replay streamer/demo/shop.json --fidelity flow $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+	$(BIN)/streamer replay streamer/demo/shop.json $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 # The same with a live JVM under the emulated PT.
 demo-live: $(VENV)/.installed
 	@sh .ci/packages qemu-user openjdk-17-jdk-headless gcc libc6-dev
 	mkdir -p build/demo && javac --release 17 -d build/demo streamer/demo/Shop.java
-	$(BIN)/streamer run --emulate --fidelity flow $(ARGS) -- java -cp build/demo Shop $(or $(SECONDS),60) 60
+	$(BIN)/streamer run --emulate $(ARGS) -- java -cp build/demo Shop $(or $(SECONDS),60) 60
 
 LOCK = $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 lock: $(VENV)/.dev

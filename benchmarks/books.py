@@ -136,7 +136,7 @@ def measure(name: str, case: Case, paragraphs: int) -> Result:
         jars = ":".join(str(JARS / f"{jar}.jar") for jar in FOP_JARS)
         fop = ["-Djava.awt.headless=true", "-cp", jars, "org.apache.fop.cli.Main", "-q"]
         files = ["-fo", document(root / "in.fo", paragraphs), "-pdf", root / "out.pdf"]
-        options = ["--emulate", "--port", "0", "--summary", "summary.json", *case.options]
+        options = ["--emulate", "--fidelity", "ip", "--port", "0", "--summary", "summary.json", *case.options]
         streamer = Streamer(root, "run", *options, "--", "java", *fop, *files, env=case.env)
         try:
             case.meanwhile(streamer)

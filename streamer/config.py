@@ -91,7 +91,7 @@ class Settings(BaseSettings):
 
     runtime_dir: Path = Field(default_factory=default_runtime_dir)
     fidelity: Literal["ip", "flow"] = Field(
-        "ip", description="ip: only addresses that stand in packets; flow: every branch, as far as time allows"
+        "flow", description="ip: only addresses that stand in packets; flow: every branch, as far as time allows"
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_json: bool = False

@@ -52,13 +52,13 @@ _OPTIONS = [
                  help="TOML file with settings; flags and STREAMER_… variables are stronger."),
     click.option("--fidelity", type=click.Choice(["ip", "flow"]),
                  help="ip: only addresses that stand in packets; flow: every branch, live as far as time allows.  "
-                      "[default: ip]"),
+                      "[default: flow]"),
     click.option("--workers", "transport__workers", type=click.IntRange(1, 256), help="Decode processes."),
     click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
                  help="What lies between the processes; inproc: all in one.  [default: ipc]"),
     click.option("--split", "transport__split", multiple=True, metavar="STAGE",
-                 help="Begin a group of processes of its own at this stage (segment, attribute; at fidelity flow "
-                      "segment, reconstruct); repeatable."),
+                 help="Begin a group of processes of its own at this stage (segment, reconstruct; at fidelity ip "
+                      "segment, attribute); repeatable."),
     click.option("--host", "web__host", help="Address of the page and /metrics.  [default: 127.0.0.1]"),
     click.option("--port", "web__port", type=click.IntRange(0, 65535), help="Its port; 0: any.  [default: 9464]"),
     click.option("--pane", "window__pane_seconds", type=float, help="Length of a pane in seconds.  [default: 1]"),

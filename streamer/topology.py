@@ -1,6 +1,6 @@
 """What runs where: groups of stages. Inside a group messages pass by direct call, between groups over sockets.
 
-    [capture] → [decode, segment, attribute] × N → [hub]
+    [capture] → [decode, segment, reconstruct] × N → [hub]
 
 is the default; `transport.split` names stages before which the middle group is cut, in the extreme each stage into
 processes of its own. The first group is a source, the last one (a single member) is where everything ends.

@@ -19,7 +19,8 @@ NO_LIMIT = {"STREAMER_TRANSPORT__HWM": "100000"}
 
 
 def test_the_recording_says_what_the_live_run_said(run: Run, start: Run, root: Path) -> None:
-    live = run("Shop 2 60", "--record", "rec", env=NO_LIMIT)
+    """As far as it is followed: how much that is depends on the machine, so here nothing is shed."""
+    live = run("Shop 2 60", "--record", "rec", env={**NO_LIMIT, "STREAMER_FLOW__MOST_BEHIND_SECONDS": "0"})
     ended = live.wait()
     ended.check_books()
     live.check_gone()
@@ -42,7 +43,7 @@ def test_the_recording_says_what_the_live_run_said(run: Run, start: Run, root: P
 
 def test_each_stage_in_processes_of_its_own(run: Run) -> None:
     """A ring a thread, two workers for each stage, over tcp; the processor overflows."""
-    options = ["--per-thread", "--workers", "2", "--transport", "tcp", "--split", "segment", "--split", "attribute"]
+    options = ["--per-thread", "--workers", "2", "--transport", "tcp", "--split", "segment", "--split", "reconstruct"]
     streamer = run("Tiny enough", *options, "--ovf-mb-s", "0.1", env=NO_LIMIT)
     streamer.when_counter(OVERFLOWS)
     streamer.when_decoded(100 << 10)
