@@ -49,6 +49,11 @@ class Reconstruct(Attribute):
         self._configs: dict[tuple[str, int], tuple[PtConfig, int]] = {}
         self._followers: dict[tuple[str, int], Follower] = {}
 
+    @property
+    def sheds(self) -> bool:
+        """Whether it sheds load when it is behind."""
+        return self._now is not None
+
     def _clock(self, opened: StreamOpen) -> None:
         super()._clock(opened)
         quantum = round(QUANTUM_SECONDS * opened.clock.hz)

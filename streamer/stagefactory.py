@@ -39,7 +39,7 @@ def reconstruct(place: Place) -> Any:
     from stages.reconstruct import make
 
     most_behind = place.settings.flow.most_behind_seconds
-    sheds = most_behind > 0 and place.options.get("live", False)
+    sheds = most_behind > 0 and place.options.get("live", False)  # a recording waits, however old it is
     return make(
         _worker(place),
         pane_seconds=place.settings.window.pane_seconds,

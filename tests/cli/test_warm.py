@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from stages.shed import Shedder
 from streamer import config
+from streamer.stagefactory import reconstruct
 from streamer.topology import Place
 from streamer.warm import warm
 
@@ -15,6 +17,23 @@ def test_every_stage_of_the_chain_is_reached(fidelity: str, tmp_path: Path) -> N
     last = {"ip": "attribute", "flow": "reconstruct"}[fidelity]
     assert warm(("decode",), place) > 0
     assert warm((last,), place) > 0
+
+
+def test_a_recording_is_no_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled by a recording, whose time is not ours: were it shed, nothing would be followed."""
+    made: list[Shedder] = []
+    monkeypatch.setattr(Shedder, "__init__", lambda self, *_: made.append(self))
+    live = Place(config.load(), tmp_path, 0, options={"live": True})
+    assert warm(("reconstruct",), live) > 0
+    assert not made
+
+
+def test_only_what_is_live_is_shed(tmp_path: Path) -> None:
+    never = config.load(**{"flow.most_behind_seconds": 0})
+    places = [(config.load(), True), (config.load(), False), (never, True)]
+    stages = [reconstruct(Place(settings, tmp_path, 0, options={"live": live})) for settings, live in places]
+    assert [stage.sheds for stage in stages] == [True, False, False]
+    assert not reconstruct(Place(config.load(), tmp_path, 0)).sheds
 
 
 def test_stages_of_others_are_left_alone(tmp_path: Path) -> None:

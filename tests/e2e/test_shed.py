@@ -31,7 +31,7 @@ def test_an_interpreter_is_followed_as_far_as_time_allows(run: Callable[..., Str
         return bool(now) and now["shed_bytes_total"] > 0 and now["decoded_bytes_total"] > least
 
     until(lambda: seen(MB), "load is shed")
-    until(lambda: seen(100 * MB), "100 MB are decoded")
+    until(lambda: seen(40 * MB), "40 MB are decoded")
     streamer.enough()
     ended = streamer.wait()
     ended.check_books()

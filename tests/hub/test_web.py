@@ -115,7 +115,7 @@ async def test_a_browser_shows_the_hot_methods(tmp_path):
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is missing (Debian package chromium)")
-    hub, _ = scene()
+    hub, _ = scene(fidelity="flow", shed=400_000)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
         flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
@@ -130,6 +130,10 @@ async def test_a_browser_shows_the_hot_methods(tmp_path):
     assert rows[0] == ("org.apache.fop.pdf.PDFStream.deflate", "54.9 %")
     assert ("&lt;script&gt;alert(1)&lt;/script&gt;[bold]?.run", "4.4 %") in rows
     assert rows[-1][0] == "other"
-    assert "99.8 % of 10.0 MB of trace decoded; lost: 12.0 kB desync, 900 B code missing" in dom
+    seen = (
+        "99.8 % of 10.0 MB of trace decoded, 40.0 % of that by its addresses only (shed); lost: 12.0 kB desync, 900 B"
+    )
+    assert seen in dom
+    assert dom.count('class="decoded shed"') == 1
     assert ">▲ +54.9<" in dom
-    assert 'class="good">live, fidelity ip' in dom
+    assert 'class="good">live, fidelity flow' in dom
