@@ -93,6 +93,7 @@ class _Stream:
     again: bool = False  # the next Sideband tells again what there is to know
     lost_until: int = 0  # records up to this time may be missing
     pieces: list[_Piece] = field(default_factory=list)
+    unknown_to: int = -1  # the last bytes of which the thread is not known end here: what follows is the same hole
 
     @property
     def end(self) -> int:
@@ -362,7 +363,8 @@ class Segmentation:
         if tid < 0:
             self._emit(s, out)
             self.counts["unknown_thread_bytes"] += end - start
-            out.append(accounts.hole(s.key, start, end, Loss.UNKNOWN_THREAD))
+            out.append(accounts.hole(s.key, start, end, Loss.UNKNOWN_THREAD, event=start != s.unknown_to))
+            s.unknown_to = end
             return
         last = s.pieces[-1] if s.pieces else None
         if last is not None and (last.tid, last.end, last.tsc_end) == (tid, start, tsc):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from jvm import codetable
@@ -165,7 +165,11 @@ def test_the_time_of_a_hole_is_nobodys() -> None:
         assert 900 < ticks <= 1000
 
 
+NOBODYS = b"\x02\x82" * 8 + b"\x19" + bytes(7) + b"\x02\x03\x18\x00\x02\x23" + (b"\x19" + bytes(7)) * 2
+
+
 @settings(max_examples=60, deadline=None)
+@example(NOBODYS, [38])  # a hole that chunks cut is one
 @given(streams, st.lists(st.integers(0, 500), max_size=8))
 def test_any_bytes_add_up_however_they_are_chunked(stream: bytes, cuts: list[int]) -> None:
     if not stream:
