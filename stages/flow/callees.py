@@ -1,8 +1,8 @@
 """What the calls of compiled code may lead to, by what the bytecode says that they call (`jvm.calls`).
 
-A callee is known by name and descriptor; of a call that looks for no receiver, and of a constructor, by its class, too,
-if anything of that class is compiled. So a call has few candidates: the compiled versions of its callee and the stub of
-its own. All that is inferred, not read.
+A callee is known by class, name and descriptor. The compiled method may be another class's, for methods are inherited
+and overridden, so those of the same name are guesses; and so are, where the receiver is looked at, the stubs that look
+its method up in a table. All that is inferred, not read.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from jvm import calls
 from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
-from jvm.stubs import stub_of
+from jvm.stubs import Stub, stub_of
 
 I64 = NDArray[np.int64]
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
 """JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
-_VIRTUAL, _INTERFACE = 0xB6, 0xB9  # invokevirtual, invokeinterface
+_LOOKED_UP = {0xB6: Stub.VTABLE, 0xB9: Stub.ITABLE}  # invokevirtual, invokeinterface
 
 
 class CallTable(NamedTuple):
@@ -33,15 +33,23 @@ class CallTable(NamedTuple):
     stub: I64  # its own, 0: none known
     looks: I64  # (0 or 1) at the receiver
     callee: I64  # −1: not known
-    exact: I64  # (0 or 1) its class is known, too
     first: I64
     verified: I64
     checking: I64  # the entry that checks the receiver
+    guess: I64  # (0 or 1)
     since: I64
     until: I64
 
 
 NO_CALLS = CallTable(*(np.zeros(int(name == "first"), np.int64) for name in CallTable._fields))
+
+
+class _Entry(NamedTuple):
+    verified: int  # 0: none
+    checking: int
+    guess: int
+    since: int
+    until: int
 
 
 class Callees:
@@ -52,7 +60,7 @@ class Callees:
         self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
-        self._ids: dict[tuple[str, str, str], int] = {}
+        self._ids: dict[tuple[str, str, str, int], int] = {}
         self._epoch = -1
         self._calls = NO_CALLS
 
@@ -115,28 +123,34 @@ class Callees:
     def _id(self, callee: Invoked | None) -> int:
         if callee is None:
             return -1
-        virtual = callee.opcode in (_VIRTUAL, _INTERFACE)
-        key = "" if virtual else callee.owner, callee.name, callee.descriptor
+        key = callee.owner, callee.name, callee.descriptor, callee.opcode
         return self._ids.setdefault(key, len(self._ids))
 
     def _entries(self, nmethods: list[Version]) -> tuple[I64, I64, I64, I64, I64, I64]:
-        by_name: dict[tuple[str, str], list[tuple[str, Version]]] = {}
+        by_name: dict[tuple[str, str], list[tuple[str, _Entry]]] = {}
         for v in nmethods:
             method = self._image.classes.methods.get(v.method)
             if method is not None and v.verified_entry and not v.osr_entry:
-                by_name.setdefault((method.name, method.signature), []).append((_owner(method.class_signature), v))
+                entry = _Entry(v.verified_entry, v.entry, 0, v.since, min(v.until, _FOREVER))
+                by_name.setdefault((method.name, method.signature), []).append((_owner(method.class_signature), entry))
+        tables: dict[Stub, list[_Entry]] = {Stub.VTABLE: [], Stub.ITABLE: []}
+        for v in self._image.versions():
+            stub = stub_of(v)
+            if stub is not None and stub in tables:
+                tables[stub].append(_Entry(0, v.start, 1, v.since, min(v.until, _FOREVER)))
         first = [0]
-        rows: list[tuple[int, int, int, int]] = []
-        for owner, name, descriptor in self._ids:
+        rows: list[_Entry] = []
+        for owner, name, descriptor, opcode in self._ids:
             those = by_name.get((name, descriptor), [])
-            if owner:
-                own = [pair for pair in those if pair[0] == owner]
-                those = own if own or name == "<init>" else those
-            rows += [(v.verified_entry, v.entry, v.since, min(v.until, _FOREVER)) for _, v in those]
+            own = [entry for holder, entry in those if holder == owner]
+            rows += own
+            if opcode in _LOOKED_UP or (not own and name != "<init>"):
+                rows += [entry._replace(guess=1) for holder, entry in those if holder != owner]
+            if opcode in _LOOKED_UP:
+                rows += tables[_LOOKED_UP[opcode]]
             first.append(len(rows))
-        verified, checking, since, until = np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy()
-        exact = np.array([bool(owner) for owner, _, _ in self._ids], np.int64)
-        return exact, np.array(first, np.int64), verified, checking, since, until
+        columns = np.array(rows, np.uint64).view(np.int64).reshape(-1, 5).T.copy()
+        return np.array(first, np.int64), columns[0], columns[1], columns[2], columns[3], columns[4]
 
 
 def _owner(signature: str) -> str:

@@ -29,11 +29,11 @@ I64 = NDArray[np.int64]
 
 LOOK = 16  # packets that a way must go on for
 LEAST = 4  # and the one that came furthest
-POINTS = 64  # choices that can be taken back
+POINTS = 256  # choices that can be taken back
 CHOSEN = 16  # choices of one way
-ROUNDS = (1, False), (2, False), (1, True), (4, False), (2, True), (CHOSEN, False)
+ROUNDS = (1, False), (2, False), (1, True), (4, False), (2, True), (4, True), (CHOSEN, False)
 """What is tried one after the other: so many choices at most, with or without one of several methods of a name."""
-STEPS = 1 << 14  # instructions in all
+STEPS = 1 << 15  # instructions of a round in all
 DEPTH = 64  # return addresses
 _PIECE = 1 << 14  # instructions without a packet
 _TRANSFERS = 128
@@ -209,7 +209,7 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
         if what == x86.CALL and target != after:
             _push(w, stack, after)
         w[W_HERE] = target
-        return w[W_TRANSFERS] <= _TRANSFERS
+        return w[W_TRANSFERS] <= _TRANSFERS and target != here  # a stub's JMP that is not bound yet leads to itself
     seen = w[W_NEXT]
     if what == x86.COND:
         if seen == N_BITS:

@@ -41,7 +41,7 @@ from stages.messages import Segment, ThreadKey
 I64 = NDArray[np.int64]
 
 CONTENTS = 4  # kept of an instruction
-FAILURES, RETRY = 4, 32  # after so many in vain from one address, only each so many is tried
+RARELY = 256  # contradictions behind one address, of which one is tried at least
 PLACES = 1 << 14  # instructions of which contents are kept
 
 
@@ -57,7 +57,9 @@ class Chooser:
         self._known_of = (-1, -1, -1)
         self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
         self._made = 0
-        self._failed: dict[int, int] = {}  # how often nothing was found from an address on
+        self._failed: dict[
+            int, tuple[int, int]
+        ] = {}  # address where searches began in vain: passed over, to be passed over
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
@@ -88,9 +90,9 @@ class Chooser:
         if piece.cause == B_NO_RETURN and not len(position.stack):
             self.counts["no_stack"] += 1
             return False
-        failed = self._failed.get(position.here, 0)
-        if failed >= FAILURES and failed % RETRY:
-            self._failed[position.here] = failed + 1
+        passed, most = self._failed.get(position.here, (0, 0))
+        if passed < most:
+            self._failed[position.here] = passed + 1, most
             self.counts["given_up"] += 1
             return False
         self.counts["searches"] += 1
@@ -103,7 +105,7 @@ class Chooser:
             self.counts["not_found"] += 1
             if len(self._failed) >= PLACES:
                 self._failed.clear()
-            self._failed[position.here] = failed + 1
+            self._failed[position.here] = 0, min(2 * most + 1, RARELY)
             return False
         self._failed.pop(position.here, None)
         for choice in found.choices:

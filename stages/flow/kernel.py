@@ -22,6 +22,7 @@ from stages.flow.graph import (
     IND,
     RESOLVE,
     RET,
+    S_LOST,
     ST,
     ST_KIND,
     raw_tables,
@@ -122,7 +123,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
             stop_at[k] = x[X_OUT]
             k += 1
         if cause:
-            if x[X_POS] >= early and x[X_PENDING] <= 1 and x[X_FUP] == 0:
+            if x[X_POS] >= early and x[X_PENDING] <= 1 and x[X_FUP] == 0 and x[X_AT] > S_LOST:
                 keep(w, EARLY)
                 early = NEVER
             if x[X_POS] >= end:

@@ -268,14 +268,14 @@ def _offer_callees(known, here, size, tsc, slack, buffer, found, n):  # type: ig
         return n
     if calls.stub[p] and n < MOST:
         n = _offer_branch(buffer, found, n, here, size, 0xE8, calls.stub[p], 1)
-    callee = calls.callee[p]
-    for e in range(calls.first[max(callee, 0)], calls.first[callee + 1]):
-        if calls.since[e] - slack <= tsc <= calls.until[e] + slack and n < MOST:
-            to = calls.checking[e] if calls.looks[p] else calls.verified[e]
-            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, 3 if calls.exact[callee] else LAST)
     for k in range(len(known.resolver)):
         if (k == 2) == (calls.looks[p] != 0) and n < MOST:
-            n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 4)
+            n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 3)
+    callee = calls.callee[p]
+    for e in range(calls.first[max(callee, 0)], calls.first[callee + 1]):
+        to = calls.checking[e] if calls.looks[p] else calls.verified[e]
+        if to and calls.since[e] - slack <= tsc <= calls.until[e] + slack and n < MOST:
+            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, LAST if calls.guess[e] else 3)
     return n
 
 

@@ -78,6 +78,16 @@ def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> No
     assert candidates(image_of("invokeinterface", checks=True, level=4, stubs=0)) == (0, entries)
 
 
+def test_the_stubs_of_tables_are_guesses() -> None:
+    image = image_of("invokevirtual", checks=True)
+    image.feed(Writer(tsc=900).dynamic_code(0x50000, "vtable stub(1)", bytes(32)).bytes())
+    image.feed(Writer(tsc=900).dynamic_code(0x60000, "itable stub(1)", bytes(32)).bytes())
+    table = Callees(image).now()
+    lo, hi = table.first[table.callee[0] : table.callee[0] + 2].tolist()
+    guessed = dict(zip(table.checking[lo:hi].tolist(), table.guess[lo:hi].tolist(), strict=True))
+    assert guessed == {CALLEE: 0, CALLEE + 0x1000: 1, 0x50000: 1}
+
+
 def test_stubs_that_do_not_come_out_even_are_nobodys() -> None:
     image = image_of("invokestatic", stubs=2)
     assert candidates(image)[0] == 0
@@ -111,14 +121,19 @@ def test_a_call_that_went_to_an_adapter_goes_through_its_stub(opcode: str) -> No
 def test_a_callee_is_offered_and_marked() -> None:
     made = Made()
     made.method("main", "()V", invoke(0xB8, made.ref("work", "()V", "B")))
-    code = laid_out(*LOOP)
+    stub = BASE + 0x80
+    not_bound = b"\x48\xbb" + bytes(8) + call(stub + 10, stub + 10, 0xE9)  # its JMP leads to itself
+    code = laid_out(*LOOP, (0x80, not_bound))
     image = CodeImage()
     writer = Writer(tsc=100).class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
     writer.method(2, "LB;", "work", class_id=0)
     writer.nmethod_load(BASE, code[:0x100], 1, [(5, [(1, 0)])], level=3)
     writer.nmethod_load(BASE + 0x1C0, code[0x1C0:], 2, verified_entry=BASE + 0x200)
     image.feed(writer.bytes())
-    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image).with_callees(Callees(image).now())
+    callees = Callees(image).now()
+    assert callees.stub.tolist() == [stub]
+    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image).with_callees(callees)
+    known = known.with_branches(np.array([stub + 10]), np.array([1]), np.array([BASE + 0x100]))
     assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 

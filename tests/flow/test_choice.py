@@ -164,6 +164,31 @@ def test_a_program_patched_while_it_runs() -> None:
     assert right > 0.95 * total
 
 
+def test_a_wrong_way_that_shows_only_behind_the_next_address() -> None:
+    """It was believed that the call goes where another call is made before the indirect jump: so the return goes wrong,
+    and only that does not fit."""
+    old, new = call(BASE, BASE + 0x100), call(BASE, BASE + 0x200)
+    code = laid_out(
+        (0, old), (5, b"\x75\xf9\xff\xe0"), (0x100, call(BASE + 0x100, BASE + 0x180)), (0x105, b"\xff\xe0"),
+        (0x180, b"\xff\xe0"), (0x200, b"\xff\xe0"), (0x300, b"\xc3"),
+    )  # fmt: skip
+    image = CodeImage()
+    image.feed(Writer(tsc=1).dynamic_code(BASE, "made up", code).code_patch(BASE, 200, 300, new).bytes())
+    start = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend()
+    trace = start + (w.tip(BASE + 0x300) + w.tnt8("!!")) * 30 + w.fup(BASE) + w.tip_pgd()
+    flow = Flow(PtConfig())
+    flow.set_code(image.view(150))
+    chooser = Chooser(flow, image, 1000)
+    piece = segment(trace, tsc=(150, 250))
+    chooser.begin(piece)
+    outputs = flow.feed(piece)
+    assert not any(len(out.breaks) for out in outputs)
+    ran = [int(ip) - BASE for out in outputs for ip in orders.addresses(out.tables, out.order)]
+    assert ran == [0, 0x200, 0x300, 5] * 30
+    assert chooser.counts["earlier"] == 1
+    assert chooser.counts["chosen"] == 1
+
+
 def test_resolvers_are_known_by_name() -> None:
     image = CodeImage()
     written = Writer().dynamic_code(0x1000, "resolve_static_call", bytes(64)).dynamic_code(0x2000, "x", b"a")
