@@ -13,9 +13,9 @@ MOST = 1 << 20
 """Bytes of joined pieces."""
 
 
-def joined(segments: Iterable[Segment], slot: Callable[[Segment], object]) -> list[Segment]:
-    """In order of time, those that lie behind each other in one stream and have one `slot` joined."""
-    runs: list[list[Segment]] = []
+def runs(segments: Iterable[Segment], slot: Callable[[Segment], object]) -> list[list[Segment]]:
+    """In order of time, those together that lie behind each other in one stream and have one `slot`."""
+    found: list[list[Segment]] = []
     last: dict[ThreadKey, list[Segment]] = {}
     for segment in sorted(segments, key=lambda s: s.tsc):
         run = last.get(segment.thread)
@@ -23,18 +23,20 @@ def joined(segments: Iterable[Segment], slot: Callable[[Segment], object]) -> li
             run.append(segment)
         else:
             run = last[segment.thread] = [segment]
-            runs.append(run)
-    return [_one(run) for run in runs]
+            found.append(run)
+    return found
 
 
 def _follows(run: list[Segment], segment: Segment) -> bool:
     before = run[-1]
     end = before.offset + len(before.data)
     size = end - run[0].offset + len(segment.data)
-    return segment.continues and (segment.stream, segment.offset) == (before.stream, end) and size <= MOST
+    behind = (segment.stream, segment.offset, segment.tsc) == (before.stream, end, before.tsc_end)  # no time between
+    return segment.continues and behind and size <= MOST
 
 
-def _one(run: list[Segment]) -> Segment:
+def joined(run: list[Segment]) -> Segment:
+    """As one."""
     if len(run) == 1:
         return run[0]
     data, marks = np.concatenate([s.data for s in run]), np.concatenate([s.marks for s in run])

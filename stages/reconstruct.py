@@ -20,7 +20,7 @@ import numpy as np
 
 from stages.attribute import Attribute, Traced
 from stages.follower import Follower
-from stages.joined import joined
+from stages.joined import joined, runs
 from stages.messages import Account, Loss, PaneReport, PtConfig, Segment, StreamOpen, ThreadKey
 from stages.panes import ROW_DTYPE, Pane
 from stages.shed import Shedder
@@ -70,19 +70,20 @@ class Reconstruct(Attribute):
     def _count_all(self, p: Traced, segments: list[Segment]) -> None:
         # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.
         _, quantum = self._config(p)
-        for segment in joined(segments, lambda s: (s.tsc // p.pane_ticks, s.tsc_end // quantum)):
-            self._count(p, segment)
+        for run in runs(segments, lambda s: (s.tsc // p.pane_ticks, s.tsc_end // quantum)):
+            self._count_run(p, run)
 
     def _config(self, p: Traced) -> tuple[PtConfig, int]:
         return self._configs.get(p.key, (PtConfig(), p.lateness))
 
-    def _count(self, p: Traced, s: Segment) -> None:
-        self.counts["bytes"] += len(s.data)
+    def _count_run(self, p: Traced, run: list[Segment]) -> None:
+        self.counts["bytes"] += sum(len(s.data) for s in run)
         shedder = self._shedders.get(p.key)
         if shedder is not None and shedder.sheds(p.now):
-            self._shed(p, s)
+            for s in run:
+                self._shed(p, s)
         else:
-            self._follow(p, s)
+            self._follow(p, joined(run))
 
     def _shed(self, p: Traced, s: Segment) -> None:
         size = len(s.data)

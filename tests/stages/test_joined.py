@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stages.joined import MOST, joined
+from stages.joined import MOST, runs
+from stages.joined import joined as one
 from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
 
 
@@ -15,6 +18,10 @@ def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True
     marks = np.zeros(1, MARK_DTYPE)
     marks["offset"], marks["tsc"] = offset, tsc
     return Segment(ThreadKey("", 1, tid), StreamKey("", 1, cpu, 0), 0, offset, data, marks, 7, tsc, tsc + 5, continues)
+
+
+def joined(segments: list[Segment], slot: Callable[[Segment], object]) -> list[Segment]:
+    return [one(run) for run in runs(segments, slot)]
 
 
 def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
@@ -33,6 +40,7 @@ def test_a_hole_another_stream_and_another_slot_are_kept_apart() -> None:
     pieces = [piece(0, 5, 100), piece(6, 5, 105), piece(11, 5, 110, cpu=1), piece(16, 5, 115, cpu=1, continues=False)]
     assert len(joined(pieces, lambda s: 0)) == 4
     assert len(joined([piece(0, 5, 100), piece(5, 5, 105)], lambda s: s.tsc)) == 2
+    assert len(joined([piece(0, 5, 100), piece(5, 5, 106)], lambda s: 0)) == 2  # it did not run in between
     assert len(joined([piece(0, MOST, 100), piece(MOST, 1, 105)], lambda s: 0)) == 2
 
 
@@ -47,7 +55,7 @@ def test_other_threads_lie_in_between() -> None:
 def test_nothing_is_lost_and_order_is_kept(rows: list[tuple[int, int, bool, int]]) -> None:
     pieces, at = [], {1: 0, 2: 0, 3: 0}
     for k, (tid, size, continues, gap) in enumerate(rows):
-        pieces.append(piece(at[tid] + gap, size, 10 * k, tid, continues))
+        pieces.append(piece(at[tid] + gap, size, 5 * k, tid, continues))
         at[tid] += gap + size
     out = joined(pieces, lambda s: s.tsc // 50)
     for tid in at:
