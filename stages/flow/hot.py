@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from stages.flow.graph import (
+    COND,
     DEAD,
     E_HOP,
     E_MANY,
@@ -190,7 +191,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
             kind = np.int64(stretch[s * ST + ST_KIND])
             if low == 0x01:  # tracing ends at the edge of the filter
                 inside = form != 0 and filter_lo <= ip < filter_hi
-                if inside or filter_lo == filter_hi or kind == RET or kind == UNWALKED or kind > OUT:
+                if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
                 if np.int64(stretch[s * ST + ST_EFFECT]) & E_HOP:
                     break

@@ -270,7 +270,7 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
     """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
 
     A return out of the filter goes back to a call that came from there and was not seen: nothing is popped. Doubtful is
-    one where calls have been seen since tracing came in that have not returned.
+    one where calls have been seen since tracing came in that have not returned, and a conditional branch out of it.
     """
     x = w.x
     result = OK
@@ -296,8 +296,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
             emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
             if t.stretch[c * ST + ST_PUSHES] > 0:
                 x[X_MODE] |= M_CALLED
-            returns = c == s and kind == RET and x[X_DEPTH] > x[X_BASE]
-            if returns or t.stretch[c * ST + ST_EFFECT] & E_HOP:
+            doubtful = c == s and (kind == COND or (kind == RET and x[X_DEPTH] > x[X_BASE]))
+            if doubtful or t.stretch[c * ST + ST_EFFECT] & E_HOP:
                 doubt(x, B_NOT_DISABLED)
         elif kind == STUCK or kind == LOOP:
             break_off(t, w, B_STUCK, ip)
