@@ -146,7 +146,7 @@ class Callees:
             rows += own
             if opcode in _LOOKED_UP or (not own and name != "<init>"):
                 rows += [entry._replace(guess=1) for holder, entry in those if holder != owner]
-            if opcode in _LOOKED_UP:
+            if opcode in _LOOKED_UP and len(tables[_LOOKED_UP[opcode]]) == 1:  # of several the packets are the same
                 rows += tables[_LOOKED_UP[opcode]]
             first.append(len(rows))
         columns = np.array(rows, np.uint64).view(np.int64).reshape(-1, 5).T.copy()
