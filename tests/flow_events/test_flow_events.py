@@ -106,7 +106,7 @@ def test_an_event_is_decoded_or_flagged(event: str, ran: Ran) -> None:
         assert wrong <= SILENT * total + FEW, f"{name}: {wrong} of {total} silently wrong"
         assert right + wrong + flagged + blocks[compare.SUSPECT_RIGHT] + blocks[compare.SUSPECT_WRONG] == total
         if total > 1000:
-            assert right > 0.98 * total
+            assert right > 0.95 * total
 
 
 def test_code_was_entered_by_on_stack_replacement(ran: Ran) -> None:
@@ -127,8 +127,8 @@ def test_faults_interrupted_blocks(ran: Ran) -> None:
 def test_the_whole_run(ran: Ran) -> None:
     result = ran.result
     assert result.blocks > 5_000_000
-    assert result.right > 0.9995 * result.blocks
-    assert result.silent < 5e-5 * result.blocks
+    assert result.right > 0.999 * result.blocks
+    assert result.silent < 1e-4 * result.blocks
     assert result.counts[compare.FOREIGN] == 0
 
 
