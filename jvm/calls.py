@@ -13,6 +13,7 @@ not known whose each is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 from jvm.classes import Classes
 from jvm.classfile import Invoked
 from jvm.debuginfo import DebugInfo
+from jvm.sites import SiteKind
 
 CALL_SIZE = 5  # E8 rel32
-C2 = 4  # the compilation level
 STUB_JUMP = 10  # where in such a stub its JMP is
 _STUB_SIZE = 15
 _INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
@@ -42,14 +43,16 @@ class Calls(NamedTuple):
     whole: bool  # the bytecode of all methods was known
 
 
-def calls(code: NDArray[np.uint8], debug: DebugInfo, level: int, classes: Classes, java: NDArray[np.bool_]) -> Calls:
-    """Of an nmethod. `java` (n,): whether the calls of `sites` go where Java calls go."""
+def calls(
+    code: NDArray[np.uint8], start: int, debug: DebugInfo, kind: SiteKind, classes: Classes, java: Callable[[int], bool]
+) -> Calls:
+    """Of an nmethod of this kind at `start`. `java`: whether an address is where Java calls go."""
     at, index = sites(code, debug)
     found: list[Call] = []
     whole = True
-    for offset, i in zip(at[java].tolist(), index[java].tolist(), strict=True):
+    for offset, i, target in zip(at.tolist(), index.tolist(), targets(code, start, at).tolist(), strict=True):
         frame = int(debug.frame_at[i])
-        if frame == int(debug.frame_at[i + 1]):
+        if frame == int(debug.frame_at[i + 1]) or not java(target):
             continue
         method = int(debug.method[frame])
         known = classes.knows(method)
@@ -60,7 +63,7 @@ def calls(code: NDArray[np.uint8], debug: DebugInfo, level: int, classes: Classe
             looks = ic >= 0 and bool(code[ic] == 0x48 and code[ic + 1] == 0xB8)
             found.append(Call(offset, callee, looks, -1))
     stubs = _stubs(code, found[-1].offset + CALL_SIZE if found else len(code))
-    own = [k for k, call in enumerate(found) if level != C2 or not call.looks]
+    own = [k for k, call in enumerate(found) if kind != SiteKind.C2 or not call.looks]
     if len(own) == len(stubs):
         for k, stub in zip(own, stubs, strict=True):
             found[k] = found[k]._replace(stub=stub)

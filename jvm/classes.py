@@ -26,15 +26,17 @@ class Classes:
         self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
         self._bytes = 0
         self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
-        self._invoked: dict[tuple[int, int], Invoked | None] = {}
+        self.told = 0  # classes and class files, so far
 
     def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
         match record:
             case export.Method():
                 self.methods[record.id] = record
             case export.Class():
+                self.told += 1
                 self._definition[record.id] = record.definition
             case export.ClassDef():
+                self.told += 1
                 self._bytes += len(record.data) - len(self._data.pop(record.id, b""))
                 self._data[record.id] = bytes(record.data)
                 while self._bytes > MAX_BYTES:
@@ -47,15 +49,12 @@ class Classes:
 
     def invoked(self, method: int, bci: int) -> Invoked | None:
         """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""
-        key = method, bci
-        if key not in self._invoked:
-            told = self.methods.get(method)
-            file = self._file(told.class_id) if told is not None else None
-            if told is None or file is None:
-                return None  # it may be told yet
-            code = file.code(told.name, told.signature)
-            self._invoked[key] = file.invoked(code, bci) if code is not None else None
-        return self._invoked[key]
+        told = self.methods.get(method)
+        file = self._file(told.class_id) if told is not None else None
+        if told is None or file is None:
+            return None
+        code = file.code(told.name, told.signature)
+        return file.invoked(code, bci) if code is not None else None
 
     def _file(self, class_id: int) -> ClassFile | None:
         definition = self._definition.get(class_id, 0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
-from jvm.export import _text
+from jvm import export
 
 _MAGIC = b"\xca\xfe\xba\xbe"
 _UTF8, _CLASS, _METHODREF, _INTERFACE_METHODREF, _NAME_AND_TYPE, _INVOKE_DYNAMIC = 1, 7, 10, 11, 12, 18
@@ -147,7 +147,7 @@ class ClassFile:
         if not at:
             return None
         (size,) = _U2.unpack_from(self._data, at + 1)
-        return _text(memoryview(self._data)[at + 3 : at + 3 + size])
+        return export.text(memoryview(self._data)[at + 3 : at + 3 + size])
 
 
 def _read_pool(data: bytes) -> tuple[array[int], int]:

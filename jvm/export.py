@@ -318,7 +318,7 @@ class CodePatch(Record):
         return self.address + len(self.code)
 
 
-def _text(data: memoryview) -> str:
+def text(data: memoryview) -> str:
     raw = bytes(data)
     if raw.isascii():
         return raw.decode("ascii")
@@ -353,7 +353,7 @@ class _Payload:
         return np.frombuffer(self.take(dtype.itemsize * count), dtype)
 
     def text(self, size: int) -> str:
-        return _text(self.take(size))
+        return text(self.take(size))
 
     def align(self) -> None:
         self.at += -self.at % ALIGNMENT

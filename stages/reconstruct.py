@@ -131,17 +131,4 @@ class Reconstruct(Attribute):
         return {**super().statistics(), **flow}
 
 
-def make(
-    worker: int = 0,
-    pane_seconds: float = 1.0,
-    lateness_seconds: float = 0.5,
-    now: Callable[[], int] | None = None,
-    most_behind_seconds: float = 0.5,
-) -> Reconstruct:
-    return Reconstruct(
-        worker,
-        pane_seconds=pane_seconds,
-        lateness_seconds=lateness_seconds,
-        now=now,
-        most_behind_seconds=most_behind_seconds,
-    )
+make = Reconstruct

@@ -30,6 +30,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.export import ExportError
 from jvm.sites import SiteKind
+from jvm.stubs import Stub, stub_of
 from stages import decode, reconstruct, segment
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.state import BREAK_NAMES
@@ -37,7 +38,6 @@ from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen
 from stages.reconstruct import Reconstruct
 from streamer.topology import feed_chain, flush_chain
 
-IC_STUBS = "[stub] InlineCacheBuffer"
 CAUSES = {
     **{LOST + n: f"break:{name}" for n, name in enumerate(BREAK_NAMES, 1)},
     LOST: "hole:before any address",
@@ -253,7 +253,7 @@ class Evaluation:
         if self._ic[1] == 0 and self._ic_epoch != self._image.epoch:
             self._ic_epoch = self._image.epoch
             for version in self._image.versions():
-                if version.name == IC_STUBS:
+                if stub_of(version) == Stub.INLINE_CACHE:
                     self._ic = version.start, version.end
 
     # Comparing

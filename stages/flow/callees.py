@@ -27,7 +27,7 @@ _LOOKED_UP = {0xB6: Stub.VTABLE, 0xB9: Stub.ITABLE}  # invokevirtual, invokeinte
 
 
 class CallTable(NamedTuple):
-    """CallTable (n,) by address, and callees (m,), whose entries are [first[c], first[c + 1]). Times are TSC."""
+    """Calls (n,) by address, and callees (m,), whose entries are [first[c], first[c + 1]). Times are TSC."""
 
     site: I64
     stub: I64  # its own, 0: none known
@@ -60,6 +60,7 @@ class Callees:
         self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
+        self._told = 0  # classes, by then
         self._ids: dict[tuple[str, str, str, int], int] = {}
         self._epoch = -1
         self._calls = NO_CALLS
@@ -90,8 +91,11 @@ class Callees:
 
     def _update(self) -> CallTable:
         nmethods = [v for v in self._image.versions() if v.kind == Kind.NMETHOD]
+        told = self._image.classes.told
+        again = self._partial if told != self._told else ()
+        self._told = told
         for v in nmethods:
-            if v.id not in self._of or v.id in self._partial:
+            if v.id not in self._of or v.id in again:
                 self._of[v.id] = self._found(v)
         alive = {v.id for v in nmethods}
         for gone in self._of.keys() - alive:
@@ -105,9 +109,12 @@ class Callees:
     def _found(self, v: Version) -> I64:
         code = self._image.code(v)
         assert v.debug is not None
-        offsets, _ = calls.sites(code, v.debug)
-        java = [self._is_java(v, int(t)) for t in calls.targets(code, v.start, offsets)]
-        found = calls.calls(code, v.debug, v.level, self._image.classes, np.array(java, np.bool_))
+
+        def java(target: int) -> bool:
+            to = self._image.at(target, v.loaded)
+            return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
+
+        found = calls.calls(code, v.start, v.debug, v.site_kind, self._image.classes, java)
         self._stubs[v.id] = np.array(found.stubs, np.int64)
         (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
@@ -115,10 +122,6 @@ class Callees:
             for c in found.calls
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
-
-    def _is_java(self, v: Version, target: int) -> bool:
-        to = self._image.at(target, v.loaded)
-        return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
 
     def _id(self, callee: Invoked | None) -> int:
         if callee is None:

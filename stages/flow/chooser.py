@@ -57,9 +57,7 @@ class Chooser:
         self._known_of = (-1, -1, -1)
         self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
         self._made = 0
-        self._failed: dict[
-            int, tuple[int, int]
-        ] = {}  # address where searches began in vain: passed over, to be passed over
+        self._failed: dict[int, tuple[int, int]] = {}  # where searches began in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
@@ -100,7 +98,7 @@ class Chooser:
         goal = piece.contradicted  # before the walk stands elsewhere
         tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
         known = self.known(tsc)
-        found = self._search(piece, goal, known, tsc) or self._search_earlier(piece, goal, known, tsc)
+        found = self._search(piece, position, goal, known, tsc) or self._search_earlier(piece, goal, known, tsc)
         if found is None:
             self.counts["not_found"] += 1
             if len(self._failed) >= PLACES:
@@ -112,11 +110,7 @@ class Chooser:
             self._make(piece, choice)
         return True
 
-    def _search(self, piece: Piece, goal: int, known: Known, tsc: int) -> Found | None:
-        """From where the walk stands."""
-        position = self._position(piece)
-        if position is None:
-            return None
+    def _search(self, piece: Piece, position: Position, goal: int, known: Known, tsc: int) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
         return choose(piece.buffers.data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack)
 
@@ -127,7 +121,8 @@ class Chooser:
         if early is None:
             return None
         piece.state = early
-        found = self._search(piece, goal, known, tsc)
+        position = self._position(piece)
+        found = self._search(piece, position, goal, known, tsc) if position is not None else None
         if found is None:
             piece.state = here
         else:

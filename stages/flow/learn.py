@@ -55,9 +55,6 @@ class Learnt:
         self._arrays: tuple[I64, I64, I64] | None = None
         self.version = 0  # counts changes
 
-    def __len__(self) -> int:
-        return len(self._targets)
-
     def add(self, shown: Iterable[tuple[int, int]], tsc: int) -> None:
         """`shown`: (return address, where the stub jumped to) pairs, seen about `tsc`."""
         for returns, target in shown:

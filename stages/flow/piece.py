@@ -40,7 +40,7 @@ from stages.flow.state import (
 
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
-NEVER = 1 << 62
+NEVER = int(kernel.NEVER)
 
 BREAK_DTYPE = np.dtype(
     [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8"), ("sure", "<i8"),

@@ -146,7 +146,7 @@ def _offer(buffer, found, n, here, size, far, learnt):  # type: ignore[no-untype
     """Keep the bytes at `buffer[n * WINDOW]` as a variant if they decode to something new. Returns how many there are,
     in order of `far`; the first, which is what stands there now, stays the first."""
     insn, target = read(buffer, n * WINDOW, here, size)
-    if insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD:
+    if n == MOST or insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD:
         return n
     for k in range(n):
         if found[k * VA + V_INSN] == insn and found[k * VA + V_TARGET] == target:
@@ -229,24 +229,24 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             begins = known.before[those[k - 1]] if k else np.int64(0)
             ends = known.after[those[k]] if k < m else FOREVER
             far = max(begins - tsc, tsc - ends, 0)
-            if far <= slack and n < MOST:
+            if far <= slack:
                 for c in range(WINDOW):
                     buffer[n * WINDOW + c] = state[c]
                 n = _offer(buffer, found, n, here, size, far, 0)
     if len(known.site) and size >= 5:
         p = first(known.site, here)
-        while p < len(known.site) and known.site[p] == here and n < MOST:
+        while p < len(known.site) and known.site[p] == here:
             n = _offer_branch(buffer, found, n, here, size, 0xE9 if known.jump[p] else 0xE8, known.target[p], 2)
             p += 1
     p = first(known.place, here)
-    while p < len(known.place) and known.place[p] == here and n < MOST:
+    while p < len(known.place) and known.place[p] == here:
         for c in range(WINDOW):
             buffer[n * WINDOW + c] = known.content[p * WINDOW + c]
         n = _offer(buffer, found, n, here, size, 1, 0)
         p += 1
     if len(known.refusal) and size >= 7:
         p = first(known.entry, here)
-        if p < len(known.entry) and known.entry[p] == here and n < MOST:
+        if p < len(known.entry) and known.entry[p] == here:
             if insn >> 8 & 0xFF == x86.JUMP and target == known.refusal[0]:
                 for c in range(WINDOW):
                     buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
@@ -266,15 +266,15 @@ def _offer_callees(known, here, size, tsc, slack, buffer, found, n):  # type: ig
     p = first(calls.site, here)
     if p == len(calls.site) or calls.site[p] != here:
         return n
-    if calls.stub[p] and n < MOST:
+    if calls.stub[p]:
         n = _offer_branch(buffer, found, n, here, size, 0xE8, calls.stub[p], 1)
     for k in range(len(known.resolver)):
-        if (k == 2) == (calls.looks[p] != 0) and n < MOST:
+        if (k == 2) == (calls.looks[p] != 0):
             n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 3)
     callee = calls.callee[p]
     for e in range(calls.first[max(callee, 0)], calls.first[callee + 1]):
         to = calls.checking[e] if calls.looks[p] else calls.verified[e]
-        if to and calls.since[e] - slack <= tsc <= calls.until[e] + slack and n < MOST:
+        if to and calls.since[e] - slack <= tsc <= calls.until[e] + slack:
             n = _offer_branch(buffer, found, n, here, size, 0xE8, to, LAST if calls.guess[e] else 3)
     return n
 

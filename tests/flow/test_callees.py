@@ -10,7 +10,7 @@ import pytest
 
 import streamer.demo
 from capture.replay import Replay
-from jvm import calls
+from jvm import calls, export
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER, Kind
 from jvm.stubs import Stub, stub_of
@@ -28,11 +28,17 @@ CALLER, CALLEE, OTHER, ADAPTER = 0x10000, 0x20000, 0x30000, 0x40000
 STUB = 0x40  # offset of the caller's own stub, behind its call at 0x20
 
 
-def image_of(opcode: str, name: str = "work", checks: bool = False, level: int = 3, stubs: int = 1) -> CodeImage:
+def image_of(opcode: str, checks: bool = False, level: int = 3, stubs: int = 1) -> CodeImage:
+    image = CodeImage()
+    image.feed(written(opcode, checks, level, stubs).bytes())
+    return image
+
+
+def written(opcode: str, checks: bool = False, level: int = 3, stubs: int = 1) -> Writer:
     """A.main calls B.work()V; that is compiled in B, C and D, where it takes an int."""
     made = Made()
     tag = INTERFACE_METHODREF if opcode == "invokeinterface" else METHODREF
-    made.method("main", "()V", invoke(OPCODES[opcode], made.ref(name, "()V", "B", tag)))
+    made.method("main", "()V", invoke(OPCODES[opcode], made.ref("work", "()V", "B", tag)))
     code = bytearray(b"\x90" * 0x80)
     code[0x20:0x25] = call(CALLER + 0x20, ADAPTER, 0xE8)
     if checks:
@@ -46,12 +52,9 @@ def image_of(opcode: str, name: str = "work", checks: bool = False, level: int =
     w.dynamic_code(ADAPTER, "I2C/C2I adapters", adapter)
     for k, (holder, signature) in enumerate((("LB;", "()V"), ("LC;", "()V"), ("LD;", "(I)V"))):
         at = CALLEE + 0x1000 * k
-        w.method(2 + k, holder, name, signature, class_id=0)
+        w.method(2 + k, holder, "work", signature, class_id=0)
         w.nmethod_load(at, bytes(64), 2 + k, entry=at, verified_entry=at + 0x20)
-    w.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=level)
-    image = CodeImage()
-    image.feed(w.bytes())
-    return image
+    return w.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=level)
 
 
 def candidates(image: CodeImage) -> tuple[int, set[int]]:
@@ -76,6 +79,22 @@ def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> No
     entries = {CALLEE, CALLEE + 0x1000}
     assert candidates(image_of("invokeinterface", checks=True)) == (CALLER + STUB, entries)
     assert candidates(image_of("invokeinterface", checks=True, level=4, stubs=0)) == (0, entries)
+
+
+def test_a_class_file_that_is_told_late_is_asked_then() -> None:
+    again = CodeImage()
+    records = list(export.iter_records(written("invokestatic").bytes()))
+    for record in records:
+        if not isinstance(record, export.ClassDef):
+            again.apply(record)
+    callees = Callees(again)
+    assert callees.now().callee.tolist() == [-1]
+    assert callees.now().stub.tolist() == [CALLER + STUB]
+    for record in records:
+        if isinstance(record, export.ClassDef):
+            again.apply(record)
+    again.feed(Writer(tsc=900).dynamic_code(0x50000, "x", bytes(8)).bytes())  # another epoch
+    assert callees.now().callee.tolist() == [0]
 
 
 def test_the_stubs_of_tables_are_guesses() -> None:
