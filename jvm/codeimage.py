@@ -343,6 +343,8 @@ class CodeImage:
         return self._texts.uncertain(begin, begin if end is None else end)
 
     def versions(self) -> Iterable[Version]:
+        """All that are kept; `patched` is what has been told so far."""
+        self._texts.settle()
         return self._by_id.values()
 
     def statistics(self) -> dict[str, int | float]:

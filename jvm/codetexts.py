@@ -129,7 +129,7 @@ class Texts:
 
     def ended(self, version: Version) -> None:
         """`version.until` has been set."""
-        self._settle()
+        self.settle()
         for row in self._of[version.id]:
             text = self._texts.rows[row]
             text["until"] = min(int(text["until"]), version.until)
@@ -137,7 +137,7 @@ class Texts:
 
     def drop(self, versions: list[Version], before: int) -> bool:
         """These are not asked for any more, nor is any time earlier than `before`. Whether that was anything."""
-        self._settle()
+        self.settle()
         ids = [version.id for version in versions]
         for id_ in ids:
             del self._of[id_]
@@ -160,7 +160,7 @@ class Texts:
         """Gives memory back, if there is enough to give."""
         if not self._code.wasteful:
             return
-        self._settle()
+        self.settle()
         code: Arena[np.uint8] = Arena(np.uint8)
         for text in self._texts.rows:
             size = int(text["end"] - text["start"])
@@ -173,7 +173,7 @@ class Texts:
                 versions[id_].data_at = int(self._texts.rows[rows[-1]]["data_at"])
         self._code, self._sorted = code, None
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Edits become texts, those made at one time one."""
         if not self._edits:
             return
@@ -240,12 +240,12 @@ class Texts:
 
     def latest(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told; read-only by convention."""
-        self._settle()
+        self.settle()
         return self._code.part(version.data_at, version.data_size)
 
     def view(self, tsc: int | None, epoch: int) -> CodeView:
         """The texts at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
-        self._settle()
+        self.settle()
         if self._sorted is None:
             rows = self._texts.rows
             rows = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
@@ -282,7 +282,7 @@ class Texts:
 
     def next_change(self, tsc: int) -> int:
         """The first time after `tsc` at which a view is another than at `tsc`; FOREVER: none."""
-        self._settle()
+        self.settle()
         if self._times is None:
             rows = self._texts.rows
             rows = rows[rows["since"] < rows["until"]]
@@ -292,7 +292,7 @@ class Texts:
 
     def uncertain(self, begin: int, end: int) -> Uncertain:
         """Patches that may or may not have been made at some time in [begin, end]."""
-        self._settle()
+        self.settle()
         rows = self._patches.rows
         rows = rows[(rows["before"] <= np.uint64(end)) & (rows["after"] >= np.uint64(begin))]
         columns = {name: rows[name].copy() for name in Uncertain._fields[:-1]}

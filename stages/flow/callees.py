@@ -17,17 +17,18 @@ from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
 from jvm.stubs import Stub, stub_of
+from stages.flow.led import LOOKED_UP, Led
 
 I64 = NDArray[np.int64]
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
 """JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
-_LOOKED_UP = {0xB6: Stub.VTABLE, 0xB9: Stub.ITABLE}  # invokevirtual, invokeinterface
 
 
 class CallTable(NamedTuple):
-    """Calls (n,) by address, and callees (m,), whose entries are [first[c], first[c + 1]). Times are TSC."""
+    """Calls (n,) by address; callees (m,), whose entries are [first[c], first[c + 1]); where the JMPs of calls' own
+    stubs may lead (k,), by address. Times are TSC."""
 
     site: I64
     stub: I64  # its own, 0: none known
@@ -39,6 +40,8 @@ class CallTable(NamedTuple):
     guess: I64  # (0 or 1)
     since: I64
     until: I64
+    jump: I64  # ascending, one may come several times
+    lands: I64
 
 
 NO_CALLS = CallTable(*(np.zeros(int(name == "first"), np.int64) for name in CallTable._fields))
@@ -46,7 +49,7 @@ NO_CALLS = CallTable(*(np.zeros(int(name == "first"), np.int64) for name in Call
 
 class _Entry(NamedTuple):
     verified: int  # 0: none
-    checking: int
+    checking: int  # 0: none
     guess: int
     since: int
     until: int
@@ -61,7 +64,10 @@ class Callees:
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._told = 0  # classes, by then
-        self._ids: dict[tuple[str, str, str, int], int] = {}
+        self._ids: dict[Invoked, int] = {}
+        self._callees: list[Invoked] = []  # by id
+        self._led = Led(image)
+        self._read: dict[int, int] = {}  # version → when it had been found changed last, by then
         self._epoch = -1
         self._calls = NO_CALLS
 
@@ -97,14 +103,17 @@ class Callees:
         for v in nmethods:
             if v.id not in self._of or v.id in again:
                 self._of[v.id] = self._found(v)
+            if self._read.get(v.id) != v.patched:
+                self._read[v.id] = v.patched
+                self._note(v)
         alive = {v.id for v in nmethods}
         for gone in self._of.keys() - alive:
-            del self._of[gone], self._stubs[gone]
+            del self._of[gone], self._stubs[gone], self._read[gone]
             self._partial.discard(gone)
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         site, stub, looks, callee = (np.ascontiguousarray(column) for column in rows.T)
-        return CallTable(site, stub, looks, callee, *self._entries(nmethods))
+        return CallTable(site, stub, looks, callee, *self._entries(nmethods), *self._jumps(stub, callee))
 
     def _found(self, v: Version) -> I64:
         code = self._image.code(v)
@@ -123,11 +132,31 @@ class Callees:
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
 
+    def _note(self, v: Version) -> None:
+        rows = self._of[v.id]
+        site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
+        self._led.note(v, site, stub, looks, [self._callees[c] for c in callee.tolist()])
+
     def _id(self, callee: Invoked | None) -> int:
         if callee is None:
             return -1
-        key = callee.owner, callee.name, callee.descriptor, callee.opcode
-        return self._ids.setdefault(key, len(self._ids))
+        known = self._ids.setdefault(callee, len(self._callees))
+        if known == len(self._callees):
+            self._callees.append(callee)
+        return known
+
+    def _jumps(self, stub: I64, callee: I64) -> tuple[I64, I64]:
+        """Where the JMPs of calls' own stubs may lead: to adapters that others' led to."""
+        has = np.flatnonzero((stub != 0) & (callee >= 0))
+        lands = [self._led.adapters(invoked, looks=False) for invoked in self._callees]
+        size = np.array([len(those) for those in lands], np.int64)
+        flat = np.array([to for those in lands for to in those], np.int64)
+        times = size[callee[has]] if len(has) else has
+        first = (np.cumsum(size) - size)[callee[has]] if len(has) else has
+        jump = np.repeat(stub[has] + calls.STUB_JUMP, times)
+        at = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(len(jump))
+        order = np.argsort(jump, kind="stable")
+        return jump[order], flat[at][order]
 
     def _entries(self, nmethods: list[Version]) -> tuple[I64, I64, I64, I64, I64, I64]:
         by_name: dict[tuple[str, str], list[tuple[str, _Entry]]] = {}
@@ -136,21 +165,24 @@ class Callees:
             if method is not None and v.verified_entry and not v.osr_entry:
                 entry = _Entry(v.verified_entry, v.entry, 0, v.since, min(v.until, _FOREVER))
                 by_name.setdefault((method.name, method.signature), []).append((_owner(method.class_signature), entry))
-        tables: dict[Stub, list[_Entry]] = {Stub.VTABLE: [], Stub.ITABLE: []}
+        tables: dict[Stub, dict[int, _Entry]] = {Stub.VTABLE: {}, Stub.ITABLE: {}}
         for v in self._image.versions():
             stub = stub_of(v)
             if stub is not None and stub in tables:
-                tables[stub].append(_Entry(0, v.start, 1, v.since, min(v.until, _FOREVER)))
+                tables[stub][v.start] = _Entry(0, v.start, 0, v.since, min(v.until, _FOREVER))
         first = [0]
         rows: list[_Entry] = []
-        for owner, name, descriptor, opcode in self._ids:
-            those = by_name.get((name, descriptor), [])
-            own = [entry for holder, entry in those if holder == owner]
+        for callee in self._callees:
+            those = by_name.get((callee.name, callee.descriptor), [])
+            own = [entry for holder, entry in those if holder == callee.owner]
             rows += own
-            if opcode in _LOOKED_UP or (not own and name != "<init>"):
-                rows += [entry._replace(guess=1) for holder, entry in those if holder != owner]
-            if opcode in _LOOKED_UP and len(tables[_LOOKED_UP[opcode]]) == 1:  # of several the packets are the same
-                rows += tables[_LOOKED_UP[opcode]]
+            if callee.opcode in LOOKED_UP or (not own and callee.name != "<init>"):
+                rows += [entry._replace(guess=1) for holder, entry in those if holder != callee.owner]
+            rows += [_Entry(0, to, 0, 0, _FOREVER) for to in self._led.adapters(callee, looks=True)]
+            if callee.opcode in LOOKED_UP:
+                table = tables[LOOKED_UP[callee.opcode]]
+                led = self._led.tables(callee)
+                rows += [entry if at in led else entry._replace(guess=1) for at, entry in table.items()]
             first.append(len(rows))
         columns = np.array(rows, np.uint64).view(np.int64).reshape(-1, 5).T.copy()
         return np.array(first, np.int64), columns[0], columns[1], columns[2], columns[3], columns[4]

@@ -33,7 +33,8 @@ POINTS = 256  # choices that can be taken back
 CHOSEN = 16  # choices of one way
 ROUNDS = (1, False), (2, False), (1, True), (4, False), (2, True), (4, True), (CHOSEN, False)
 """What is tried one after the other: so many choices at most, with or without one of several methods of a name."""
-STEPS = 1 << 15  # instructions of a round in all
+STEPS = 1 << 15  # instructions of a round, from the contradiction on
+WAY = 1 << 18  # and up to it, the first time
 DEPTH = 64  # return addresses
 _PIECE = 1 << 14  # instructions without a packet
 _TRANSFERS = 128
@@ -250,14 +251,14 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, gu
     n_points = 0
     best, best_chosen = LEAST - 1, -1
     best_log, best_code = np.empty(CHOSEN * CH, np.int64), np.empty(CHOSEN * WINDOW, np.uint8)
-    steps = 0
+    steps, room = 0, WAY
     attempt = 0
     while True:
         right = True
         if w[W_NEXT] == N_NONE:
             _next(data, end, goal, w)
-        if w[W_NEXT] == N_END or w[W_BEHIND] >= LOOK or steps >= STEPS:
-            if steps < STEPS and w[W_AT] > goal:
+        if w[W_NEXT] == N_END or w[W_BEHIND] >= LOOK or steps >= room:
+            if steps < room and w[W_AT] > goal:
                 return w[W_CHOSEN], LOOK
             right = False
         elif w[W_OFF]:
@@ -322,10 +323,12 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, gu
         if w[W_BEHIND] > best:
             best, best_chosen = w[W_BEHIND], w[W_CHOSEN]
             best_log[:], best_code[:] = log[:], log_code[:]
-        if n_points == 0 or steps >= STEPS:
+        if n_points == 0 or steps >= room:
             if best_chosen > 0:
                 log[:], log_code[:] = best_log[:], best_code[:]
             return best_chosen, best
+        if room == WAY:
+            steps, room = 0, STEPS
         n_points -= 1
         for c in range(W_SIZE):
             w[c] = points[n_points * row + c]

@@ -41,7 +41,8 @@ from stages.messages import Segment, ThreadKey
 I64 = NDArray[np.int64]
 
 CONTENTS = 4  # kept of an instruction
-RARELY = 256  # contradictions behind one address, of which one is tried at least
+RARELY = 256  # contradictions of the same packets behind one address, of which one is tried at least
+AHEAD = 8  # bytes behind a contradiction by which it is told from others
 PLACES = 1 << 14  # instructions of which contents are kept
 
 
@@ -57,7 +58,7 @@ class Chooser:
         self._known_of = (-1, -1, -1)
         self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
         self._made = 0
-        self._failed: dict[int, tuple[int, int]] = {}  # where searches began in vain: passed over, and to be
+        self._failed: dict[tuple[int, bytes], tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
@@ -88,9 +89,11 @@ class Chooser:
         if piece.cause == B_NO_RETURN and not len(position.stack):
             self.counts["no_stack"] += 1
             return False
-        passed, most = self._failed.get(position.here, (0, 0))
+        end = piece.contradicted + AHEAD
+        packets = position.here, piece.buffers.data[piece.position : end].tobytes()
+        passed, most = self._failed.get(packets, (0, 0))
         if passed < most:
-            self._failed[position.here] = passed + 1, most
+            self._failed[packets] = passed + 1, most
             self.counts["given_up"] += 1
             return False
         self.counts["searches"] += 1
@@ -103,9 +106,9 @@ class Chooser:
             self.counts["not_found"] += 1
             if len(self._failed) >= PLACES:
                 self._failed.clear()
-            self._failed[position.here] = 0, min(2 * most + 1, RARELY)
+            self._failed[packets] = 0, min(2 * most + 1, RARELY)
             return False
-        self._failed.pop(position.here, None)
+        self._failed.pop(packets, None)
         for choice in found.choices:
             self._make(piece, choice)
         return True

@@ -253,6 +253,11 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
                 n = _offer(buffer, found, n, here, size, 2, 1)
             else:
                 n = _offer_branch(buffer, found, n, here, size, 0xE9, known.refusal[0], 2)
+    if insn >> 8 & 0xFF == x86.JUMP and insn & 0xFF == 5:
+        p = first(known.calls.jump, here)
+        while p < len(known.calls.jump) and known.calls.jump[p] == here:
+            n = _offer_branch(buffer, found, n, here, size, 0xE9, known.calls.lands[p], 3)
+            p += 1
     if insn >> 8 & 0xFF == x86.CALL and insn & 0xFF == 5:
         n = _offer_callees(known, here, size, tsc, slack, buffer, found, n)
     _sort(buffer, found, n)

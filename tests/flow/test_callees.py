@@ -11,12 +11,14 @@ import pytest
 import streamer.demo
 from capture.replay import Replay
 from jvm import calls, export
+from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER, Kind
 from jvm.stubs import Stub, stub_of
 from stages.flow.callees import Callees
 from stages.flow.choice import Choice
 from stages.flow.learn import Learnt, with_image
+from stages.flow.led import fingerprint
 from stages.messages import JitBatch
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
 from tests.jvm.exportwriter import Writer
@@ -39,14 +41,6 @@ def written(opcode: str, checks: bool = False, level: int = 3, stubs: int = 1) -
     made = Made()
     tag = INTERFACE_METHODREF if opcode == "invokeinterface" else METHODREF
     made.method("main", "()V", invoke(OPCODES[opcode], made.ref("work", "()V", "B", tag)))
-    code = bytearray(b"\x90" * 0x80)
-    code[0x20:0x25] = call(CALLER + 0x20, ADAPTER, 0xE8)
-    if checks:
-        code[0x16:0x18] = b"\x48\xb8"  # mov rax, imm64
-    for k in range(stubs):
-        at = STUB + 16 * k
-        code[at : at + 2] = b"\x48\xbb"  # mov rbx, imm64
-        code[at + 10 : at + 15] = call(CALLER + at + 10, ADAPTER, 0xE9)
     w = Writer(tsc=100).class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
     adapter = b"\x90" * 0x20 + b"\x41\xff\xe3" + b"\x90" * 0x1D  # jmp r11
     w.dynamic_code(ADAPTER, "I2C/C2I adapters", adapter)
@@ -54,7 +48,20 @@ def written(opcode: str, checks: bool = False, level: int = 3, stubs: int = 1) -
         at = CALLEE + 0x1000 * k
         w.method(2 + k, holder, "work", signature, class_id=0)
         w.nmethod_load(at, bytes(64), 2 + k, entry=at, verified_entry=at + 0x20)
-    return w.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=level)
+    return w.nmethod_load(CALLER, caller(checks=checks, stubs=stubs), 1, [(0x25, [(1, 0)])], level=level)
+
+
+def caller(at: int = CALLER, to: int = ADAPTER, lands: int = ADAPTER, checks: bool = False, stubs: int = 1) -> bytes:
+    """Its call leads to `to`, its own stubs to `lands`."""
+    code = bytearray(b"\x90" * 0x80)
+    code[0x20:0x25] = call(at + 0x20, to, 0xE8)
+    if checks:
+        code[0x16:0x18] = b"\x48\xb8"  # mov rax, imm64
+    for k in range(stubs):
+        stub = STUB + 16 * k
+        code[stub : stub + 2] = b"\x48\xbb"  # mov rbx, imm64
+        code[stub + 10 : stub + 15] = call(at + stub + 10, lands, 0xE9)
+    return bytes(code)
 
 
 def candidates(image: CodeImage) -> tuple[int, set[int]]:
@@ -76,7 +83,7 @@ def test_a_virtual_call_goes_to_any_class() -> None:
 
 def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> None:
     """C2 writes no stub for it, C1 does."""
-    entries = {CALLEE, CALLEE + 0x1000}
+    entries = {CALLEE, CALLEE + 0x1000, ADAPTER}
     assert candidates(image_of("invokeinterface", checks=True)) == (CALLER + STUB, entries)
     assert candidates(image_of("invokeinterface", checks=True, level=4, stubs=0)) == (0, entries)
 
@@ -97,14 +104,47 @@ def test_a_class_file_that_is_told_late_is_asked_then() -> None:
     assert callees.now().callee.tolist() == [0]
 
 
-def test_the_stubs_of_tables_are_guesses() -> None:
-    image = image_of("invokevirtual", checks=True)
-    image.feed(Writer(tsc=900).dynamic_code(0x50000, "vtable stub(1)", bytes(32)).bytes())
-    image.feed(Writer(tsc=900).dynamic_code(0x60000, "itable stub(1)", bytes(32)).bytes())
-    table = Callees(image).now()
+def guesses(callees: Callees) -> dict[int, int]:
+    """By entries that check the receiver of the first call."""
+    table = callees.now()
     lo, hi = table.first[table.callee[0] : table.callee[0] + 2].tolist()
-    guessed = dict(zip(table.checking[lo:hi].tolist(), table.guess[lo:hi].tolist(), strict=True))
-    assert guessed == {CALLEE: 0, CALLEE + 0x1000: 1, 0x50000: 1}
+    return dict(zip(table.checking[lo:hi].tolist(), table.guess[lo:hi].tolist(), strict=True))
+
+
+def test_the_stubs_of_tables_are_guesses_till_a_call_led_there() -> None:
+    image = image_of("invokevirtual", checks=True)
+    for k, (address, name) in enumerate(((0x50000, "vtable"), (0x60000, "itable"), (0x70000, "vtable"))):
+        image.feed(Writer(tsc=900 + k).dynamic_code(address, f"{name} stub(1)", bytes(32)).bytes())
+    callees = Callees(image)
+    compiled = {CALLEE: 0, CALLEE + 0x1000: 1, ADAPTER: 0}
+    assert guesses(callees) == {**compiled, 0x50000: 1, 0x70000: 1}
+    bound = call(CALLER + 0x20, 0x70000, 0xE8)
+    image.feed(Writer(tsc=1000).code_patch(CALLER + 0x20, 950, 1000, bound).bytes())
+    assert guesses(callees) == {**compiled, 0x50000: 1, 0x70000: 0}
+
+
+def test_the_adapter_that_one_call_came_to_is_that_of_all_with_such_arguments() -> None:
+    image, other = image_of("invokestatic"), 0x90000
+    code = caller(other, other, other + STUB + 10)  # its stub's JMP leads to itself: not bound yet
+    image.feed(Writer(tsc=950).nmethod_load(other, code, 1, [(0x25, [(1, 0)])], level=3).bytes())
+    table = Callees(image).now()
+    assert table.jump.tolist() == [at + STUB + calls.STUB_JUMP for at in (CALLER, other)]
+    assert table.lands.tolist() == [ADAPTER, ADAPTER]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "descriptor", "expected"),
+    [
+        (0xB8, "()V", ""),
+        (0xB6, "()V", "L"),
+        (0xB8, "(ZBCSI)J", "IIIII"),
+        (0xB9, "(J[JF[[Ljava/lang/Object;DLA;)LB;", "LJLFLDL"),
+        (0xB8, "", ""),
+        (0xB8, "(LA", ""),
+    ],
+)
+def test_the_fingerprint_of_arguments(opcode: int, descriptor: str, expected: str) -> None:
+    assert fingerprint(Invoked(opcode, "A", "f", descriptor)) == expected
 
 
 def test_stubs_that_do_not_come_out_even_are_nobodys() -> None:
