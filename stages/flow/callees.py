@@ -7,7 +7,7 @@ its method up in a table. All that is inferred, not read.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,42 +17,25 @@ from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
 from jvm.stubs import Stub, stub_of
-from stages.flow.led import LOOKED_UP, Led
+from stages.flow.calltable import ANY, ITABLE, NO_CALLS, OWN, VTABLE, CallTable
+from stages.flow.led import Led, fingerprint
 
 I64 = NDArray[np.int64]
+T = TypeVar("T")
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
 """JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
+_LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
+_TABLES = {Stub.VTABLE: VTABLE, Stub.ITABLE: ITABLE}
 
 
-class CallTable(NamedTuple):
-    """Calls (n,) by address; callees (m,), whose entries are [first[c], first[c + 1]); where the JMPs of calls' own
-    stubs may lead (k,), by address. Times are TSC."""
+class _Numbers(dict[T, int]):
+    """Of things, in the order in which they were first asked for."""
 
-    site: I64
-    stub: I64  # its own, 0: none known
-    looks: I64  # (0 or 1) at the receiver
-    callee: I64  # −1: not known
-    first: I64
-    verified: I64
-    checking: I64  # the entry that checks the receiver
-    guess: I64  # (0 or 1)
-    since: I64
-    until: I64
-    jump: I64  # ascending, one may come several times
-    lands: I64
-
-
-NO_CALLS = CallTable(*(np.zeros(int(name == "first"), np.int64) for name in CallTable._fields))
-
-
-class _Entry(NamedTuple):
-    verified: int  # 0: none
-    checking: int  # 0: none
-    guess: int
-    since: int
-    until: int
+    def __missing__(self, thing: T) -> int:
+        self[thing] = len(self)
+        return self[thing]
 
 
 class Callees:
@@ -64,10 +47,16 @@ class Callees:
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._told = 0  # classes, by then
-        self._ids: dict[Invoked, int] = {}
-        self._callees: list[Invoked] = []  # by id
+        self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
-        self._read: dict[int, int] = {}  # version → when it had been found changed last, by then
+        self._callees: _Numbers[Invoked] = _Numbers()
+        self._names: _Numbers[tuple[str, str]] = _Numbers()
+        self._classes: _Numbers[str] = _Numbers()
+        self._arguments: _Numbers[str] = _Numbers()
+        self._columns: list[list[int]] = [[], [], [], []]  # of callees
+        self._sites: tuple[I64, ...] | None = None  # of calls, if no version has come or gone
+        self._compiled: list[Version] = []  # the entries below are theirs
+        self._entries: tuple[I64, ...] = ()
         self._epoch = -1
         self._calls = NO_CALLS
 
@@ -96,24 +85,37 @@ class Callees:
         return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
 
     def _update(self) -> CallTable:
-        nmethods = [v for v in self._image.versions() if v.kind == Kind.NMETHOD]
+        versions = list(self._image.versions())
+        nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
         told = self._image.classes.told
-        again = self._partial if told != self._told else ()
+        again = self._partial if told != self._told else frozenset[int]()
         self._told = told
         for v in nmethods:
             if v.id not in self._of or v.id in again:
                 self._of[v.id] = self._found(v)
+                self._sites = None
             if self._read.get(v.id) != v.patched:
                 self._read[v.id] = v.patched
                 self._note(v)
-        alive = {v.id for v in nmethods}
-        for gone in self._of.keys() - alive:
-            del self._of[gone], self._stubs[gone], self._read[gone]
-            self._partial.discard(gone)
+        if len(self._of) > len(nmethods):
+            for gone in self._of.keys() - {v.id for v in nmethods}:
+                del self._of[gone], self._stubs[gone], self._read[gone]
+                self._partial.discard(gone)
+            self._sites = None
+        if self._sites is None:
+            self._sites = self._all_sites()
+            self._find_entries(nmethods)
+        callees = tuple(np.array(column, np.int64) for column in self._columns)
+        until = np.array([min(v.until, _FOREVER) for v in self._compiled], np.int64)
+        columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
+        return CallTable._make((*self._sites, *callees, *columns))
+
+    def _all_sites(self) -> tuple[I64, ...]:
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        site, stub, looks, callee = (np.ascontiguousarray(column) for column in rows.T)
-        return CallTable(site, stub, looks, callee, *self._entries(nmethods), *self._jumps(stub, callee))
+        site, stub, looks, callee = rows[np.argsort(rows[:, 0], kind="stable")].T.copy()
+        own = np.flatnonzero((stub != 0) & (callee >= 0))
+        own = own[np.argsort(stub[own], kind="stable")]
+        return site, stub, looks, callee, stub[own] + calls.STUB_JUMP, callee[own]
 
     def _found(self, v: Version) -> I64:
         code = self._image.code(v)
@@ -127,65 +129,48 @@ class Callees:
         self._stubs[v.id] = np.array(found.stubs, np.int64)
         (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
-            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._id(c.callee))
+            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._number(c.callee))
             for c in found.calls
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
 
-    def _note(self, v: Version) -> None:
-        rows = self._of[v.id]
-        site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
-        self._led.note(v, site, stub, looks, [self._callees[c] for c in callee.tolist()])
-
-    def _id(self, callee: Invoked | None) -> int:
+    def _number(self, callee: Invoked | None) -> int:
         if callee is None:
             return -1
-        known = self._ids.setdefault(callee, len(self._callees))
-        if known == len(self._callees):
-            self._callees.append(callee)
-        return known
+        number = self._callees[callee]
+        if number == len(self._columns[0]):
+            kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
+            name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
+            row = name, owner, kind, self._arguments[fingerprint(callee)]
+            for column, value in zip(self._columns, row, strict=True):
+                column.append(value)
+        return number
 
-    def _jumps(self, stub: I64, callee: I64) -> tuple[I64, I64]:
-        """Where the JMPs of calls' own stubs may lead: to adapters that others' led to."""
-        has = np.flatnonzero((stub != 0) & (callee >= 0))
-        lands = [self._led.adapters(invoked, looks=False) for invoked in self._callees]
-        size = np.array([len(those) for those in lands], np.int64)
-        flat = np.array([to for those in lands for to in those], np.int64)
-        times = size[callee[has]] if len(has) else has
-        first = (np.cumsum(size) - size)[callee[has]] if len(has) else has
-        jump = np.repeat(stub[has] + calls.STUB_JUMP, times)
-        at = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(len(jump))
-        order = np.argsort(jump, kind="stable")
-        return jump[order], flat[at][order]
+    def _note(self, v: Version) -> None:
+        """Where its calls lead that are bound."""
+        rows = self._of[v.id]
+        site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
+        name, _, kind, arguments = (
+            np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns
+        )
+        self._led.note(v, site, stub, looks != 0, name, kind, arguments)
 
-    def _entries(self, nmethods: list[Version]) -> tuple[I64, I64, I64, I64, I64, I64]:
-        by_name: dict[tuple[str, str], list[tuple[str, _Entry]]] = {}
+    def _find_entries(self, nmethods: list[Version]) -> None:
+        rows = []
         for v in nmethods:
             method = self._image.classes.methods.get(v.method)
             if method is not None and v.verified_entry and not v.osr_entry:
-                entry = _Entry(v.verified_entry, v.entry, 0, v.since, min(v.until, _FOREVER))
-                by_name.setdefault((method.name, method.signature), []).append((_owner(method.class_signature), entry))
-        tables: dict[Stub, dict[int, _Entry]] = {Stub.VTABLE: {}, Stub.ITABLE: {}}
-        for v in self._image.versions():
-            stub = stub_of(v)
-            if stub is not None and stub in tables:
-                tables[stub][v.start] = _Entry(0, v.start, 0, v.since, min(v.until, _FOREVER))
-        first = [0]
-        rows: list[_Entry] = []
-        for callee in self._callees:
-            those = by_name.get((callee.name, callee.descriptor), [])
-            own = [entry for holder, entry in those if holder == callee.owner]
-            rows += own
-            if callee.opcode in LOOKED_UP or (not own and callee.name != "<init>"):
-                rows += [entry._replace(guess=1) for holder, entry in those if holder != callee.owner]
-            rows += [_Entry(0, to, 0, 0, _FOREVER) for to in self._led.adapters(callee, looks=True)]
-            if callee.opcode in LOOKED_UP:
-                table = tables[LOOKED_UP[callee.opcode]]
-                led = self._led.tables(callee)
-                rows += [entry if at in led else entry._replace(guess=1) for at, entry in table.items()]
-            first.append(len(rows))
-        columns = np.array(rows, np.uint64).view(np.int64).reshape(-1, 5).T.copy()
-        return np.array(first, np.int64), columns[0], columns[1], columns[2], columns[3], columns[4]
+                name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
+                rows.append((name, holder, v.verified_entry, v.entry, v.since, v))
+        rows.sort(key=lambda row: row[0])
+        self._compiled = [row[-1] for row in rows]
+        self._entries = tuple(np.array([row[k] for row in rows], np.uint64).view(np.int64) for k in range(5))
+
+
+def _tables(versions: list[Version]) -> tuple[I64, ...]:
+    kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
+    rows = [(v.start, _TABLES[stub], v.since, min(v.until, _FOREVER)) for v, stub in kinds if stub in _TABLES]
+    return tuple(np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy())
 
 
 def _owner(signature: str) -> str:

@@ -23,7 +23,7 @@ from stages.flow.code import Code
 from stages.flow.memo import bit_length
 from stages.flow.raw import addresses, inner, load64, u8_at
 from stages.flow.size import full_ip, size_of
-from stages.flow.variants import LAST, MOST, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, first, variants
+from stages.flow.variants import LAST, ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, first, variants
 
 I64 = NDArray[np.int64]
 
@@ -247,7 +247,7 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, gu
     buffer = u8_at(where[1])
     row = W_SIZE + DEPTH
     points = np.empty(POINTS * row, np.int64)
-    found = np.empty((MOST + 1) * VA, np.int64)
+    found = np.empty(ROOM * VA, np.int64)
     n_points = 0
     best, best_chosen = LEAST - 1, -1
     best_log, best_code = np.empty(CHOSEN * CH, np.int64), np.empty(CHOSEN * WINDOW, np.uint8)
@@ -369,7 +369,7 @@ def choose(
         w[W_DEPTH], w[W_BASE] = len(position.stack), position.base
         stack = np.zeros(DEPTH, np.int64)
         stack[: len(position.stack)] = position.stack
-        buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
+        buffer = np.zeros(ROOM * WINDOW, np.uint8)
         log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
         n, reach = search(
             addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most, guess,

@@ -20,6 +20,7 @@ from stages.flow.flow import Flow
 from stages.flow.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
 from stages.flow.learn import Learnt, with_image
 from stages.flow.piece import NEVER, Piece
+from stages.flow.recent import Recent
 from stages.flow.state import (
     B_NO_RETURN,
     M_BLOCK,
@@ -55,9 +56,8 @@ class Chooser:
         self._callees = Callees(image)
         self._learnt = Learnt(image, self._callees)
         self._known: Known | None = None
-        self._known_of = (-1, -1, -1)
-        self._contents: dict[int, list[bytes]] = {}  # that choices have replaced, the last first
-        self._made = 0
+        self._known_of = -1
+        self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
         self._failed: dict[tuple[int, bytes], tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
@@ -148,11 +148,7 @@ class Chooser:
     def _keep(self, address: int) -> None:
         """What is replaced may come back."""
         content = self._flow.bytes_at(address, WINDOW).ljust(WINDOW, b"\0")
-        known = self._contents.pop(address, [])
-        self._contents[address] = [content, *(c for c in known if c != content)][:CONTENTS]
-        while len(self._contents) > PLACES:
-            del self._contents[next(iter(self._contents))]
-        self._made += 1
+        self._replaced.add(address, np.frombuffer(content, np.uint8))
 
     def _position(self, piece: Piece) -> Position | None:
         """Of the walker; None: in the middle of something that a search does not follow."""
@@ -170,11 +166,11 @@ class Chooser:
 
     def known(self, tsc: int) -> Known:
         """All that may be tried at a time."""
-        of = self._image.epoch, self._learnt.version, self._made
-        if self._known is None or of != self._known_of:
-            if self._known is None or of[0] != self._known_of[0]:
-                self._known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
-                self._known = with_image(self._known, self._image).with_callees(self._callees.now())
-            self._known = self._known.with_branches(*self._learnt.arrays()).with_contents(self._contents)
-            self._known_of = of
-        return self._known
+        if self._known is None or self._known_of != self._image.epoch:
+            self._known_of = self._image.epoch
+            known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
+            self._known = with_image(known, self._image).with_callees(self._callees.now())
+        branches, replaced = self._learnt.branches, self._replaced
+        return self._known._replace(
+            taught=branches.address, branch=branches.value, place=replaced.address, content=replaced.value
+        )

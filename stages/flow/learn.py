@@ -10,7 +10,6 @@ chooses it says so.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
 import numpy as np
@@ -21,6 +20,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.stubs import RESOLVERS, Stub, stub_of
 from stages.flow.callees import Callees
+from stages.flow.recent import Recent
 from stages.flow.variants import Known
 
 I64 = NDArray[np.int64]
@@ -50,10 +50,8 @@ class Learnt:
 
     def __init__(self, image: CodeImage, callees: Callees) -> None:
         self._image, self._callees = image, callees
-        self._targets: OrderedDict[int, list[int]] = OrderedDict()  # by call
-        self._jumps: OrderedDict[int, int] = OrderedDict()  # of calls' own stubs
-        self._arrays: tuple[I64, I64, I64] | None = None
-        self.version = 0  # counts changes
+        self.branches = Recent(2, np.int64, EACH, MOST)
+        """By address: where a CALL (0), or the JMP of a call's own stub (1), may go."""
 
     def add(self, shown: Iterable[tuple[int, int]], tsc: int) -> None:
         """`shown`: (return address, where the stub jumped to) pairs, seen about `tsc`."""
@@ -62,17 +60,8 @@ class Learnt:
             caller = self._image.at(call, tsc) if call > 0 else None
             if caller is None or caller.kind != Kind.NMETHOD:
                 continue  # nothing was on the stack, or not what ought to be
-            known = self._targets.setdefault(call, [])
-            self._targets.move_to_end(call)
-            found = self._found(call, target, tsc)
-            if known[: len(found)] != found:
-                known[:] = (found + [t for t in known if t not in found])[:EACH]
-                self._arrays = None
-                self.version += 1
-        for kept in (self._targets, self._jumps):
-            while len(kept) > MOST:
-                kept.popitem(last=False)
-                self._arrays = None
+            for to in reversed(self._found(call, target, tsc)):
+                self.branches.add(call, np.array([to, 0], np.int64))
 
     def _found(self, call: int, target: int, tsc: int) -> list[int]:
         version = self._image.at(target, tsc)
@@ -84,15 +73,5 @@ class Learnt:
             return [target]
         to, through_stub = self._callees.to_adapter(call, target, version, tsc)
         if through_stub:
-            self._jumps[to + STUB_JUMP] = target
+            self.branches.add(to + STUB_JUMP, np.array([target, 1], np.int64))
         return [to]
-
-    def arrays(self) -> tuple[I64, I64, I64]:
-        """(n,) addresses, (n,) 1: of a JMP, 0: of a CALL, (n,) where each may go; a call comes once for each of its
-        targets, the last learnt first."""
-        if self._arrays is None:
-            rows = [(call, 0, target) for call, targets in self._targets.items() for target in targets]
-            rows += [(jump, 1, target) for jump, target in self._jumps.items()]
-            columns = np.array(rows, np.int64).reshape(-1, 3).T.copy()
-            self._arrays = columns[0], columns[1], columns[2]
-        return self._arrays

@@ -9,7 +9,6 @@ bound tells it for all others.
 from __future__ import annotations
 
 import re
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,43 @@ from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Version
 from jvm.stubs import Stub, stub_of
+from stages.flow.calltable import ITABLE, VTABLE
 
 I64 = NDArray[np.int64]
-K = TypeVar("K")
 
-LOOKED_UP = {0xB6: Stub.VTABLE, 0xB9: Stub.ITABLE}  # invokevirtual, invokeinterface
-_STATIC = 0xB8
+_INVOKESTATIC = 0xB8
 _MOST = 8  # places kept of one key
 _ARGUMENT = re.compile(r"\[*(?:L[^;]*;|[ZBCSIJFD])")
+_LOOKS_UP = {VTABLE: Stub.VTABLE, ITABLE: Stub.ITABLE}
+
+
+def fingerprint(callee: Invoked) -> str:
+    """As AdapterFingerPrint: all integers but long are one type, all references another."""
+    arguments = callee.descriptor[1:].partition(")")[0]
+    basic = ("I" if a in "ZBCS" else a if len(a) == 1 else "L" for a in _ARGUMENT.findall(arguments))
+    return ("" if callee.opcode == _INVOKESTATIC else "L") + "".join(basic)
+
+
+class _Places:
+    """By key; as columns, ascending by key."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[int]] = {}
+        self._columns: tuple[I64, I64] | None = None
+
+    def add(self, key: int, place: int) -> None:
+        known = self._of.setdefault(key, [])
+        if place not in known and len(known) < _MOST:
+            known.append(place)
+            self._columns = None
+
+    @property
+    def columns(self) -> tuple[I64, I64]:
+        if self._columns is None:
+            rows = [(key, place) for key in sorted(self._of) for place in self._of[key]]
+            key, place = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+            self._columns = key, place
+        return self._columns
 
 
 class Led:
@@ -34,38 +62,27 @@ class Led:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._tables: dict[tuple[str, str], dict[int, None]] = {}  # by name and descriptor
-        self._adapters: dict[tuple[bool, str], dict[int, None]] = {}  # by what looks at the receiver, and fingerprint
+        self._tables, self._adapters = _Places(), _Places()
 
-    def note(self, v: Version, site: I64, stub: I64, looks: I64, callees: list[Invoked]) -> None:
-        """Of the calls of `v` (addresses, own stubs or 0, 0 or 1), as it was read last."""
-        code = self._image.code(v)
-        to = calls.targets(code, v.start, np.where(looks != 0, site, stub + calls.STUB_JUMP) - v.start)
-        for target, checks, callee in zip(to.tolist(), (looks != 0).tolist(), callees, strict=True):
+    def note(
+        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], name: I64, kind: I64, arguments: I64
+    ) -> None:
+        """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
+        to = calls.targets(self._image.code(v), v.start, np.where(looks, site, stub + calls.STUB_JUMP) - v.start)
+        columns = (column.tolist() for column in (to, looks, name, kind, arguments))
+        for target, checks, name_, kind_, arguments_ in zip(*columns, strict=True):
             at = self._image.at(target, max(v.loaded, v.patched)) if target > 0 else None
             what = None if at is None or at is v else stub_of(at)
             if what == Stub.ADAPTER:
-                _keep(self._adapters, (checks, fingerprint(callee)), target)
-            elif checks and at is not None and what == LOOKED_UP.get(callee.opcode):
-                _keep(self._tables, (callee.name, callee.descriptor), at.start)
+                self._adapters.add(2 * arguments_ + checks, target)
+            elif at is not None and what is not None and checks and what == _LOOKS_UP.get(kind_):
+                self._tables.add(name_, at.start)
 
-    def tables(self, callee: Invoked) -> list[int]:
-        """Stubs that calls of this name have led to."""
-        return list(self._tables.get((callee.name, callee.descriptor), ()))
+    def tables(self) -> tuple[I64, I64]:
+        """Names, ascending, and stubs that calls of these names led to."""
+        return self._tables.columns
 
-    def adapters(self, callee: Invoked, looks: bool) -> list[int]:
-        """Entries of adapters that calls which look, or not, at the receiver come to with such arguments."""
-        return list(self._adapters.get((looks, fingerprint(callee)), ()))
-
-
-def _keep(known: dict[K, dict[int, None]], key: K, target: int) -> None:
-    those = known.setdefault(key, {})
-    if len(those) < _MOST:
-        those[target] = None
-
-
-def fingerprint(callee: Invoked) -> str:
-    """As AdapterFingerPrint: all integers but long are one type, all references another."""
-    arguments = callee.descriptor[1:].partition(")")[0]
-    basic = ("I" if a in "ZBCS" else a if len(a) == 1 else "L" for a in _ARGUMENT.findall(arguments))
-    return ("" if callee.opcode == _STATIC else "L") + "".join(basic)
+    def adapters(self) -> tuple[I64, I64]:
+        """2 · arguments + (0 or 1) whether they looked at the receiver, ascending, and where in an adapter calls came
+        to."""
+        return self._adapters.columns

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from jvm.codetexts import Uncertain
 from stages.flow import x86
-from stages.flow.callees import NO_CALLS, CallTable
+from stages.flow.calltable import ANY, NO_CALLS, VTABLE, CallTable
 from stages.flow.raw import inner
 
 I64 = NDArray[np.int64]
 
 WINDOW = 16  # bytes looked at: no instruction is longer than 15
 MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
-MOST = 24  # variants of one instruction
+MOST = 24  # variants of one instruction, and what stands there
+ROOM = 64  # for candidates
 _TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
@@ -48,15 +49,14 @@ class Known(NamedTuple):
     new_at: I64
     order: I64  # in time
     code: NDArray[np.uint8]
-    site: I64  # branches that the trace has taught: the address,
-    jump: I64  # (0: CALL, 1: JMP)
-    target: I64  # and where it may go
+    taught: I64  # branches that the trace has taught: the address, ascending,
+    branch: I64  # and (n, 2) where it may go, and (0: CALL, 1: JMP)
     entry: I64  # verified entries of nmethods, ascending,
     refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one not entrant
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
-    content: NDArray[np.uint8]  # (WINDOW bytes each) that they had when a choice put another there
+    content: NDArray[np.uint8]  # (n, WINDOW) that they had when a choice put another there
 
     @classmethod
     def of(cls, patches: Uncertain, blobs: NDArray[np.int32] | None = None) -> Known:
@@ -80,37 +80,25 @@ class Known(NamedTuple):
             column(patches.new_at),
             order,
             np.ascontiguousarray(patches.code),
-            site=none,
-            jump=none,
-            target=none,
+            taught=none,
+            branch=np.zeros((0, 2), np.int64),
             entry=none,
             refusal=none,
             resolver=none,
             calls=NO_CALLS,
             place=none,
-            content=np.zeros(0, np.uint8),
+            content=np.zeros((0, WINDOW), np.uint8),
         )
 
     def with_entries(self, entry: I64) -> Known:
         """(m,) in any order; 0: not known."""
         return self._replace(entry=np.sort(entry[entry != 0]))
 
-    def with_contents(self, contents: dict[int, list[bytes]]) -> Known:
-        """By address; WINDOW bytes each."""
-        rows = [(address, code) for address in sorted(contents) for code in contents[address]]
-        place = np.array([address for address, _ in rows], np.int64)
-        return self._replace(place=place, content=np.frombuffer(b"".join(code for _, code in rows), np.uint8).copy())
-
     def with_stubs(self, refusal: I64, resolver: I64) -> Known:
         return self._replace(refusal=refusal, resolver=resolver)
 
     def with_callees(self, calls: CallTable) -> Known:
         return self._replace(calls=calls)
-
-    def with_branches(self, site: I64, jump: I64, target: I64) -> Known:
-        """(m,) in any order; several of one may be the same."""
-        order = np.argsort(site, kind="stable")
-        return self._replace(site=site[order], jump=jump[order], target=target[order])
 
 
 @inner
@@ -142,35 +130,50 @@ def read(buffer, at, here, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _offer(buffer, found, n, here, size, far, learnt):  # type: ignore[no-untyped-def]
-    """Keep the bytes at `buffer[n * WINDOW]` as a variant if they decode to something new. Returns how many there are,
-    in order of `far`; the first, which is what stands there now, stays the first."""
-    insn, target = read(buffer, n * WINDOW, here, size)
-    if n == MOST or insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD:
-        return n
-    for k in range(n):
-        if found[k * VA + V_INSN] == insn and found[k * VA + V_TARGET] == target:
-            if k:
-                found[k * VA + V_FAR] = min(found[k * VA + V_FAR], far)
-            return n
-    found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
+def _candidate(found, n, far, learnt):  # type: ignore[no-untyped-def]
+    """Row n of the buffer is one. Returns how many there are; the last row is never one, so it can be written."""
     found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
-    return n + 1
+    return min(n + 1, ROOM - 1)
 
 
 @inner
-def _offer_branch(buffer, found, n, here, size, opcode, to, far):  # type: ignore[no-untyped-def]
-    """`_offer` a direct CALL (E8) or JMP (E9) that nobody has read, if it reaches."""
+def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped-def]
+    """A candidate: a direct CALL (E8) or JMP (E9) that nobody has read, if it reaches."""
     distance = to - (here + 5)
     if not -(1 << 31) <= distance < 1 << 31:
         return n
     at = n * WINDOW
-    for c in range(WINDOW):
+    for c in range(5, WINDOW):
         buffer[at + c] = buffer[c]
     buffer[at] = opcode
     for c in range(4):
         buffer[at + 1 + c] = distance >> 8 * c & 0xFF
-    return _offer(buffer, found, n, here, size, far, 1)
+    return _candidate(found, n, far, 1)
+
+
+@inner
+def _sift(buffer, found, candidates, here, size):  # type: ignore[no-untyped-def]
+    """Keep the first row, and of the others those that decode to something new. Returns how many are left."""
+    n = 0
+    for row in range(candidates):
+        insn, target = read(buffer, row * WINDOW, here, size)
+        far, learnt = found[row * VA + V_FAR], found[row * VA + V_LEARNT]
+        if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
+            continue
+        same = 0
+        while same < n and (found[same * VA + V_INSN] != insn or found[same * VA + V_TARGET] != target):
+            same += 1
+        if same < n:
+            if same:
+                found[same * VA + V_FAR] = min(found[same * VA + V_FAR], far)
+            continue
+        if n <= MOST:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = buffer[row * WINDOW + c]
+            found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
+            found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+            n += 1
+    return n
 
 
 @inner
@@ -192,95 +195,137 @@ def _sort(buffer, found, n):  # type: ignore[no-untyped-def]
 def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
     """All that the instruction at `here` may be. `buffer[:WINDOW]` is what stands there now, `size` bytes of it known.
 
-    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there.
-    Both have room for MOST + 1.
+    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there;
+    at most MOST. Both have ROOM rows.
     """
-    insn, target = read(buffer, 0, here, size)
-    found[V_INSN], found[V_TARGET], found[V_FAR], found[V_LEARNT] = insn, target, 0, 0
-    n = 1
-    lo = first(known.address, here - MAX_PATCH)
-    hi = first(known.address, here + WINDOW - 1)
-    if lo < hi:
-        those = np.empty(_TOUCHING, np.int64)
-        m = 0
-        for p in range(lo, hi):  # the last ones, in order of time
-            if known.address[p] + known.size[p] <= here:
-                continue
-            if m == _TOUCHING:
-                if known.order[p] < known.order[those[0]]:
-                    continue
-                for k in range(1, m):
-                    those[k - 1] = those[k]
-                m -= 1
-            k = m
-            while k > 0 and known.order[those[k - 1]] > known.order[p]:
-                those[k] = those[k - 1]
-                k -= 1
-            those[k] = p
-            m += 1
-        state = np.empty(WINDOW, np.uint8)
-        for c in range(WINDOW):
-            state[c] = buffer[c]
-        for k in range(m - 1, -1, -1):
-            _overlay(state, here, known, those[k], known.old_at)
-        for k in range(m + 1 if m else 0):
-            if k:
-                _overlay(state, here, known, those[k - 1], known.new_at)
-            begins = known.before[those[k - 1]] if k else np.int64(0)
-            ends = known.after[those[k]] if k < m else FOREVER
-            far = max(begins - tsc, tsc - ends, 0)
-            if far <= slack:
-                for c in range(WINDOW):
-                    buffer[n * WINDOW + c] = state[c]
-                n = _offer(buffer, found, n, here, size, far, 0)
-    if len(known.site) and size >= 5:
-        p = first(known.site, here)
-        while p < len(known.site) and known.site[p] == here:
-            n = _offer_branch(buffer, found, n, here, size, 0xE9 if known.jump[p] else 0xE8, known.target[p], 2)
+    n = _candidate(found, 0, 0, 0)
+    n = _patches(known, here, tsc, slack, buffer, found, n)
+    opcode = np.int64(buffer[0]) if size >= 5 else 0
+    to = here + 5
+    for c in range(4):
+        to += np.int64(buffer[1 + c]) << 8 * c
+    if buffer[4] & 0x80:
+        to -= 1 << 32
+    if size >= 5:
+        p = first(known.taught, here)
+        while p < len(known.taught) and known.taught[p] == here:
+            n = _branch(buffer, found, n, here, 0xE9 if known.branch[p, 1] else 0xE8, known.branch[p, 0], 2)
             p += 1
     p = first(known.place, here)
     while p < len(known.place) and known.place[p] == here:
         for c in range(WINDOW):
-            buffer[n * WINDOW + c] = known.content[p * WINDOW + c]
-        n = _offer(buffer, found, n, here, size, 1, 0)
+            buffer[n * WINDOW + c] = known.content[p, c]
+        n = _candidate(found, n, 1, 0)
         p += 1
     if len(known.refusal) and size >= 7:
         p = first(known.entry, here)
         if p < len(known.entry) and known.entry[p] == here:
-            if insn >> 8 & 0xFF == x86.JUMP and target == known.refusal[0]:
+            if opcode == 0xE9 and to == known.refusal[0]:
                 for c in range(WINDOW):
                     buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
-                n = _offer(buffer, found, n, here, size, 2, 1)
+                n = _candidate(found, n, 2, 1)
             else:
-                n = _offer_branch(buffer, found, n, here, size, 0xE9, known.refusal[0], 2)
-    if insn >> 8 & 0xFF == x86.JUMP and insn & 0xFF == 5:
+                n = _branch(buffer, found, n, here, 0xE9, known.refusal[0], 2)
+    if opcode == 0xE8:
+        n = _callees(known, here, tsc, slack, buffer, found, n)
+    elif opcode == 0xE9:
         p = first(known.calls.jump, here)
-        while p < len(known.calls.jump) and known.calls.jump[p] == here:
-            n = _offer_branch(buffer, found, n, here, size, 0xE9, known.calls.lands[p], 3)
-            p += 1
-    if insn >> 8 & 0xFF == x86.CALL and insn & 0xFF == 5:
-        n = _offer_callees(known, here, size, tsc, slack, buffer, found, n)
+        if p < len(known.calls.jump) and known.calls.jump[p] == here:
+            n = _adapters(known.calls, known.calls.jump_callee[p], 0, here, opcode, buffer, found, n)
+    n = _sift(buffer, found, n, here, size)
     _sort(buffer, found, n)
     return n
 
 
 @inner
-def _offer_callees(known, here, size, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """The contents before and after each patch that was found here."""
+    lo = first(known.address, here - MAX_PATCH)
+    hi = first(known.address, here + WINDOW - 1)
+    if lo == hi:
+        return n
+    those = np.empty(_TOUCHING, np.int64)
+    m = 0
+    for p in range(lo, hi):  # the last ones, in order of time
+        if known.address[p] + known.size[p] <= here:
+            continue
+        if m == _TOUCHING:
+            if known.order[p] < known.order[those[0]]:
+                continue
+            for k in range(1, m):
+                those[k - 1] = those[k]
+            m -= 1
+        k = m
+        while k > 0 and known.order[those[k - 1]] > known.order[p]:
+            those[k] = those[k - 1]
+            k -= 1
+        those[k] = p
+        m += 1
+    state = np.empty(WINDOW, np.uint8)
+    for c in range(WINDOW):
+        state[c] = buffer[c]
+    for k in range(m - 1, -1, -1):
+        _overlay(state, here, known, those[k], known.old_at)
+    for k in range(m + 1 if m else 0):
+        if k:
+            _overlay(state, here, known, those[k - 1], known.new_at)
+        begins = known.before[those[k - 1]] if k else np.int64(0)
+        ends = known.after[those[k]] if k < m else FOREVER
+        far = max(begins - tsc, tsc - ends, 0)
+        if far <= slack:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = state[c]
+            n = _candidate(found, n, far, 0)
+    return n
+
+
+@inner
+def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
     """What a Java call at `here` may lead to by its bytecode."""
     calls = known.calls
     p = first(calls.site, here)
     if p == len(calls.site) or calls.site[p] != here:
         return n
     if calls.stub[p]:
-        n = _offer_branch(buffer, found, n, here, size, 0xE8, calls.stub[p], 1)
+        n = _branch(buffer, found, n, here, 0xE8, calls.stub[p], 1)
     for k in range(len(known.resolver)):
         if (k == 2) == (calls.looks[p] != 0):
-            n = _offer_branch(buffer, found, n, here, size, 0xE8, known.resolver[k], 3)
-    callee = calls.callee[p]
-    for e in range(calls.first[max(callee, 0)], calls.first[callee + 1]):
-        to = calls.checking[e] if calls.looks[p] else calls.verified[e]
-        if to and calls.since[e] - slack <= tsc <= calls.until[e] + slack:
-            n = _offer_branch(buffer, found, n, here, size, 0xE8, to, LAST if calls.guess[e] else 3)
+            n = _branch(buffer, found, n, here, 0xE8, known.resolver[k], 3)
+    callee, looks = calls.callee[p], calls.looks[p]
+    if callee < 0:
+        return n
+    name, owner, kind = calls.name[callee], calls.owner[callee], calls.kind[callee]
+    begin = first(calls.entry_name, name)
+    end = first(calls.entry_name, name + 1)
+    own = kind != ANY
+    for e in range(begin, end):
+        own = own or calls.holder[e] == owner
+    for guess in range(2 if kind >= VTABLE or not own else 1):
+        for e in range(begin, end):
+            to = calls.checking[e] if looks else calls.verified[e]
+            if to and (calls.holder[e] != owner) == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
+                n = _branch(buffer, found, n, here, 0xE8, to, LAST if guess else 3)
+    if looks:
+        n = _adapters(calls, callee, 1, here, 0xE8, buffer, found, n)
+        for q in range(first(calls.led_name, name), first(calls.led_name, name + 1)):
+            n = _branch(buffer, found, n, here, 0xE8, calls.led[q], 3)
+        for t in range(len(calls.table)):
+            if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
+                n = _branch(buffer, found, n, here, 0xE8, calls.table[t], LAST)
+    return n
+
+
+@inner
+def _stands(since, until, tsc, slack):  # type: ignore[no-untyped-def]
+    return since - slack <= tsc <= until + slack
+
+
+@inner
+def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
+    """Those to the interpreter that are known for what `callee` takes."""
+    key = 2 * calls.arguments[callee] + looks
+    for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
+        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], 3)
     return n
 
 

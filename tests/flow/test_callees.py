@@ -16,6 +16,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER, Kind
 from jvm.stubs import Stub, stub_of
 from stages.flow.callees import Callees
+from stages.flow.calltable import ANY, OWN, CallTable
 from stages.flow.choice import Choice
 from stages.flow.learn import Learnt, with_image
 from stages.flow.led import fingerprint
@@ -65,12 +66,27 @@ def caller(at: int = CALLER, to: int = ADAPTER, lands: int = ADAPTER, checks: bo
 
 
 def candidates(image: CodeImage) -> tuple[int, set[int]]:
-    """Of the only call: its own stub, and where it may go."""
+    """Of the only call: its own stub, and where else it may go."""
     table = Callees(image).now()
     assert table.site.tolist() == [CALLER + 0x20]
-    lo, hi = table.first[table.callee[0] : table.callee[0] + 2].tolist()
-    entries = table.checking if table.looks[0] else table.verified
-    return int(table.stub[0]), set(entries[lo:hi].tolist())
+    return int(table.stub[0]), set(entries(table, 0))
+
+
+def entries(table: CallTable, call: int) -> dict[int, int]:
+    """Where a call may go, but for its own stub, and whether that is a guess; as `variants` offers it."""
+    callee, looks = int(table.callee[call]), bool(table.looks[call])
+    name, owner, kind = (int(column[callee]) for column in (table.name, table.owner, table.kind))
+    of_name = table.entry_name == name
+    own = of_name & (table.holder == owner)
+    if kind == OWN or (kind == ANY and own.any()):
+        of_name = own
+    compiled = table.checking if looks else table.verified
+    found = {int(compiled[k]): int(not own[k]) for k in np.flatnonzero(of_name)}
+    if looks:
+        found |= dict.fromkeys(table.adapter[table.adapter_key == 2 * table.arguments[callee] + 1].tolist(), 0)
+        found |= dict.fromkeys(table.table[table.table_kind == kind].tolist(), 1)
+        found |= dict.fromkeys(table.led[table.led_name == name].tolist(), 0)
+    return found
 
 
 def test_a_static_call_goes_to_its_class() -> None:
@@ -104,23 +120,16 @@ def test_a_class_file_that_is_told_late_is_asked_then() -> None:
     assert callees.now().callee.tolist() == [0]
 
 
-def guesses(callees: Callees) -> dict[int, int]:
-    """By entries that check the receiver of the first call."""
-    table = callees.now()
-    lo, hi = table.first[table.callee[0] : table.callee[0] + 2].tolist()
-    return dict(zip(table.checking[lo:hi].tolist(), table.guess[lo:hi].tolist(), strict=True))
-
-
 def test_the_stubs_of_tables_are_guesses_till_a_call_led_there() -> None:
     image = image_of("invokevirtual", checks=True)
     for k, (address, name) in enumerate(((0x50000, "vtable"), (0x60000, "itable"), (0x70000, "vtable"))):
         image.feed(Writer(tsc=900 + k).dynamic_code(address, f"{name} stub(1)", bytes(32)).bytes())
     callees = Callees(image)
     compiled = {CALLEE: 0, CALLEE + 0x1000: 1, ADAPTER: 0}
-    assert guesses(callees) == {**compiled, 0x50000: 1, 0x70000: 1}
+    assert entries(callees.now(), 0) == {**compiled, 0x50000: 1, 0x70000: 1}
     bound = call(CALLER + 0x20, 0x70000, 0xE8)
     image.feed(Writer(tsc=1000).code_patch(CALLER + 0x20, 950, 1000, bound).bytes())
-    assert guesses(callees) == {**compiled, 0x50000: 1, 0x70000: 0}
+    assert entries(callees.now(), 0) == {**compiled, 0x50000: 1, 0x70000: 0}
 
 
 def test_the_adapter_that_one_call_came_to_is_that_of_all_with_such_arguments() -> None:
@@ -129,7 +138,8 @@ def test_the_adapter_that_one_call_came_to_is_that_of_all_with_such_arguments() 
     image.feed(Writer(tsc=950).nmethod_load(other, code, 1, [(0x25, [(1, 0)])], level=3).bytes())
     table = Callees(image).now()
     assert table.jump.tolist() == [at + STUB + calls.STUB_JUMP for at in (CALLER, other)]
-    assert table.lands.tolist() == [ADAPTER, ADAPTER]
+    assert table.adapter_key.tolist() == [2 * int(table.arguments[callee]) for callee in set(table.jump_callee)]
+    assert table.adapter.tolist() == [ADAPTER]
 
 
 @pytest.mark.parametrize(
@@ -172,9 +182,8 @@ def test_a_call_that_went_to_an_adapter_goes_through_its_stub(opcode: str) -> No
     image = image_of(opcode)
     learnt = Learnt(image, Callees(image))
     learnt.add([(CALLER + 0x25, ADAPTER)], 5000)
-    assert sorted(zip(*(column.tolist() for column in learnt.arrays()), strict=True)) == [
-        (CALLER + 0x20, 0, CALLER + STUB), (CALLER + STUB + calls.STUB_JUMP, 1, ADAPTER),
-    ]  # fmt: skip
+    assert learnt.branches.address.tolist() == [CALLER + 0x20, CALLER + STUB + calls.STUB_JUMP]
+    assert learnt.branches.value.tolist() == [[CALLER + STUB, 0], [ADAPTER, 1]]
 
 
 def test_a_callee_is_offered_and_marked() -> None:
@@ -192,7 +201,7 @@ def test_a_callee_is_offered_and_marked() -> None:
     callees = Callees(image).now()
     assert callees.stub.tolist() == [stub]
     known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image).with_callees(callees)
-    known = known.with_branches(np.array([stub + 10]), np.array([1]), np.array([BASE + 0x100]))
+    known = known._replace(taught=np.array([stub + 10]), branch=np.array([[BASE + 0x100, 1]]))
     assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 
@@ -222,8 +231,7 @@ def test_the_calls_of_a_real_jvm() -> None:
                 seen["own stub"] += 1
             elif led is not None and led.kind == Kind.NMETHOD:
                 assert k is not None
-                lo, hi = table.first[table.callee[k] : table.callee[k] + 2].tolist()
-                if to in (table.checking if table.looks[k] else table.verified)[lo:hi]:
+                if to in entries(table, k):
                     seen["compiled"] += 1
                 else:  # bytecode does not say what a method handle is linked to
                     assert led.name.startswith("java.lang.invoke.")

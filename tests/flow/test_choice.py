@@ -77,7 +77,7 @@ def test_the_change_is_put_where_it_is_seen() -> None:
 
 def test_what_was_never_read_but_learnt_is_marked() -> None:
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    known = known.with_branches(np.array([BASE]), np.array([0]), np.array([BASE + 0x200]))
+    known = known._replace(taught=np.array([BASE]), branch=np.array([[BASE + 0x200, 0]]))
     assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 
@@ -206,6 +206,5 @@ def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:
     learnt = Learnt(image, Callees(image))
     nowhere, no_stack = (0x6005, 0x9999), (0, 0x1020)
     learnt.add([(0x1015, 0x1020), (0x1025, 0x9999), nowhere, no_stack], 5000)
-    assert sorted(zip(*(column.tolist() for column in learnt.arrays()), strict=True)) == [
-        (0x1010, 0, 0x1000), (0x1010, 0, 0x1020), (0x1020, 0, 0x9999),
-    ]  # fmt: skip
+    assert learnt.branches.address.tolist() == [0x1010, 0x1010, 0x1020]
+    assert learnt.branches.value.tolist() == [[0x1020, 0], [0x1000, 0], [0x9999, 0]]

@@ -9,7 +9,7 @@ from numba import njit
 
 from jvm.codetexts import Uncertain
 from stages.flow import x86
-from stages.flow.variants import MOST, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
+from stages.flow.variants import ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
 
 BASE = 0x7F00_0000_1000
 _CODE = some.sampled_from([
@@ -97,15 +97,19 @@ def test_all_that_it_may_have_been(
     starts = np.cumsum([0, *(2 * n for n in sizes)])[:-1]
     known = Known.of(
         Uncertain(
-            np.array([BASE + p[0] for p in patches], np.uint64), np.array(sizes, np.int32),
-            np.array([p[3] for p in patches], np.uint64), np.array([p[4] for p in patches], np.uint64),
-            starts.astype(np.int64), (starts + sizes).astype(np.int64), np.ones(len(patches), np.int64),
+            np.array([BASE + p[0] for p in patches], np.uint64),
+            np.array(sizes, np.int32),
+            np.array([p[3] for p in patches], np.uint64),
+            np.array([p[4] for p in patches], np.uint64),
+            starts.astype(np.int64),
+            (starts + sizes).astype(np.int64),
+            np.ones(len(patches), np.int64),
             np.frombuffer(store, np.uint8),
         )
-    ).with_branches(np.full(len(calls), BASE), np.zeros(len(calls), np.int64), np.array(calls, np.int64))  # fmt: skip
-    buffer = np.zeros((MOST + 1) * WINDOW, np.uint8)
+    )._replace(taught=np.full(len(calls), BASE), branch=np.array([(to, 0) for to in calls], np.int64).reshape(-1, 2))
+    buffer = np.zeros(ROOM * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
-    found = np.zeros((MOST + 1) * VA, np.int64)
+    found = np.zeros(ROOM * VA, np.int64)
     n = _variants(known, BASE, WINDOW, tsc, slack, buffer, found)
     rows = found.reshape(-1, VA)[:n]
     got = [tuple(int(row[c]) for c in (V_INSN, V_TARGET, V_FAR, V_LEARNT)) for row in rows]

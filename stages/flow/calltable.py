@@ -1,0 +1,51 @@
+"""What Java calls may lead to, as columns of integers that kernels can look through. Times are TSC."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+OWN, ANY, VTABLE, ITABLE = range(4)
+"""A callee's kind. What runs is the method of the very class that the bytecode names; or it may be inherited; or it is
+looked up in the table of virtual methods, or in that of an interface, so that any class may have it."""
+
+
+class CallTable(NamedTuple):
+    # calls, ascending
+    site: I64
+    stub: I64  # its own, 0: none known
+    looks: I64  # (0 or 1) at the receiver
+    callee: I64  # −1: not known
+    # JMPs of calls' own stubs, ascending
+    jump: I64
+    jump_callee: I64
+    # callees
+    name: I64  # a number for name and descriptor
+    owner: I64  # a number for the class
+    kind: I64  # see above
+    arguments: I64  # a number for the fingerprint of their types
+    # compiled methods, ascending by name
+    entry_name: I64
+    holder: I64  # a class
+    verified: I64
+    checking: I64  # the entry that checks the receiver, 0: none
+    since: I64
+    until: I64
+    # adapters that calls of others came to, ascending by 2 · arguments + looks
+    adapter_key: I64
+    adapter: I64
+    # stubs that look a method up in a table
+    table: I64
+    table_kind: I64  # VTABLE, ITABLE
+    table_since: I64
+    table_until: I64
+    # those of them that calls of others led to, ascending by name
+    led_name: I64
+    led: I64
+
+
+NO_CALLS = CallTable(*(np.zeros(0, np.int64) for _ in CallTable._fields))

@@ -1,0 +1,44 @@
+"""Rows by address, of which those are kept that came last: what the trace has taught, and what choices have replaced.
+
+One more row costs a copy, not a new order of all, for a search may follow each of them. Columns are never written again
+once they were handed out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+I64 = NDArray[np.int64]
+
+
+class Recent:
+    """`address` (n,) ascends; `value` (n, width). Of one address the last added row comes first."""
+
+    def __init__(self, width: int, dtype: DTypeLike, each: int, most: int) -> None:
+        """At most `each` rows of one address and `most` in all."""
+        self._each, self._most = each, most
+        self.address = np.zeros(0, np.int64)
+        self.value = np.zeros((0, width), dtype)
+        self._added = np.zeros(0, np.int64)
+        self.changes = 0
+
+    def add(self, address: int, value: NDArray[np.generic]) -> None:
+        """`value` (width,). If it is there already it is now the last added."""
+        lo, hi = np.searchsorted(self.address, [address, address + 1]).tolist()
+        same = np.flatnonzero((self.value[lo:hi] == value).all(axis=1))
+        if len(same) and same[0] == 0:
+            self._added[lo] = self.changes
+            return
+        self.changes += 1
+        kept = np.ones(len(self.address), np.bool_)
+        kept[lo + int(same[0]) if len(same) else slice(lo + self._each - 1, hi)] = False
+        self._keep(kept)
+        self.address = np.insert(self.address, lo, address)
+        self.value = np.insert(self.value, lo, value, axis=0)
+        self._added = np.insert(self._added, lo, self.changes)
+        if len(self.address) > self._most:  # half of them, so that this is seldom
+            self._keep(self._added > np.sort(self._added)[len(self._added) // 2])
+
+    def _keep(self, which: NDArray[np.bool_]) -> None:
+        self.address, self.value, self._added = self.address[which], self.value[which], self._added[which]
