@@ -36,6 +36,7 @@ from jvm.codetexts import Texts, Uncertain
 from jvm.codeversion import FOREVER, Kind, Version
 from jvm.codeview import CodeView
 from jvm.debuginfo import DebugInfo
+from jvm.entrance import Entrance
 from jvm.sites import SiteKind, Sites, compiled_kind, stub_label
 
 MAX_BLOB = 1 << 28
@@ -76,6 +77,7 @@ class CodeImage:
         self._row_count = 0
         self._free_rows: list[int] = []
         self._by_id: dict[int, Version] = {}
+        self._entrance = Entrance()
         self._table: Table | None = None
         self._view: CodeView | None = None
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
@@ -157,6 +159,8 @@ class CodeImage:
         self._nmethods[lo:hi] = [version]
         self._nmethod_starts[lo:hi] = [start]
         self._add(version, record.code)
+        replayed = bool(record.flags & export.RecordFlag.REPLAYED)
+        self._entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
         self._resolve(version)
 
     def _buried(self, start: int, end: int) -> list[Version]:
@@ -236,6 +240,7 @@ class CodeImage:
         edits = codediff.runs(known[: len(code)], code)
         for begin, end in edits:
             self._texts.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
+            self._entrance.seen(v, begin, code[begin:end], tsc)
         if edits:
             self.counts["patched"] += 1
             self._changed()
@@ -254,6 +259,7 @@ class CodeImage:
         code = np.frombuffer(record.code, np.uint8)
         for v in found:
             self._texts.edit(v, record.address - v.start, code, record.before, record.after)
+            self._entrance.seen(v, record.address - v.start, code, record.after)
         if found:
             self._changed()
 
@@ -286,6 +292,7 @@ class CodeImage:
             self._pcs.garbage += int(self._rows[v.row]["pc_size"])
             self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
             self._free_rows.append(v.row)
+            self._entrance.gone(v)
             del self._by_id[v.id]
         self._retired = [v for v in self._retired if v.until > tsc]
         self._nmethods = [v for v in self._nmethods if v.until > tsc]

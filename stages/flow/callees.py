@@ -66,6 +66,12 @@ class Callees:
             self._calls = self._update()
         return self._calls
 
+    def looks(self, site: int) -> bool | None:
+        """Whether the call there looks at the receiver; None: it is not known."""
+        known = self.now()
+        k = int(np.searchsorted(known.site, site))
+        return bool(known.looks[k]) if k < len(known.site) and known.site[k] == site else None
+
     def to_adapter(self, site: int, target: int, adapter: Version, tsc: int) -> tuple[int, bool]:
         """How a call at `site` comes to `target`, where the adapter makes an interpreter's frame: through the call's
         own stub, which loads the callee (then True), or, if it looks at the receiver, by the entry before, which checks
@@ -106,7 +112,7 @@ class Callees:
             self._sites = self._all_sites()
             self._find_entries(nmethods)
         callees = tuple(np.array(column, np.int64) for column in self._columns)
-        until = np.array([min(v.until, _FOREVER) for v in self._compiled], np.int64)
+        until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
         columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
         return CallTable._make((*self._sites, *callees, *columns))
 

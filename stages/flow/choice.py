@@ -31,8 +31,11 @@ LOOK = 16  # packets that a way must go on for
 LEAST = 4  # and the one that came furthest
 POINTS = 256  # choices that can be taken back
 CHOSEN = 16  # choices of one way
-ROUNDS = (1, False), (2, False), (1, True), (4, False), (2, True), (4, True), (CHOSEN, False)
-"""What is tried one after the other: so many choices at most, with or without one of several methods of a name."""
+NEAR, FAR = 3, LAST - 1
+ROUNDS = (
+    (1, NEAR), (2, NEAR), (1, FAR), (1, LAST), (4, NEAR), (2, FAR), (2, LAST), (4, FAR), (4, LAST), (CHOSEN, FAR),
+)  # fmt: skip
+"""What is tried one after the other: so many choices at most, so far off in time at most; LAST: with guesses."""
 STEPS = 1 << 15  # instructions of a round, from the contradiction on
 WAY = 1 << 18  # and up to it, the first time
 DEPTH = 64  # return addresses
@@ -239,8 +242,8 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, guess, log, log_code):  # type: ignore[no-untyped-def]
-    """Walk from the state `w`, `stack`, with at most `most` choices, guesses among them or not; see above. Fills
+def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, farthest, log, log_code):  # type: ignore[no-untyped-def]
+    """Walk from the state `w`, `stack`, with at most `most` choices, none farther than `farthest`; see above. Fills
     `log`, `log_code`; returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far
     enough. `where`: addresses of data and buffer."""
     data = u8_at(where[0])
@@ -313,7 +316,7 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, gu
                         for c in range(WINDOW):
                             log_code[m * WINDOW + c] = buffer[k * WINDOW + c]
                         w[W_CHOSEN] = m + 1
-                        right = guess or found[k * VA + V_FAR] != LAST
+                        right = found[k * VA + V_FAR] <= farthest
                     steps += 1
                     insn, target = found[k * VA + V_INSN], found[k * VA + V_TARGET]
                     right = right and _step(data, end, goal, w, stack, insn, target, code, lo, hi)
@@ -361,7 +364,7 @@ def choose(
     `goal`, which contradicts what is in `code`. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if
     there is none; `tsc`: about when; `slack`: ticks. None: nothing fits."""
     best: Found | None = None
-    for most, guess in ROUNDS:
+    for most, farthest in ROUNDS:
         w = np.zeros(W_SIZE, np.int64)
         w[W_POS], w[W_LAST], w[W_HERE] = position.pos, position.last_ip, position.here
         w[W_OFF], w[W_PSB] = position.here == 0, position.psb
@@ -372,7 +375,7 @@ def choose(
         buffer = np.zeros(ROOM * WINDOW, np.uint8)
         log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
         n, reach = search(
-            addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most, guess,
+            addresses(data, buffer), end, goal, w, stack, code, *limits, known, tsc, slack, most, farthest,
             log, log_code,
         )  # fmt: skip
         if n > 0 and (best is None or reach > best.reach):

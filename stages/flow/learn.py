@@ -21,7 +21,7 @@ from jvm.codeversion import Kind
 from jvm.stubs import RESOLVERS, Stub, stub_of
 from stages.flow.callees import Callees
 from stages.flow.recent import Recent
-from stages.flow.variants import Known
+from stages.flow.variants import LAST, Known
 
 I64 = NDArray[np.int64]
 
@@ -37,12 +37,16 @@ def resolvers(image: CodeImage) -> list[tuple[int, int]]:
 
 def with_image(known: Known, image: CodeImage) -> Known:
     """What the code image says of nmethods' entries and of the stubs that they call before they are bound."""
-    entry = np.array([v.verified_entry for v in image.versions() if v.kind == Kind.NMETHOD], np.uint64)
+    nmethods = [v for v in image.versions() if v.kind == Kind.NMETHOD and v.verified_entry]
+    rows = [(v.verified_entry, min(v.not_entrant, v.until)) for v in sorted(nmethods, key=lambda v: v.since)]
+    entry = {address: min(tsc, LAST) for address, tsc in rows}  # the last that stood there
     stubs = {stub_of(v): v.start for v in image.versions()}
     refusal = [stubs[Stub.WRONG_METHOD]] if Stub.WRONG_METHOD in stubs else []
     resolver = [stubs[stub] for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []
-    known = known.with_entries(entry.view(np.int64))
-    return known.with_stubs(np.array(refusal, np.int64), np.array(resolver, np.int64))
+    place, refused = np.array(sorted(entry.items()), np.uint64).view(np.int64).reshape(-1, 2).T.copy()
+    return known._replace(
+        entry=place, refused=refused, refusal=np.array(refusal, np.int64), resolver=np.array(resolver, np.int64)
+    )
 
 
 class Learnt:
@@ -68,7 +72,8 @@ class Learnt:
         if version is None:
             return [target]
         if version.verified_entry == target and version.entry not in (0, target):
-            return [target, version.entry]
+            looks = self._callees.looks(call)
+            return [target, version.entry] if looks is None else [version.entry if looks else target]
         if stub_of(version) != Stub.ADAPTER:
             return [target]
         to, through_stub = self._callees.to_adapter(call, target, version, tsc)

@@ -28,6 +28,7 @@ _TOUCHING = 24  # patches of one instruction, and around it, that are looked at:
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
 stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
+EXACT = 50  # the trace's own times are that much more exact than the code image's
 FOREVER = np.int64((1 << 63) - 1)
 LAST = np.int64(
     1 << 62
@@ -52,7 +53,8 @@ class Known(NamedTuple):
     taught: I64  # branches that the trace has taught: the address, ascending,
     branch: I64  # and (n, 2) where it may go, and (0: CALL, 1: JMP)
     entry: I64  # verified entries of nmethods, ascending,
-    refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one not entrant
+    refused: I64  # from when on surely not entrant,
+    refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one so
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
@@ -83,19 +85,13 @@ class Known(NamedTuple):
             taught=none,
             branch=np.zeros((0, 2), np.int64),
             entry=none,
+            refused=none,
             refusal=none,
             resolver=none,
             calls=NO_CALLS,
             place=none,
             content=np.zeros((0, WINDOW), np.uint8),
         )
-
-    def with_entries(self, entry: I64) -> Known:
-        """(m,) in any order; 0: not known."""
-        return self._replace(entry=np.sort(entry[entry != 0]))
-
-    def with_stubs(self, refusal: I64, resolver: I64) -> Known:
-        return self._replace(refusal=refusal, resolver=resolver)
 
     def with_callees(self, calls: CallTable) -> Known:
         return self._replace(calls=calls)
@@ -199,13 +195,34 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
     at most MOST. Both have ROOM rows.
     """
     n = _candidate(found, 0, 0, 0)
-    n = _patches(known, here, tsc, slack, buffer, found, n)
     opcode = np.int64(buffer[0]) if size >= 5 else 0
     to = here + 5
     for c in range(4):
         to += np.int64(buffer[1 + c]) << 8 * c
     if buffer[4] & 0x80:
         to -= 1 << 32
+    settled = False
+    entered = first(known.entry, here)
+    if len(known.refusal) and size >= 5 and entered < len(known.entry) and known.entry[entered] == here:
+        refusal = opcode == 0xE9 and to == known.refusal[0]
+        if not refusal:
+            n = _branch(buffer, found, n, here, 0xE9, known.refusal[0], 2)
+        settled = known.refused[entered] < tsc - slack // EXACT  # for good
+        if refusal and size >= 7 and not settled:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
+            n = _candidate(found, n, 2, 1)
+    if not settled:
+        n = _others(known, here, size, opcode, tsc, slack, buffer, found, n)
+    n = _sift(buffer, found, n, here, size)
+    _sort(buffer, found, n)
+    return n
+
+
+@inner
+def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """What was read, taught or chosen here, and what the bytecode says."""
+    n = _patches(known, here, tsc, slack, buffer, found, n)
     if size >= 5:
         p = first(known.taught, here)
         while p < len(known.taught) and known.taught[p] == here:
@@ -217,23 +234,12 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             buffer[n * WINDOW + c] = known.content[p, c]
         n = _candidate(found, n, 1, 0)
         p += 1
-    if len(known.refusal) and size >= 7:
-        p = first(known.entry, here)
-        if p < len(known.entry) and known.entry[p] == here:
-            if opcode == 0xE9 and to == known.refusal[0]:
-                for c in range(WINDOW):
-                    buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
-                n = _candidate(found, n, 2, 1)
-            else:
-                n = _branch(buffer, found, n, here, 0xE9, known.refusal[0], 2)
     if opcode == 0xE8:
         n = _callees(known, here, tsc, slack, buffer, found, n)
     elif opcode == 0xE9:
         p = first(known.calls.jump, here)
         if p < len(known.calls.jump) and known.calls.jump[p] == here:
             n = _adapters(known.calls, known.calls.jump_callee[p], 0, here, opcode, buffer, found, n)
-    n = _sift(buffer, found, n, here, size)
-    _sort(buffer, found, n)
     return n
 
 

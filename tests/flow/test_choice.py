@@ -10,6 +10,7 @@ import pytest
 
 from jvm.codeimage import CodeImage
 from jvm.codetexts import Uncertain
+from jvm.codeversion import FOREVER
 from jvm.codeview import CodeView
 from stages.flow import order as orders
 from stages.flow.callees import Callees
@@ -93,15 +94,20 @@ def test_a_method_made_not_entrant_and_what_was_there_before() -> None:
     entry, stub = BASE + 0x200, BASE + 0x300
     bang = bytes.fromhex("89842400c0feff")
     code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, bang + b"\x74\x01\x90\xc3"), (0x300, b"\xff\xe0"))
-    known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2)).with_stubs(np.array([stub]), NONE)
-    known = known.with_entries(np.array([0, entry]))
+    known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2))
+    known = known._replace(refusal=np.array([stub]), entry=np.array([entry]), refused=np.array([FOREVER]))
     refused = w.tip(BASE + 5) + w.tip(BASE) * 5
     found = chosen(code, w.tip(BASE + 5) + w.tip(BASE) + w.tip(BASE + 5) + w.tip(BASE) * 1 + refused, known)
     assert found is not None
     assert found[0] == Choice(0, entry, call(entry, stub, 0xE9), True)
     jump = code[:0x200] + call(entry, stub, 0xE9) + code[0x205:]
     walked = (w.tnt8("!!") + w.tip(BASE)) * 6
-    assert chosen(jump, walked, known) == [Choice(0, entry, bang[:3] + b"\0\0" + bang[5:], True)]
+    back = [Choice(0, entry, bang[:3] + b"\0\0" + bang[5:], True)]
+    assert chosen(jump, walked, known, tsc=5000) == back
+    # for good: from then on nothing else stands there
+    since = known._replace(refused=np.array([4000]))
+    assert chosen(jump, walked, since, tsc=4000) == back
+    assert chosen(jump, walked, since, tsc=5000) is None
 
 
 def test_nonsense_fits_nothing_and_ends() -> None:

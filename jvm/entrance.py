@@ -1,0 +1,45 @@
+"""When an nmethod was made not entrant, as early as can be told: for good, so nothing is bound to it from then on.
+
+The JVM says so by polling at times (NMETHOD_STATE). Before that, two things tell. Whoever installs another version of a
+method has made the one before not entrant (ciEnv::register_method; code entered by on-stack replacement apart). And a
+JMP at the verified entry, where no method's code begins with one, is what makes it so (NativeJump::
+patch_verified_entry).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codeversion import Version
+
+_JMP = 0xE9
+
+
+class Entrance:
+    def __init__(self) -> None:
+        self._last: dict[int, Version] = {}  # by method
+
+    def loaded(self, v: Version, code: NDArray[np.uint8], replayed: bool) -> None:
+        """`replayed`: all that stand are told, in any order."""
+        self.seen(v, 0, code, v.loaded)
+        if v.method == 0 or v.osr_entry or (replayed and v.not_entrant <= v.loaded):
+            return
+        before = self._last.get(v.method)
+        if before is not None and not replayed:
+            self._ended(before, v.loaded)
+        self._last[v.method] = v
+
+    def seen(self, v: Version, offset: int, code: NDArray[np.uint8], tsc: int) -> None:
+        """From `offset` on there was `code` at `tsc`."""
+        at = v.verified_entry - v.start - offset
+        if v.verified_entry and 0 <= at < len(code) and code[at] == _JMP:
+            self._ended(v, tsc)
+
+    def gone(self, v: Version) -> None:
+        """It is not kept any more."""
+        if self._last.get(v.method) is v:
+            del self._last[v.method]
+
+    def _ended(self, v: Version, tsc: int) -> None:
+        v.not_entrant = min(v.not_entrant, tsc)
