@@ -1,9 +1,9 @@
 """The walker: packets in, paths out.
 
-Two functions share the work over one explicit state (`stages.flow.state`). `hot` knows the five packets that make up a
-stream in their ordinary order and nothing else; at anything unusual it stops in front of the packet. `packet` then
-takes exactly one packet, of any kind and in any state, and `hot` goes on. So the fast part stays small enough to keep
-its state in registers, and the exact part need not be fast.
+Three functions share the work over one explicit state (`stages.flow.state`). `by_units` goes on as long as it knows
+several packets at once. `hot` knows the five packets that make up a stream in their ordinary order and nothing else; at
+anything unusual it stops in front of the packet. `packet` then takes exactly one packet, of any kind and in any state.
+So the fast parts stay small enough to keep their state in registers, and the exact part need not be fast.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -19,6 +19,7 @@ from stages.flow.graph import (
     FAR,
     FULL,
     G_NORETCOMP,
+    G_UNIT_MASK,
     IND,
     RESOLVE,
     RET,
@@ -26,6 +27,9 @@ from stages.flow.graph import (
     ST,
     ST_KIND,
     raw_tables,
+)
+from stages.flow.grow import (
+    learnt,
 )
 from stages.flow.hot import (
     hot,
@@ -78,6 +82,15 @@ from stages.flow.state import (
     raw_walker,
     sure,
 )
+from stages.flow.unit import (
+    D_DATA,
+    D_ORDER,
+    D_X,
+    NEW,
+    UNFIT,
+    WINDOW,
+    by_units,
+)
 
 __all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run", "size_of"]
 
@@ -106,6 +119,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     holding = x[X_HOLD] <= end
     cause, contradicted, early = NONE, NONE, NONE
     x[X_CAUSE] = 0
+    t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[0], io[2], io[6]
     k = 0
     while k < n_stops and stop_at[k] >= 0:
         k += 1
@@ -157,9 +171,19 @@ def run(where, io):  # type: ignore[no-untyped-def]
             if k < n_stops:
                 limit = min(limit, stops[k])
             if limit > x[X_POS]:
-                if hot(t, w, limit) == TABLES_FULL:
+                drafting, window = UNFIT, limit
+                if t.g[G_UNIT_MASK]:
+                    drafting = by_units(t, w, limit)
+                    if x[X_POS] >= limit:
+                        continue
+                    window = x[X_POS] + WINDOW
+                    if window > limit:
+                        drafting, window = UNFIT, limit
+                if hot(t, w, window, limit) == TABLES_FULL:
                     return TABLES_FULL
-                if x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE:
+                if drafting == NEW and x[X_POS] >= window and x[X_PENDING] <= 1 and learnt(t) == FULL:
+                    return TABLES_FULL
+                if x[X_POS] >= window or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE:
                     continue
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL

@@ -23,6 +23,12 @@ from numpy.typing import NDArray
 inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
+# The same, written out where it is called: for what a hot loop does each time.
+near: Any = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
+)
+
+
 def entry(function: Any) -> int:
     """The address under which kernels call `function(a, b, c, d)`, int64 all, by `call`. Not compiled into its callers,
     so it is compiled once, however many call it."""

@@ -9,10 +9,16 @@ from numpy.typing import NDArray
 from stages.flow.graph import (
     ME,
     ME_KEY,
+    UW,
     scatter,
 )
 from stages.flow.index import (
     slot_of,
+)
+from stages.flow.unit import (
+    U_KEY,
+    UN,
+    window_of,
 )
 
 
@@ -30,16 +36,31 @@ def _memo(old, new):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pairs(old, new):  # type: ignore[no-untyped-def]
-    mask = len(new) // 2 - 1
-    for j in range(len(old) // 2):
-        if old[2 * j + 1] == 0:
+def _pairs(old, new, width):  # type: ignore[no-untyped-def]
+    mask = len(new) // width - 1
+    for j in range(len(old) // width):
+        if old[width * j + 1] == 0:
             continue
-        i = scatter(old[2 * j]) & mask
-        while new[2 * i + 1] != 0:
+        i = scatter(old[width * j]) & mask
+        while new[width * i + 1] != 0:
             i = (i + 1) & mask
-        new[2 * i] = old[2 * j]
-        new[2 * i + 1] = old[2 * j + 1]
+        new[width * i : width * i + width] = old[width * j : width * j + width]
+
+
+@njit(cache=True, nogil=True)
+def _units(old, numbers, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // UW - 1
+    n = 0
+    for j in range(len(old) // UW):
+        key = np.int64(numbers[UN * j + U_KEY])
+        if key <= 0:
+            continue
+        i = window_of(old[UW * j], old[UW * j + 1], old[UW * j + 2], key) & mask
+        while new[UW * i + U_KEY // 2] != 0:
+            i = (i + 1) & mask
+        new[UW * i : UW * i + UW] = old[UW * j : UW * j + UW]
+        n += 1
+    return n
 
 
 def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
@@ -48,8 +69,13 @@ def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
     return new
 
 
-def pairs(old: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
-    """Of a table of (key, value), value never 0, hashed by `scatter`."""
-    new = np.zeros(slots * 2, np.int64)
-    _pairs(old, new)
+def pairs(old: NDArray[np.int64], slots: int, width: int = 2) -> NDArray[np.int64]:
+    """Of a table of (key, value, …), `width` columns, value never 0, hashed by `scatter`."""
+    new = np.zeros(slots * width, np.int64)
+    _pairs(old, new, width)
     return new
+
+
+def units(old: NDArray[np.int64], new: NDArray[np.int64]) -> int:
+    """Copy the units that are alive to an empty table; how many."""
+    return int(_units(old, old.view(np.int32), new))
