@@ -42,6 +42,7 @@ from stages.flow.grow import (
 from stages.flow.raw import (
     inner,
     load64,
+    prefetch,
     near,
 )
 from stages.flow.state import (
@@ -73,6 +74,7 @@ U_KEY, U_AFTER, U_PATH, U_SIZE = 12, 13, 14, 15  # where it begins and ends (`pl
 (
     U_SURE, U_SURE_PARTS, U_EPOCH, U_HOPS, U_NEED, U_NET, U_LO, U_HI, U_FRAME, U_FRAME2, U_LOW, U_PUSHED,
 ) = range(16, 28)  # fmt: skip
+U_AHEAD = 31  # the slot of the unit that came two later, the last time
 # U_SURE: bytes to behind the last packet with an address, and paths as far as there; 0: none. U_HOPS: an indirect jump
 # left the filter. The stack: depth needed; depth' = min(max(depth + net, lo), hi); frames needed at its top, 0: any; so
 # far below its top the four of U_PUSHED are pushed.
@@ -121,6 +123,7 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
     sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
     sure_unit = np.int64(-1)  # the one that the last sure point is in
     capacity = x[X_ROOM] - SPARE
+    two_before = before = np.int64(0)
     hops_until = x[X_HOLD] - MOST  # further on a jump out of the filter is doubted first
     key = place(x[X_AT], x[X_MODE] & M_CALLED)
     while pos < limit and out < capacity:
@@ -149,6 +152,11 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
         if not found:
             break
         n = UN * i
+        unit[UN * two_before + U_AHEAD] = i
+        two_before, before = before, i
+        ahead = np.int64(unit[n + U_AHEAD])
+        prefetch(units, UW * ahead)
+        prefetch(units, UW * ahead + UW // 2)
         base = top - np.int64(unit[n + U_LOW]) + 1
         for k in range(PUSHED):  # what is above the top is in nobody's use
             ring[(base + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
