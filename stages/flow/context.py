@@ -1,9 +1,9 @@
 """Calling contexts: a tree whose nodes are (parent, return address).
 
-A path moves from one node to another: ``(node, path) → node'``, remembered in `Tables.cmemo`. A path that neither
-calls nor returns leaves the node alone and only adds its instructions to it. So contexts are a fold over the order of
-paths, apart from the walk: where a return went is where the next path begins. A path made of paths is one step too:
-how often it was made from a node is counted, and `settle` adds up what its parts spent in which nodes.
+A path moves from one node to another: ``(node, what was before, path) → node'``, remembered in `Tables.cmemo` together
+with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its instructions
+to it. So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
+begins. A path made of paths is one step too; what was spent in which node is added up by `settle`.
 
 The tree is not the return stack of 64 entries: the stack must do exactly what the
 processor's does (SDM: the oldest entry falls off, every near RET pops), while the tree follows what the program
@@ -19,7 +19,6 @@ import numpy as np
 from numba import njit
 
 from stages.flow.graph import (
-    CM,
     DEAD,
     G_CALL_MASK,
     G_CMEMO,
@@ -56,6 +55,11 @@ NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
 DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
 
+# a slot of `Tables.cmemo`: node << 32 | what is behind << BEHIND | path; node' | times not yet counted << TIMES
+BEHIND, TIMES = 30, 24
+PATHS, NODE, ONE_TIME = (1 << BEHIND) - 1, (1 << TIMES) - 1, 1 << TIMES
+UNSETTLED = 1 << 38  # no more steps than that between two calls of `settle`
+
 # the context of one thread: node; root; and what the path before did, on which depends how the next is understood
 C_NODE, C_ROOT, C_BEHIND, C_SIZE = range(4)
 RETURNED = PATH_RETURNS  # to the frame that the next path begins in
@@ -87,50 +91,48 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _called(t, node, path):  # type: ignore[no-untyped-def]
-    for k in range(t.path[path * PA + PA_PUSHES]):
-        node = child(t, node, np.int64(t.pool[t.path[path * PA + PA_PUSH] + k]))
-    return node
-
-
-@inner
-def _through(t, node, path, times):  # type: ignore[no-untyped-def]
-    """The node behind `path`; what it spent, so many times, is added to the nodes, if it is made of paths."""
-    if not t.path[path * PA + PA_FLAGS] & PATH_TURNS:
-        return _called(t, node, path)
-    behind = np.int64(0)
-    for k in range(t.path[path * PA + PA_LEN]):
-        part = np.int64(t.pool[t.path[path * PA + PA_POOL] + k])
+def _through(t, node, behind, path, times):  # type: ignore[no-untyped-def]
+    """The node behind `path`; what it spends, so many times, is added to the nodes."""
+    row = path * PA
+    flags = np.int64(t.path[row + PA_FLAGS])
+    parts = np.int64(t.path[row + PA_LEN]) if flags & PATH_TURNS else np.int64(1)
+    for k in range(parts):
+        part = np.int64(t.pool[t.path[row + PA_POOL] + k]) if flags & PATH_TURNS else path
         if part == P_DISABLED:
             behind = np.int64(LEFT)
             continue
         if behind:
-            node = _back(t, node, np.int64(t.path[part * PA + PA_START]), behind)
+            s = np.int64(t.path[part * PA + PA_START])
+            if np.int64(t.node[node * NO + NO_RETURN]) == s:
+                node = _parent(t, node)
+            elif behind & RETURNED:
+                node = returned(t, node, s)
         t.node_instrs[node] += times * t.path[part * PA + PA_INSTRS]
-        node = _called(t, node, part)
+        for m in range(t.path[part * PA + PA_PUSHES]):
+            node = child(t, node, np.int64(t.pool[t.path[part * PA + PA_PUSH] + m]))
         behind = np.int64(t.path[part * PA + PA_FLAGS]) & PATH_RETURNS
     return node
 
 
 @inner
-def step(t, node, path):  # type: ignore[no-untyped-def]
-    """The node behind the calls and returns of `path`. If it is made of paths, what it spent is noted or added."""
-    key = node << 32 | path
+def step(t, node, behind, path):  # type: ignore[no-untyped-def]
+    """The node behind `path`. What it spends is noted; with no room to note it, it is added at once."""
+    key = node << 32 | behind << BEHIND | path
     mask = t.g[G_CMEMO_MASK]
     i = scatter(key) & mask
-    while t.cmemo[CM * i] != 0:
-        if t.cmemo[CM * i] == key:
-            t.cmemo[CM * i + 2] += 1
-            return t.cmemo[CM * i + 1]
+    while t.cmemo[2 * i] != 0:
+        if t.cmemo[2 * i] == key:
+            value = t.cmemo[2 * i + 1]
+            t.cmemo[2 * i + 1] = value + ONE_TIME
+            return value & NODE
         i = (i + 1) & mask
     t.g[G_CMISSES] += 1
-    if 3 * t.g[G_CMEMO] >= 2 * mask:  # it is found again each time: still right, only slower
-        return _through(t, node, path, ONCE)
-    after = _through(t, node, path, NEVER)
+    if 3 * t.g[G_CMEMO] >= 2 * mask:
+        return _through(t, node, behind, path, ONCE)
+    after = _through(t, node, behind, path, NEVER)
     t.g[G_CMEMO] += 1
-    t.cmemo[CM * i] = key
-    t.cmemo[CM * i + 1] = after
-    t.cmemo[CM * i + 2] = 1
+    t.cmemo[2 * i] = key
+    t.cmemo[2 * i + 1] = after | ONE_TIME
     return after
 
 
@@ -149,14 +151,6 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
         up = np.int64(t.node[up * NO + NO_PARENT])
     parent = np.int64(t.node[node * NO + NO_PARENT])
     return parent if parent else node
-
-
-@inner
-def _back(t, node, s, behind):  # type: ignore[no-untyped-def]
-    """The node in which a path begins at stretch `s`, where the one before returned, or left and tracing resumed."""
-    if np.int64(t.node[node * NO + NO_RETURN]) == s:
-        return _parent(t, node)
-    return returned(t, node, s) if behind & RETURNED else node
 
 
 @inner
@@ -186,24 +180,17 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
         else:
             row = path * PA
             flags = np.int64(t.path[row + PA_FLAGS])
-            calls = t.path[row + PA_PUSHES] > 0 or flags & PATH_TURNS != 0
-            if calls and may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
-                break
-            if behind & (RETURNED | LEFT):
-                s = np.int64(t.path[row + PA_START])
-                same = np.int64(t.node[node * NO + NO_RETURN]) == s
-                if same or behind & RETURNED:
+            instrs = np.int64(t.path[row + PA_INSTRS])
+            if behind or flags & PATH_TURNS or t.path[row + PA_PUSHES] > 0:
+                if may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
+                    break
+                if spent:
                     t.node_instrs[node] += spent
                     spent = 0
-                    node = _parent(t, node) if same else returned(t, node, s)
-            if not flags & PATH_TURNS:
-                instrs = np.int64(t.path[row + PA_INSTRS])
+                node = step(t, node, behind, path)
+            else:
                 spent += instrs
             behind = flags & (RETURNED | LEFT)
-            if calls:
-                t.node_instrs[node] += spent
-                spent = 0
-                node = step(t, node, path)
         j += 1
     t.node_instrs[node] += spent
     c[C_NODE], c[C_BEHIND] = node, behind
@@ -215,7 +202,7 @@ def settle(where):  # type: ignore[no-untyped-def]
     """Bring `Tables.node_instrs` up to date. `where`: `Tables.raw()`."""
     t = raw_tables(where)
     for i in range(t.g[G_CMEMO_MASK] + 1):
-        path = t.cmemo[CM * i] & 0xFFFFFFFF
-        if t.path[path * PA + PA_FLAGS] & PATH_TURNS:
-            _through(t, t.cmemo[CM * i] >> 32, path, t.cmemo[CM * i + 2])
-        t.cmemo[CM * i + 2] = 0
+        key, value = t.cmemo[2 * i], t.cmemo[2 * i + 1]
+        if value >= ONE_TIME:
+            _through(t, key >> 32, (key >> BEHIND) & 3, key & PATHS, value >> TIMES)
+            t.cmemo[2 * i + 1] = value & NODE

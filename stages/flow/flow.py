@@ -14,7 +14,6 @@ from stages.flow import context, growth, index, rehash, stretch
 from stages.flow import order as orders
 from stages.flow.code import Code, Image
 from stages.flow.graph import (
-    CM,
     G_CMEMO,
     G_CMISSES,
     G_CONTEXT_FULL,
@@ -104,6 +103,7 @@ class Flow:
         self._image = Image()
         self._resolvers: list[tuple[int, int]] = []
         self._buffers = Buffers()
+        self._unsettled = 0  # steps of contexts
         self._sums = dict.fromkeys(
             ("bytes", "unit_bytes", "symbols", "paths_taken", "instructions", "misses", "context_misses",
              "context_full", "generations", "code_changes", "died", "patches", "held",
@@ -180,6 +180,7 @@ class Flow:
     def settle_contexts(self) -> None:
         """Bring `Tables.node_instrs` up to date."""
         context.settle(self._raw)
+        self._unsettled = 0
 
     def _use(self, tables: Tables) -> None:
         self._tables = tables
@@ -309,13 +310,16 @@ class Flow:
 
     def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
         at = 0
+        self._unsettled += len(order)
+        if self._unsettled > context.UNSETTLED:
+            self.settle_contexts()
         while True:
-            contexts = len(self._tables.cmemo) // CM
+            contexts = len(self._tables.cmemo) // 2
             more = contexts < self._capacity.contexts
             at = int(context.fold(self._raw, thread.context, order, at, more))
             if at == len(order):
                 return
-            self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts, CM)))
+            self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts)))
 
     def forget(self, thread: ThreadKey) -> None:
         """The thread has ended."""

@@ -61,7 +61,6 @@ PATH_TURNS = 8  # and one of them, not the last, calls or returns: for contexts 
 ME = 8
 ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS, ME_PUSHED = range(5)
 
-CM = 4  # columns of a slot of `cmemo`
 UW = 16  # 64-bit words of a unit
 
 # stretch ids and path ids with a meaning of their own
@@ -104,7 +103,7 @@ class Tables(NamedTuple):
     ranges: I64  # lo, hi (one past), instructions
     node: I32  # calling contexts: parent, return address' stretch, depth, spare
     by_call: I64  # open addressing: parent << 32 | return stretch, node
-    cmemo: I64  # open addressing: node << 32 | path, node', times not yet in node_instrs, spare
+    cmemo: I64  # open addressing, see stages.flow.context
     node_instrs: I64
     units: I64  # open addressing, see stages.flow.unit
     seen: I32  # windows seen once
@@ -122,7 +121,7 @@ class Tables(NamedTuple):
         )
         g[G_ADDRESS_MASK], g[G_CUT_MASK] = len(self.by_address) // 2 - 1, len(self.by_cut) - 1
         g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
-        g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // CM - 1, len(self.by_line) // 2 - 1
+        g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // 2 - 1, len(self.by_line) // 2 - 1
         g[G_UNIT_MASK] = len(self.units) // UW - 1
         g[G_BLOBS], g[G_CODE_SIZE], g[G_RESOLVERS] = len(self.blob_start), len(self.code), len(self.resolver) // 2
         where = np.empty(len(self) + 2, np.int64)

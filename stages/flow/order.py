@@ -167,7 +167,8 @@ def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-unt
                 seen[end] = part
                 end += 1
             times[part] += times[x]
-            spent[part] += rate * instrs[part]
+            if rate > 0:
+                spent[part] += rate * instrs[part]
         times[x], spent[x] = 0, 0.0
     for j in range(n, end):
         seen[plain] = seen[j]

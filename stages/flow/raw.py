@@ -66,7 +66,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def call(function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         return _STAND_INS[int(function)](a, b, c, d)
 
-    def prefetch(data: Any, index: int) -> None:
+    def prefetch(data: Any, index: Any) -> None:
         pass
 
     def zero_bytes(word: int) -> int:
@@ -118,7 +118,7 @@ else:
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
             kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
             place = builder.bitcast(builder.gep(args[0], [args[1]]), byte)
             builder.call(function, [place, *(ir.Constant(number, k) for k in (0, 3, 1))])  # to read, to keep, data
             return context.get_dummy_value()

@@ -36,15 +36,16 @@ def _memo(old, new):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pairs(old, new, width):  # type: ignore[no-untyped-def]
-    mask = len(new) // width - 1
-    for j in range(len(old) // width):
-        if old[width * j + 1] == 0:
+def _pairs(old, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // 2 - 1
+    for j in range(len(old) // 2):
+        if old[2 * j + 1] == 0:
             continue
-        i = scatter(old[width * j]) & mask
-        while new[width * i + 1] != 0:
+        i = scatter(old[2 * j]) & mask
+        while new[2 * i + 1] != 0:
             i = (i + 1) & mask
-        new[width * i : width * i + width] = old[width * j : width * j + width]
+        new[2 * i] = old[2 * j]
+        new[2 * i + 1] = old[2 * j + 1]
 
 
 @njit(cache=True, nogil=True)
@@ -69,10 +70,10 @@ def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
     return new
 
 
-def pairs(old: NDArray[np.int64], slots: int, width: int = 2) -> NDArray[np.int64]:
-    """Of a table of (key, value, …), `width` columns, value never 0, hashed by `scatter`."""
-    new = np.zeros(slots * width, np.int64)
-    _pairs(old, new, width)
+def pairs(old: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
+    """Of a table of (key, value), value never 0, hashed by `scatter`."""
+    new = np.zeros(slots * 2, np.int64)
+    _pairs(old, new)
     return new
 
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from stages.flow import rehash
 from stages.flow.code import Code
-from stages.flow.context import NO
+from stages.flow.context import BEHIND, NO, TIMES
 from stages.flow.graph import (
-    CM,
     DISABLED,
     G_FILTER_HI,
     G_FILTER_LO,
@@ -60,8 +59,8 @@ class Capacity(NamedTuple):
         small = self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096
         if small or self.links < 4 * PACKET_LINKS or 0 < self.units < 1024:
             raise ValueError("flow tables too small to hold what one packet can need")
-        if self.stretches > 1 << 22:
-            raise ValueError("more stretches than memo keys can name")
+        if self.stretches > 1 << 22 or self.paths > 1 << BEHIND or self.nodes > 1 << TIMES:
+            raise ValueError("more stretches, paths or nodes than keys can name")
 
 
 def _units(slots: int) -> NDArray[np.int64]:
@@ -101,7 +100,7 @@ def empty(c: Capacity, code: Code, resolvers: NDArray[np.int64], config: PtConfi
         ranges=np.zeros(3 * 2 * c.stretches, np.int64),
         node=np.zeros((c.nodes if context else 2) * NO, np.int32),
         by_call=np.zeros(2 * 2 * c.nodes if context else 4, np.int64),
-        cmemo=np.zeros(CM * (contexts if context else 2), np.int64),
+        cmemo=np.zeros(2 * contexts if context else 4, np.int64),
         node_instrs=np.zeros(c.nodes if context else 2, np.int64),
         units=_units(min(c.units, 1 << 10) or 1),
         seen=np.zeros(SEEN, np.int32),

@@ -42,8 +42,8 @@ from stages.flow.grow import (
 from stages.flow.raw import (
     inner,
     load64,
-    prefetch,
     near,
+    prefetch,
 )
 from stages.flow.state import (
     M_CALLED,
