@@ -2,7 +2,8 @@
 
 A path moves from one node to another: ``(node, what was before, path) → node'``, remembered in `Tables.cmemo` together
 with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its instructions
-to it. So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
+to it. The last step along each path stands with the path, where it is found without waiting for the node before.
+So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
 begins. A path made of paths is one step too; what was spent in which node is added up by `settle`.
 
 The tree is not the return stack of 64 entries: the stack must do exactly what the
@@ -27,6 +28,7 @@ from stages.flow.graph import (
     G_CONTEXT_FULL,
     G_NODE_ROOM,
     G_NODES,
+    G_PATHS,
     P_BREAK,
     P_DISABLED,
     P_FIRST,
@@ -55,7 +57,7 @@ NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
 DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
 
-# a slot of `Tables.cmemo`: node << 32 | what is behind << BEHIND | path; node' | times not yet counted << TIMES
+# a step, and a slot of `Tables.cmemo`: node << 32 | what is behind << BEHIND | path; node' | times uncounted << TIMES
 BEHIND, TIMES = 30, 24
 PATHS, NODE, ONE_TIME = (1 << BEHIND) - 1, (1 << TIMES) - 1, 1 << TIMES
 UNSETTLED = 1 << 38  # no more steps than that between two calls of `settle`
@@ -91,49 +93,9 @@ def child(t, node, ret):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _through(t, node, behind, path, times):  # type: ignore[no-untyped-def]
-    """The node behind `path`; what it spends, so many times, is added to the nodes."""
-    row = path * PA
-    flags = np.int64(t.path[row + PA_FLAGS])
-    parts = np.int64(t.path[row + PA_LEN]) if flags & PATH_TURNS else np.int64(1)
-    for k in range(parts):
-        part = np.int64(t.pool[t.path[row + PA_POOL] + k]) if flags & PATH_TURNS else path
-        if part == P_DISABLED:
-            behind = np.int64(LEFT)
-            continue
-        if behind:
-            s = np.int64(t.path[part * PA + PA_START])
-            if np.int64(t.node[node * NO + NO_RETURN]) == s:
-                node = _parent(t, node)
-            elif behind & RETURNED:
-                node = returned(t, node, s)
-        t.node_instrs[node] += times * t.path[part * PA + PA_INSTRS]
-        for m in range(t.path[part * PA + PA_PUSHES]):
-            node = child(t, node, np.int64(t.pool[t.path[part * PA + PA_PUSH] + m]))
-        behind = np.int64(t.path[part * PA + PA_FLAGS]) & PATH_RETURNS
-    return node
-
-
-@inner
-def step(t, node, behind, path):  # type: ignore[no-untyped-def]
-    """The node behind `path`. What it spends is noted; with no room to note it, it is added at once."""
-    key = node << 32 | behind << BEHIND | path
-    mask = t.g[G_CMEMO_MASK]
-    i = scatter(key) & mask
-    while t.cmemo[2 * i] != 0:
-        if t.cmemo[2 * i] == key:
-            value = t.cmemo[2 * i + 1]
-            t.cmemo[2 * i + 1] = value + ONE_TIME
-            return value & NODE
-        i = (i + 1) & mask
-    t.g[G_CMISSES] += 1
-    if 3 * t.g[G_CMEMO] >= 2 * mask:
-        return _through(t, node, behind, path, ONCE)
-    after = _through(t, node, behind, path, NEVER)
-    t.g[G_CMEMO] += 1
-    t.cmemo[2 * i] = key
-    t.cmemo[2 * i + 1] = after | ONE_TIME
-    return after
+def _parent(t, node):  # type: ignore[no-untyped-def]
+    parent = np.int64(t.node[node * NO + NO_PARENT])
+    return parent if parent else node
 
 
 @inner
@@ -154,9 +116,58 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _parent(t, node):  # type: ignore[no-untyped-def]
-    parent = np.int64(t.node[node * NO + NO_PARENT])
-    return parent if parent else node
+def _back(t, node, behind, s):  # type: ignore[no-untyped-def]
+    """The node in which a path begins at stretch `s`, after what is behind."""
+    if behind:
+        if np.int64(t.node[node * NO + NO_RETURN]) == s:
+            return _parent(t, node)
+        if behind & RETURNED:
+            return returned(t, node, s)
+    return node
+
+
+@inner
+def _through(t, key, times):  # type: ignore[no-untyped-def]
+    """The node behind a step; what that spends, so many times, is added to the nodes."""
+    node, behind, path = key >> 32, (key >> BEHIND) & 3, key & PATHS
+    row = path * PA
+    flags = np.int64(t.path[row + PA_FLAGS])
+    parts = np.int64(t.path[row + PA_LEN]) if flags & PATH_TURNS else np.int64(1)
+    for k in range(parts):
+        part = np.int64(t.pool[t.path[row + PA_POOL] + k]) if flags & PATH_TURNS else path
+        if part == P_DISABLED:
+            behind = np.int64(LEFT)
+            continue
+        node = _back(t, node, behind, np.int64(t.path[part * PA + PA_START]))
+        t.node_instrs[node] += times * t.path[part * PA + PA_INSTRS]
+        for m in range(t.path[part * PA + PA_PUSHES]):
+            node = child(t, node, np.int64(t.pool[t.path[part * PA + PA_PUSH] + m]))
+        behind = np.int64(t.path[part * PA + PA_FLAGS]) & PATH_RETURNS
+    return node
+
+
+@inner
+def _step(t, key, times):  # type: ignore[no-untyped-def]
+    """The node behind a step, made so many times. What it spends is noted; with no room to note it, it is added at
+    once."""
+    path = key & PATHS
+    key = _back(t, key >> 32, (key >> BEHIND) & 3, np.int64(t.path[path * PA + PA_START])) << 32 | path
+    mask = t.g[G_CMEMO_MASK]
+    i = scatter(key) & mask
+    while t.cmemo[2 * i] != 0:
+        if t.cmemo[2 * i] == key:
+            value = t.cmemo[2 * i + 1]
+            t.cmemo[2 * i + 1] = value + (times << TIMES)
+            return value & NODE
+        i = (i + 1) & mask
+    t.g[G_CMISSES] += 1
+    if 3 * t.g[G_CMEMO] >= 2 * mask:
+        return _through(t, key, times)
+    after = _through(t, key, NEVER)
+    t.g[G_CMEMO] += 1
+    t.cmemo[2 * i] = key
+    t.cmemo[2 * i + 1] = after | times << TIMES
+    return after
 
 
 @njit(cache=True, nogil=True)
@@ -187,7 +198,16 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
                 if spent:
                     t.node_instrs[node] += spent
                     spent = 0
-                node = step(t, node, behind, path)
+                key = node << 32 | behind << BEHIND | path
+                last = t.last_step[2 * path + 1]
+                if t.last_step[2 * path] == key:
+                    t.last_step[2 * path + 1] = last + ONE_TIME
+                    node = last & NODE
+                else:
+                    if last >= ONE_TIME:
+                        _step(t, t.last_step[2 * path], last >> TIMES)
+                    node = _step(t, key, ONCE)
+                    t.last_step[2 * path], t.last_step[2 * path + 1] = key, node
             else:
                 spent += instrs
             behind = flags & (RETURNED | LEFT)
@@ -201,8 +221,13 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
 def settle(where):  # type: ignore[no-untyped-def]
     """Bring `Tables.node_instrs` up to date. `where`: `Tables.raw()`."""
     t = raw_tables(where)
+    for path in range(t.g[G_PATHS] if t.g[G_CMEMO] else 0):
+        last = t.last_step[2 * path + 1]
+        if last >= ONE_TIME:
+            _through(t, t.last_step[2 * path], last >> TIMES)
+            t.last_step[2 * path + 1] = last & NODE
     for i in range(t.g[G_CMEMO_MASK] + 1):
         key, value = t.cmemo[2 * i], t.cmemo[2 * i + 1]
         if value >= ONE_TIME:
-            _through(t, key >> 32, (key >> BEHIND) & 3, key & PATHS, value >> TIMES)
+            _through(t, key, value >> TIMES)
             t.cmemo[2 * i + 1] = value & NODE

@@ -108,6 +108,7 @@ class Tables(NamedTuple):
     units: I64  # open addressing, see stages.flow.unit
     seen: I32  # windows seen once
     draft: I64  # of a unit
+    last_step: I64  # of contexts along each path, as in `cmemo`
 
     def raw(self, grow: int = 0) -> I64:
         """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
@@ -140,7 +141,8 @@ def raw_tables(a):  # type: ignore[no-untyped-def]
         u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i32_at(a[6]), i64_at(a[7]),
         i64_at(a[8]), i64_at(a[9]), i32_at(a[10]), i64_at(a[11]), i32_at(a[12]), i32_at(a[13]), i32_at(a[14]),
         i64_at(a[15]), i32_at(a[16]), i64_at(a[17]), i32_at(a[18]), i64_at(a[19]), i64_at(a[20]), i64_at(a[21]),
-        i64_at(a[22]), i32_at(a[23]), i64_at(a[24]), i32_at(a[22]), a[25], a[26],
+        i64_at(a[22]), i32_at(a[23]), i64_at(a[24]),
+        i64_at(a[25]), i32_at(a[22]), a[26], a[27],
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from stages.flow.graph import (
     blob_of,
     raw_tables,
 )
+from stages.flow.raw import inner
 
 
 @njit(cache=True, nogil=True)
@@ -149,7 +150,7 @@ def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int
     return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
     """Move what has been added up for paths made of paths to those."""
     plain, end = 0, n

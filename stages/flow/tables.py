@@ -105,6 +105,7 @@ def empty(c: Capacity, code: Code, resolvers: NDArray[np.int64], config: PtConfi
         units=_units(min(c.units, 1 << 10) or 1),
         seen=np.zeros(SEEN, np.int32),
         draft=np.zeros(D_SIZE, np.int64),
+        last_step=np.zeros(2 * c.paths if context else 2, np.int64),
     )
     tables.stretch[S_LOST * ST + ST_KIND] = LOST
     tables.stretch[S_DISABLED * ST + ST_KIND] = DISABLED
