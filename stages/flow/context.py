@@ -2,7 +2,7 @@
 
 A path moves from one node to another: ``(node, what was before, path) → node'``, remembered in `Tables.cmemo` together
 with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its instructions
-to it. The last step along each path stands with the path, where it is found without waiting for the node before.
+to it. The last step along each path stands by itself too, where it is found without waiting for the node before.
 So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
 begins. A path made of paths is one step too; what was spent in which node is added up by `settle`.
 
@@ -28,7 +28,6 @@ from stages.flow.graph import (
     G_CONTEXT_FULL,
     G_NODE_ROOM,
     G_NODES,
-    G_PATHS,
     P_BREAK,
     P_DISABLED,
     P_FIRST,
@@ -57,7 +56,9 @@ NO_PARENT, NO_RETURN, NO_DEPTH = 0, 1, 2
 DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
 
-# a step, and a slot of `Tables.cmemo`: node << 32 | what is behind << BEHIND | path; node' | times uncounted << TIMES
+# a step: node << 32 | what is behind << BEHIND | path
+# a slot of `Tables.cmemo`: such a step, with nothing behind; node' | times not yet counted << TIMES
+# of `Tables.last_step`: a step; node' | its slot in `cmemo` << TIMES
 BEHIND, TIMES = 30, 24
 PATHS, NODE, ONE_TIME = (1 << BEHIND) - 1, (1 << TIMES) - 1, 1 << TIMES
 UNSETTLED = 1 << 38  # no more steps than that between two calls of `settle`
@@ -147,9 +148,9 @@ def _through(t, key, times):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _step(t, key, times):  # type: ignore[no-untyped-def]
-    """The node behind a step, made so many times. What it spends is noted; with no room to note it, it is added at
-    once."""
+def _step(t, key):  # type: ignore[no-untyped-def]
+    """The node behind a step and where in `cmemo` that stands, as in `Tables.last_step`. What the step spends is noted.
+    With no room to note it, it is added at once, and the result is -1 - node."""
     path = key & PATHS
     key = _back(t, key >> 32, (key >> BEHIND) & 3, np.int64(t.path[path * PA + PA_START])) << 32 | path
     mask = t.g[G_CMEMO_MASK]
@@ -157,17 +158,17 @@ def _step(t, key, times):  # type: ignore[no-untyped-def]
     while t.cmemo[2 * i] != 0:
         if t.cmemo[2 * i] == key:
             value = t.cmemo[2 * i + 1]
-            t.cmemo[2 * i + 1] = value + (times << TIMES)
-            return value & NODE
+            t.cmemo[2 * i + 1] = value + ONE_TIME
+            return value & NODE | i << TIMES
         i = (i + 1) & mask
     t.g[G_CMISSES] += 1
     if 3 * t.g[G_CMEMO] >= 2 * mask:
-        return _through(t, key, times)
+        return -1 - _through(t, key, ONCE)
     after = _through(t, key, NEVER)
     t.g[G_CMEMO] += 1
     t.cmemo[2 * i] = key
-    t.cmemo[2 * i + 1] = after | times << TIMES
-    return after
+    t.cmemo[2 * i + 1] = after | ONE_TIME
+    return after | i << TIMES
 
 
 @njit(cache=True, nogil=True)
@@ -199,15 +200,13 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
                     t.node_instrs[node] += spent
                     spent = 0
                 key = node << 32 | behind << BEHIND | path
-                last = t.last_step[2 * path + 1]
                 if t.last_step[2 * path] == key:
-                    t.last_step[2 * path + 1] = last + ONE_TIME
-                    node = last & NODE
+                    found = t.last_step[2 * path + 1]
+                    t.cmemo[2 * (found >> TIMES) + 1] += ONE_TIME
                 else:
-                    if last >= ONE_TIME:
-                        _step(t, t.last_step[2 * path], last >> TIMES)
-                    node = _step(t, key, ONCE)
-                    t.last_step[2 * path], t.last_step[2 * path + 1] = key, node
+                    found = _step(t, key)
+                    t.last_step[2 * path], t.last_step[2 * path + 1] = key if found >= 0 else 0, found
+                node = found & NODE if found >= 0 else -1 - found
             else:
                 spent += instrs
             behind = flags & (RETURNED | LEFT)
@@ -221,11 +220,6 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
 def settle(where):  # type: ignore[no-untyped-def]
     """Bring `Tables.node_instrs` up to date. `where`: `Tables.raw()`."""
     t = raw_tables(where)
-    for path in range(t.g[G_PATHS] if t.g[G_CMEMO] else 0):
-        last = t.last_step[2 * path + 1]
-        if last >= ONE_TIME:
-            _through(t, t.last_step[2 * path], last >> TIMES)
-            t.last_step[2 * path + 1] = last & NODE
     for i in range(t.g[G_CMEMO_MASK] + 1):
         key, value = t.cmemo[2 * i], t.cmemo[2 * i + 1]
         if value >= ONE_TIME:

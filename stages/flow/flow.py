@@ -319,6 +319,7 @@ class Flow:
             at = int(context.fold(self._raw, thread.context, order, at, more))
             if at == len(order):
                 return
+            self._tables.last_step[: 2 * int(self._tables.g[G_PATHS])] = 0  # it names slots
             self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts)))
 
     def forget(self, thread: ThreadKey) -> None:

@@ -108,7 +108,7 @@ class Tables(NamedTuple):
     units: I64  # open addressing, see stages.flow.unit
     seen: I32  # windows seen once
     draft: I64  # of a unit
-    last_step: I64  # of contexts along each path, as in `cmemo`
+    last_step: I64  # of contexts along each path
 
     def raw(self, grow: int = 0) -> I64:
         """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
