@@ -118,6 +118,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     stops, stop_at, n_stops = i64_at(io[IO_STOPS]), i64_at(io[IO_STOP_AT]), io[IO_N_STOPS]
     holding = x[X_HOLD] <= end
     cause, contradicted, early = NONE, NONE, NONE
+    full = False  # no room for units
     x[X_CAUSE] = 0
     t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[0], io[2], io[6]
     k = 0
@@ -151,6 +152,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 return CONTRADICTION
         elif holding:
             keep_up(w)
+            if full:
+                return TABLES_FULL
         if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS or x[X_LEARNT] + 2 >= LEARNT:
             return OUTPUT_FULL
         if x[X_PENDING] > 1:
@@ -170,20 +173,27 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 limit = min(limit, early)
             if k < n_stops:
                 limit = min(limit, stops[k])
-            if limit > x[X_POS]:
+            on = limit > x[X_POS]
+            at_all = on
+            while on:  # what is done above is done in the same places with units as without
                 drafting, window = UNFIT, limit
                 if t.g[G_UNIT_MASK]:
                     drafting = by_units(t, w, limit)
                     if x[X_POS] >= limit:
-                        continue
-                    window = x[X_POS] + WINDOW
-                    if window > limit:
-                        drafting, window = UNFIT, limit
+                        break
+                    if x[X_POS] + WINDOW <= limit:
+                        window = x[X_POS] + WINDOW
+                    else:
+                        drafting = UNFIT
                 if hot(t, w, window, limit) == TABLES_FULL:
                     return TABLES_FULL
-                if drafting == NEW and x[X_POS] >= window and x[X_PENDING] <= 1 and learnt(t) == FULL:
-                    return TABLES_FULL
-                if x[X_POS] >= window or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE:
-                    continue
+                on = x[X_POS] >= window and x[X_PENDING] <= 1
+                if on and drafting == NEW and learnt(t) == FULL:
+                    full = True
+                    if not holding:
+                        return TABLES_FULL
+                on = on and x[X_POS] < limit and x[X_OUT] < x[X_ROOM] - SPARE
+            if at_all and (x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE):
+                continue
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL

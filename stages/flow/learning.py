@@ -50,10 +50,15 @@ from stages.flow.raw import (
     inner,
     load64,
     u8_at,
+    zero_bytes,
+)
+from stages.flow.size import (
+    SIZES,
 )
 from stages.flow.state import (
     M_CALLED,
     X_AT,
+    X_BASE,
     X_DEPTH,
     X_LAST_IP,
     X_MODE,
@@ -67,6 +72,7 @@ from stages.flow.stretch import (
     new_path,
 )
 from stages.flow.unit import (
+    D_BASE,
     D_DATA,
     D_DEPTH,
     D_IP,
@@ -77,25 +83,23 @@ from stages.flow.unit import (
     D_TOP,
     D_WINDOW,
     D_X,
-    MOST,
     PARTS,
     PROBES,
     PUSHED,
     U_AFTER,
+    U_BASE,
     U_BYTES,
+    U_DEPTH,
     U_EPOCH,
     U_FRAME,
     U_FRAME2,
-    U_HI,
     U_HOPS,
     U_IP,
     U_IP_AFTER,
     U_KEY,
     U_LAST_MASK,
-    U_LO,
     U_LOW,
     U_NEED,
-    U_NET,
     U_PATH,
     U_PUSHED,
     U_SIZE,
@@ -103,7 +107,9 @@ from stages.flow.unit import (
     U_SURE_PARTS,
     UN,
     WINDOW,
+    level,
     mark_of,
+    moves,
     place,
 )
 
@@ -127,6 +133,20 @@ def _unrolled(d, x, parts):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _ends(data, begin):  # type: ignore[no-untyped-def]
+    """Where the last packet that begins in the window ends, and the last of those that say where the walker is."""
+    at = end = sure = begin
+    while at < begin + WINDOW:
+        b = np.int64(data[at])
+        at += 1 + (np.int64(SIZES[b >> 5]) if b & 1 else 0)
+        if b:
+            end = at
+        if b & 0x1F == 0x0D or b & 0x1F == 0x11:
+            sure = at
+    return end, sure
+
+
+@inner
 def _by_tip(t, p):  # type: ignore[no-untyped-def]
     """Whether path `p` is one that a TIP completes."""
     row = p * PA
@@ -135,7 +155,7 @@ def _by_tip(t, p):  # type: ignore[no-untyped-def]
 
 @inner
 def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
-    """What the draft does to the return stack, from the paths alone: fills `f` (U_NEED … U_LOW, and U_AFTER with
+    """What the draft does to the return stack, from the paths alone: fills `f` (U_HOPS … U_LOW, and U_AFTER with
     whether a call has left the filter) and `left` with what remains pushed. How many remain; -1: more than can be
     said, or not what happened."""
     d = t.draft
@@ -149,9 +169,10 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
         off_next = (parts[k + 1] == P_DISABLED) if k + 1 < n else False
         tip = True
         if p == P_DISABLED:
-            if (k < 0 and (d[D_PLACE] >> 1) - 1 > S_DISABLED) or after <= S_DISABLED or not called:
+            if (k < 0 and (d[D_PLACE] >> 1) - 1 > S_DISABLED) or after <= S_DISABLED:
                 continue
-            if kept > 0 and left[kept - 1] != after:
+            if not called or (kept > 0 and left[kept - 1] != after):
+                f[U_BASE] = moves(net, lo, hi)
                 continue
             called = 0
             tip = False  # it pops only what it has seen on the stack
@@ -187,9 +208,12 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             low += 1
         net -= 1
         lo, hi = max(lo - 1, 0), max(hi - 1, 0)
-    f[U_NEED], f[U_NET], f[U_LO], f[U_HI], f[U_LOW], f[U_AFTER] = need, net, lo, hi, low, called
+        if p == P_DISABLED:
+            f[U_BASE] = moves(net, lo, hi)
+    f[U_NEED], f[U_DEPTH], f[U_LOW], f[U_AFTER] = need, moves(net, lo, hi), low, called
     right = x[X_TOP] == (d[D_TOP] + net) & (SLOTS - 1)
-    right &= x[X_DEPTH] == min(max(d[D_DEPTH] + net, lo), hi)
+    right &= x[X_DEPTH] == level(d[D_DEPTH], f[U_DEPTH])
+    right &= x[X_BASE] == (level(d[D_DEPTH], f[U_BASE]) if f[U_BASE] else d[D_BASE])
     right &= (x[X_MODE] & M_CALLED != 0) == (called != 0)
     return kept if right and kept <= PUSHED and d[D_DEPTH] >= need else -1
 
@@ -255,11 +279,13 @@ def learn(t):  # type: ignore[no-untyped-def]
     if 2 * (g[G_UNITS] + 1) > mask:
         return FULL
     x, data, begin = i64_at(d[D_X]), u8_at(d[D_DATA]), d[D_POS]
-    size = x[X_POS] - begin
-    for k in range(MOST, size):
-        if data[begin + k]:  # not padding behind the last packet, but a loop that went on
-            return _unfit(t)
-    size = min(size, MOST)
+    end, sure_end = _ends(data, begin)
+    size = end - begin
+    right = size > 0 and (sure_end == begin or x[X_SURE_POS] == sure_end + zero_bytes(load64(data, sure_end)))
+    for k in range(end, x[X_POS]):
+        right &= data[k] == 0  # else it is not padding behind the last packet, but a loop that went on
+    if not right:
+        return _unfit(t)
     parts = np.empty(PARTS, np.int64)
     left = np.zeros(512, np.int64)
     f = np.zeros(UN, np.int64)
@@ -285,7 +311,7 @@ def learn(t):  # type: ignore[no-untyped-def]
     t.units[w + U_LAST_MASK] = -1 if over == 8 else (1 << 8 * over) - 1
     t.units[w + U_IP], t.units[w + U_IP_AFTER] = d[D_IP], x[X_LAST_IP]
     f[U_KEY], f[U_AFTER], f[U_SIZE], f[U_EPOCH] = d[D_PLACE], place(x[X_AT], f[U_AFTER]), size, g[G_EPOCH]
-    f[U_SURE] = max(min(x[X_SURE_POS] - begin, size), 0)
+    f[U_SURE] = sure_end - begin
     f[U_SURE_PARTS] = sure
     f[U_PATH] = _new_path(t, parts, n) if n else P_EMPTY
     for k in range(kept):

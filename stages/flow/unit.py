@@ -9,7 +9,10 @@ mean stands in `hot` alone. The same bytes are cut in the same places each time 
 What the bytes do not decide is checked: the last IP's upper bytes (compressed addresses), whether a call has left the
 filter, and the return stack. A unit's returns to frames that were called in it are its own business. A compressed RET
 further down goes where the stack says, so the two frames at its top can be part of the key; a return with a TIP says
-where it goes and only pops. With pushes and pops as they come, the depth of the stack is min(max(depth + net, lo), hi).
+where it goes and only pops. With pushes and pops as they come, the depth of the stack is min(max(depth + net, lo),
+hi) behind them (`level`); so is X_BASE, the depth at the last TIP.PGE, from what lies before that. Padding behind the
+last packet is no part of a unit, and is passed as `hot` passes it: so what is done with units is the same as what is
+done without, to the byte.
 
 What a unit hands on is one path, made of the paths of its packets.
 
@@ -44,11 +47,13 @@ from stages.flow.raw import (
     load64,
     near,
     prefetch,
+    zero_bytes,
 )
 from stages.flow.state import (
     M_CALLED,
     SPARE,
     X_AT,
+    X_BASE,
     X_DEPTH,
     X_HOLD,
     X_LAST_IP,
@@ -72,18 +77,18 @@ UN = 2 * UW
 U_BYTES, U_LAST_MASK, U_IP, U_IP_AFTER = 0, 3, 4, 5  # three words of bytes, which of the third count; last IP: 64 bits
 U_KEY, U_AFTER, U_PATH, U_SIZE = 12, 13, 14, 15  # where it begins and ends (`place`); the path; bytes
 (
-    U_SURE, U_SURE_PARTS, U_EPOCH, U_HOPS, U_NEED, U_NET, U_LO, U_HI, U_FRAME, U_FRAME2, U_LOW, U_PUSHED,
-) = range(16, 28)  # fmt: skip
+    U_SURE, U_SURE_PARTS, U_EPOCH, U_HOPS, U_NEED, U_DEPTH, U_BASE, U_FRAME, U_FRAME2, U_LOW, U_PUSHED,
+) = range(16, 27)  # fmt: skip
 U_AHEAD = 31  # the slot of the unit that came two later, the last time
 # U_SURE: bytes to behind the last packet with an address, and paths as far as there; 0: none. U_HOPS: an indirect jump
-# left the filter. The stack: depth needed; depth' = min(max(depth + net, lo), hi); frames needed at its top, 0: any; so
-# far below its top the four of U_PUSHED are pushed.
+# left the filter. The stack: depth needed; what becomes of it, and what of it is X_BASE (`level`; 0: no TIP.PGE); frames
+# needed at its top, 0: any; so far below its top the four of U_PUSHED are pushed.
 GONE = np.int64(-1)  # as a key: a unit over code that has changed
 
 SEEN = 1 << 15  # windows seen once, or found unfit
 
 # `Tables.draft`: where the state, the order and the data are (`learn` needs them), and the state at a window's begin
-D_X, D_ORDER, D_DATA, D_WINDOW, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_OUT, D_SIZE = range(11)
+D_X, D_ORDER, D_DATA, D_WINDOW, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_SIZE = range(12)
 
 UNFIT, NEW = np.int64(0), np.int64(1)
 
@@ -92,6 +97,18 @@ UNFIT, NEW = np.int64(0), np.int64(1)
 def place(s, called):  # type: ignore[no-untyped-def]
     """A stretch, and whether a call has left the filter, as one number > 1."""
     return (s + 1) << 1 | (1 if called else 0)
+
+
+@near
+def moves(net, lo, hi):  # type: ignore[no-untyped-def]
+    """What `level` does, as one number, never 0."""
+    return net << 16 | hi << 8 | 128 | lo
+
+
+@near
+def level(depth, f):  # type: ignore[no-untyped-def]
+    """The depth of the stack, behind pushes and pops."""
+    return min(max(depth + (f >> 16), f & 127), f >> 8 & 127)
 
 
 @near
@@ -119,7 +136,7 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
     unit, units = t.unit, t.units
     mask, epoch = t.g[G_UNIT_MASK], t.g[G_EPOCH]
     begin, pos, last_ip, out = x[X_POS], x[X_POS], x[X_LAST_IP], x[X_OUT]
-    top, depth = x[X_TOP], x[X_DEPTH]
+    top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
     sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
     sure_unit = np.int64(-1)  # the one that the last sure point is in
     capacity = x[X_ROOM] - SPARE
@@ -141,7 +158,7 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
                     frame, frame2 = np.int64(unit[n + U_FRAME]), np.int64(unit[n + U_FRAME2])
                     fits = (frame == 0) | (frame == ring[top])
                     fits &= (frame2 == 0) | (frame2 == ring[(top - 1) & (SLOTS - 1)])
-                    fits &= (depth >= unit[n + U_NEED]) & (pos + unit[n + U_SIZE] <= limit)
+                    fits &= (depth >= unit[n + U_NEED]) & (pos + unit[n + U_SIZE] < limit)
                     fits &= (unit[n + U_HOPS] == 0) | (pos <= hops_until)
                     if fits and (unit[n + U_EPOCH] == epoch or still_right(t, i)):
                         found = True
@@ -157,12 +174,13 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
         ahead = np.int64(unit[n + U_AHEAD])
         prefetch(units, UW * ahead)
         prefetch(units, UW * ahead + UW // 2)
-        base = top - np.int64(unit[n + U_LOW]) + 1
+        low = top - np.int64(unit[n + U_LOW]) + 1
         for k in range(PUSHED):  # what is above the top is in nobody's use
-            ring[(base + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
-        net = np.int64(unit[n + U_NET])
-        top = (top + net) & (SLOTS - 1)
-        depth = min(max(depth + net, np.int64(unit[n + U_LO])), np.int64(unit[n + U_HI]))
+            ring[(low + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
+        entered, f = np.int64(unit[n + U_BASE]), np.int64(unit[n + U_DEPTH])
+        base = level(depth, entered) if entered else base
+        depth = level(depth, f)
+        top = (top + (f >> 16)) & (SLOTS - 1)
         path = np.int64(unit[n + U_PATH])
         order[out] = path
         out += 1 if path else 0
@@ -172,11 +190,13 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
         if sure_after:
             sure_pos, sure_out, sure_unit = pos + sure_after, out, i
         pos += np.int64(unit[n + U_SIZE])
+        pos += zero_bytes(load64(data, pos))
     if sure_unit >= 0:
+        sure_pos += zero_bytes(load64(data, sure_pos))
         out, sure_out = part_by_part(t, order, out, sure_out, sure_unit)
     t.g[G_UNIT_BYTES] += pos - begin
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, (key >> 1) - 1, out
-    x[X_TOP], x[X_DEPTH] = top, depth
+    x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
     x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
     x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if key & 1 else 0)
     if pos >= limit or out >= capacity:
@@ -189,15 +209,8 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
             t.seen[at] = mark
         return UNFIT
     d = t.draft
-    d[D_WINDOW], d[D_POS], d[D_PLACE], d[D_IP], d[D_OUT], d[D_TOP], d[D_DEPTH] = (
-        window,
-        pos,
-        key,
-        last_ip,
-        out,
-        top,
-        depth,
-    )
+    d[D_WINDOW], d[D_POS], d[D_PLACE], d[D_IP] = window, pos, key, last_ip
+    d[D_OUT], d[D_TOP], d[D_DEPTH], d[D_BASE] = out, top, depth, base
     return NEW
 
 

@@ -13,12 +13,14 @@ from hypothesis import strategies as some
 from jvm.codeview import CodeView
 from stages.flow import order as orders
 from stages.flow.flow import Capacity, Flow, FlowOutput
-from stages.flow.graph import P_FIRST, PA, PA_LEN, PA_POOL
-from stages.messages import PtConfig
-from tests.flow.helpers import segment
+from stages.flow.graph import P_FIRST, PA, PA_LEN, PA_POOL, S_FIRST, SLOTS
+from stages.flow.piece import Piece
+from stages.flow.state import COPIES, KEPT, X_AT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_SURE_OUT, X_TOP
+from stages.messages import PtConfig, ThreadKey
+from tests.flow.helpers import THREAD, segment
 from tests.flow.test_context import kept
 from tests.pt import ptwriter as w
-from tests.pt.machine import BASE, Processor, program
+from tests.pt.machine import BASE, Confined, Processor, program
 
 _some = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 _SMALL = Capacity(stretches=1 << 16, paths=1 << 14, pool=1 << 19, links=1 << 18, nodes=1 << 14, contexts=1 << 14)
@@ -58,7 +60,9 @@ def told(outputs: list[FlowOutput]) -> list[object]:
             times,
             {p: pytest.approx(spent) for p, spent in ticks.items()},
             out.suspect_instructions,
-            out.breaks[["offset", "cause", "at", "ip"]].tolist(),
+            out.suspect_bytes,
+            out.breaks[["offset", "cause", "at", "ip", "sure_offset"]].tolist(),
+            out.learnt[["returns", "target", "offset"]].tolist(),
         ]
         plain_at = np.concatenate((np.zeros(1, np.int64), np.cumsum(orders.parts(t, out.order))))
         unrolled = [
@@ -69,35 +73,69 @@ def told(outputs: list[FlowOutput]) -> list[object]:
     return said
 
 
+def stands(flow: Flow) -> list[object]:
+    """Where its thread is, and was when it was copied, the return stack with it; by addresses."""
+    thread, kept = flow._threads[THREAD], flow._buffers.kept
+    copies = [(kept[at : at + X_SIZE], kept[at + X_SIZE : at + KEPT]) for at in range(0, COPIES * KEPT, KEPT)]
+    said: list[object] = []
+    for x, ring in [(thread.x, thread.ring), *copies]:
+        said.append(np.delete(x, (X_AT, X_TOP, X_OUT, X_ROOM, X_SURE_OUT)).tolist())
+        said.append(int(flow.tables.address[x[X_AT]]) if x[X_AT] >= S_FIRST else int(x[X_AT]))
+        stack = [int(ring[int(x[X_TOP]) - k & SLOTS - 1]) for k in range(int(x[X_DEPTH]))]
+        said.append(flow.tables.address[stack].tolist())
+    return said
+
+
+class Asked:
+    """A search that finds nothing, or has the same packets walked again, and remembers where it was asked."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow, self.told = flow, list[object]()
+        flow.search = self
+
+    def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
+        early = piece.early()
+        self.told.append((piece.cause, piece.contradicted, piece.position, early and int(early.x[X_POS])))
+        self.told.append(stands(self._flow))
+        return len(self.told) % 6 == 0
+
+
 @_some
 @given(
     some.integers(0, 1 << 32), some.integers(2, 40), some.integers(10, 500), some.booleans(), some.booleans(),
-    some.booleans(), some.randoms(use_true_random=False),
+    some.booleans(), some.booleans(), some.randoms(use_true_random=False),
 )  # fmt: skip
 def test_units_change_nothing(
-    seed: int, size: int, steps: int, compress: bool, hostile: bool, held: bool, rng: Random
+    seed: int, size: int, steps: int, compress: bool, hostile: bool, held: bool, confined: bool, rng: Random
 ) -> None:
     maker = Random(seed)
     code, instructions = program(maker, size)
-    processor = Processor(maker, instructions, compress)
+    reach = rng.randrange(len(instructions[BASE].code), len(code) + 1) if confined else 0
+    if confined:
+        processor: Processor = Confined(maker, instructions, reach, compress)
+    else:
+        processor = Processor(maker, instructions, compress)
     processor.run(steps)
     trace = bytearray(processor.trace)
     for _ in range(rng.randrange(1, 9) if hostile else 0):
         trace[rng.randrange(16, len(trace))] = rng.randrange(256)
-    one, several = flows(code, noretcomp=not compress)
+    one, several = flows(code, noretcomp=not compress, reach=reach)
     now = bytearray(code)
-    if held:
-        one.search = several.search = lambda thread, piece: False
+    asked = [Asked(flow) for flow in (one, several)] if held else []
+    several.resolvers = one.resolvers = [(BASE + rng.randrange(len(code)), BASE + len(code))]
     for _ in range(4):
         times = sorted((rng.randrange(len(trace)), k) for k in range(1, 4))
-        piece = segment(bytes(trace) * 3, times=times, tsc=(1, 9))
+        piece = segment(bytes(trace) * rng.choice((3, 3, 20)), times=times, tsc=(1, 9))
         assert told(several.feed(piece)) == told(one.feed(piece))
+        assert stands(several) == stands(one)
         if rng.random() < 0.5:  # the code changes under what is remembered
             at = rng.randrange(len(code))
             new = bytes([rng.choice((rng.randrange(256), code[at], 0x90))])
             now[at : at + 1] = new
             one.patch(BASE + at, new)
             several.patch(BASE + at, new)
+    if held:
+        assert asked[1].told == asked[0].told
     one.settle_contexts()
     several.settle_contexts()
     assert kept(several.tables) == kept(one.tables)
