@@ -51,6 +51,7 @@ from stages.flow.state import (
     CONTRADICTION,
     DONE,
     EARLY,
+    FIRST,
     KEPT,
     LEARNT,
     M_BLOCK,
@@ -60,6 +61,7 @@ from stages.flow.state import (
     M_STILL,
     NONE,
     OUTPUT_FULL,
+    SECOND,
     SPARE,
     STRIDE,
     TABLES_FULL,
@@ -146,8 +148,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
                     stop_at[k] = -1
                     k += 1
                 sure(x)
-                keep(w, 0)
-                keep(w, 1)
+                keep(w, FIRST)
+                keep(w, SECOND)
                 x[X_CAUSE], x[X_WHERE] = cause, contradicted
                 return CONTRADICTION
         elif holding:

@@ -186,7 +186,7 @@ def tally(order, stops, ticks, instrs, path, pool, times, spent, seen):  # type:
     by the paths there in proportion to their instructions. `times` (int64, zeros) and `spent` (float64, zeros) are
     by path id; `seen` gets the ids.
     """
-    n = 0
+    n = np.int64(0)  # a plain number would have `_of_parts` compiled twice
     for k in range(len(stops) - 1):
         total = np.int64(0)
         last = np.int64(0)

@@ -81,8 +81,8 @@ U_KEY, U_AFTER, U_PATH, U_SIZE = 12, 13, 14, 15  # where it begins and ends (`pl
 ) = range(16, 27)  # fmt: skip
 U_AHEAD = 31  # the slot of the unit that came two later, the last time
 # U_SURE: bytes to behind the last packet with an address, and paths as far as there; 0: none. U_HOPS: an indirect jump
-# left the filter. The stack: depth needed; what becomes of it, and what of it is X_BASE (`level`; 0: no TIP.PGE); frames
-# needed at its top, 0: any; so far below its top the four of U_PUSHED are pushed.
+# left the filter. The stack: depth needed; what becomes of it; what of it is X_BASE (0: no TIP.PGE); frames needed at
+# its top, 0: any; so far below its top the four of U_PUSHED are pushed.
 GONE = np.int64(-1)  # as a key: a unit over code that has changed
 
 SEEN = 1 << 15  # windows seen once, or found unfit
@@ -190,7 +190,8 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
         if sure_after:
             sure_pos, sure_out, sure_unit = pos + sure_after, out, i
         pos += np.int64(unit[n + U_SIZE])
-        pos += zero_bytes(load64(data, pos))
+        if data[pos] == 0:  # a branch: mostly as it was the last time, and what is behind it takes long
+            pos += zero_bytes(load64(data, pos))
     if sure_unit >= 0:
         sure_pos += zero_bytes(load64(data, sure_pos))
         out, sure_out = part_by_part(t, order, out, sure_out, sure_unit)
