@@ -160,6 +160,30 @@ def test_a_call_that_leaves_the_filter_comes_back() -> None:
     assert several.statistics()["unit_bytes"] > len(trace)
 
 
+def test_a_return_out_of_the_filter_behind_a_unit_is_doubted_when_it_is_deep() -> None:
+    """Than where tracing came in, which is in the unit."""
+    code = bytearray(b"\x90" * 64)
+    code[0:5] = b"\xe8\x1b\x00\x00\x00"  # call 32
+    code[5:9] = b"\x74\xf9\xeb\xf7"  # je 0; jmp 0
+    code[32:37] = b"\xe9\xdb\x0f\x00\x00"  # jmp 0x1000, out of the filter
+    code[16:18] = b"\xff\xd0"  # call rax
+    code[40] = 0xC3
+    out, padding = w.tip_pgd(BASE + 0x1000, 1), b"\0" * 12
+    for turn, doubted in (
+        (w.tip_pge(BASE + 5, 1) + w.tnt8(".") + out + w.tip_pge(BASE + 40, 1) + padding + out, False),
+        (w.tip_pge(BASE + 16, 1) + w.tip(BASE + 40, 1) + padding + out, True),
+    ):
+        trace = _START + w.fup(BASE) + w.tip_pgd() + turn * 200
+        one, several = flows(bytes(code), reach=64)
+        asked = [Asked(flow) for flow in (one, several)]
+        for _ in range(2):
+            assert told(several.feed(segment(trace))) == told(one.feed(segment(trace)))
+            assert stands(several) == stands(one)
+        assert asked[1].told == asked[0].told
+        assert bool(asked[1].told) == doubted
+        assert several.statistics()["unit_bytes"] > len(trace) / 2
+
+
 def test_units_make_the_order_short_and_are_few() -> None:
     code = b"\x74\x00\xff\xe0"  # je +0; jmp rax
     rng = Random(1)
