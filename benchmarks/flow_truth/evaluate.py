@@ -32,6 +32,7 @@ from jvm.export import ExportError
 from jvm.sites import SiteKind
 from jvm.stubs import Stub, stub_of
 from stages import decode, reconstruct, segment
+from stages.flow import order as orders
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.state import BREAK_NAMES
 from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen, ThreadKey
@@ -380,8 +381,9 @@ def _decoded(output: FlowOutput) -> Decoded:
     suspect = np.zeros(len(output.order), np.uint8)
     for sure, at in output.breaks[["sure", "order"]].tolist():
         suspect[sure:at] = 1
+    count = orders.parts(t, output.order)
     return Decoded(
-        output.order, suspect,
+        orders.plain(t, output.order), np.repeat(suspect, count),
         np.ascontiguousarray(output.breaks["offset"]), np.ascontiguousarray(output.breaks["cause"]),
         t.path, t.pool, t.stretch, t.address, t.ranges,
     )  # fmt: skip

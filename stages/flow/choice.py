@@ -23,6 +23,7 @@ from stages.flow.code import Code
 from stages.flow.memo import bit_length
 from stages.flow.raw import addresses, inner, load64, u8_at
 from stages.flow.size import full_ip, size_of
+from stages.flow.state import NONE
 from stages.flow.variants import LAST, ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, first, variants
 
 I64 = NDArray[np.int64]
@@ -70,7 +71,7 @@ def _next(data, end, goal, w):  # type: ignore[no-untyped-def]
     while True:
         pos = w[W_POS]
         w[W_AT] = pos
-        size = size_of(data, pos, 0) if pos < end else 0
+        size = size_of(data, pos, NONE) if pos < end else 0
         if size == 0 or pos + size > end:
             w[W_NEXT] = N_END
             return
@@ -241,6 +242,13 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
     return False
 
 
+@inner
+def _copy(to, of):  # type: ignore[no-untyped-def]
+    """`to[:] = of`, which brings with it what says in words that the shapes differ: seconds of compiling."""
+    for k in range(len(of)):
+        to[k] = of[k]
+
+
 @njit(cache=True, nogil=True)
 def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, farthest, log, log_code):  # type: ignore[no-untyped-def]
     """Walk from the state `w`, `stack`, with at most `most` choices, none farther than `farthest`; see above. Fills
@@ -325,10 +333,12 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, fa
             continue
         if w[W_BEHIND] > best:
             best, best_chosen = w[W_BEHIND], w[W_CHOSEN]
-            best_log[:], best_code[:] = log[:], log_code[:]
+            _copy(best_log, log)
+            _copy(best_code, log_code)
         if n_points == 0 or steps >= room:
             if best_chosen > 0:
-                log[:], log_code[:] = best_log[:], best_code[:]
+                _copy(log, best_log)
+                _copy(log_code, best_code)
             return best_chosen, best
         if room == WAY:
             steps, room = 0, STEPS

@@ -13,61 +13,29 @@ from jvm.codeview import CodeView
 from stages.flow import context, growth, index, rehash, stretch
 from stages.flow import order as orders
 from stages.flow.code import Code, Image
-from stages.flow.context import NO
 from stages.flow.graph import (
-    DISABLED,
     G_CMEMO,
     G_CMISSES,
     G_CONTEXT_FULL,
     G_CUTS,
-    G_FILTER_HI,
-    G_FILTER_LO,
-    G_LINES,
-    G_LINKS,
     G_MEMO,
     G_MISSES,
     G_NODES,
-    G_NORETCOMP,
     G_PATHS,
-    G_SIZE,
     G_STRETCHES,
-    LOST,
+    G_UNIT_BYTES,
+    G_UNITS,
     ME,
-    P_FIRST,
-    PA,
-    S_DISABLED,
     S_FIRST,
-    S_LOST,
-    ST,
-    ST_KIND,
+    UW,
     Tables,
 )
 from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
 from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, X_AT, X_LAST_IP
-from stages.flow.stretch import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
+from stages.flow.tables import Capacity, empty, enlarged
 from stages.messages import PtConfig, Segment, ThreadKey
 
 __all__ = ["BREAK_DTYPE", "LEARNT_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
-
-
-class Capacity(NamedTuple):
-    """Bounds of the tables, in entries; memo and contexts: powers of two. Memory is touched as it is used."""
-
-    stretches: int = 1 << 18
-    paths: int = 1 << 19
-    memo: int = 1 << 20
-    pool: int = 1 << 23
-    links: int = 1 << 23
-    nodes: int = 1 << 18
-    contexts: int = 1 << 20
-
-    def check(self) -> None:
-        least = 4 * PACKET_STRETCHES
-        small = self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096
-        if small or self.links < 4 * PACKET_LINKS:
-            raise ValueError("flow tables too small to hold what one packet can need")
-        if self.stretches > 1 << 22:
-            raise ValueError("more stretches than memo keys can name")
 
 
 class Spent(NamedTuple):
@@ -135,9 +103,11 @@ class Flow:
         self._image = Image()
         self._resolvers: list[tuple[int, int]] = []
         self._buffers = Buffers()
+        self._unsettled = 0  # steps of contexts
         self._sums = dict.fromkeys(
-            ("bytes", "symbols", "instructions", "misses", "context_misses", "context_full", "generations",
-             "code_changes", "died", "patches", "held", "suspect_instructions", "suspect_bytes"),
+            ("bytes", "unit_bytes", "symbols", "paths_taken", "instructions", "misses", "context_misses",
+             "context_full", "generations", "code_changes", "died", "patches", "held",
+             "suspect_instructions", "suspect_bytes"),
             0,
         )  # fmt: skip
         self._break_kinds = np.zeros(B_END, np.int64)
@@ -196,42 +166,8 @@ class Flow:
 
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
-        c, code = self._capacity, self._image.code
-        g = np.zeros(G_SIZE, np.int64)
-        g[G_STRETCHES], g[G_PATHS], g[G_NODES] = S_FIRST, P_FIRST, 1
-        g[G_LINKS] = 1
-        g[G_FILTER_LO] = np.uint64(self._config.filter_lo).view(np.int64)
-        g[G_FILTER_HI] = np.uint64(self._config.filter_hi).view(np.int64)
-        g[G_NORETCOMP] = self._config.noretcomp
-        small = min(c.memo, 1 << 14)
-        contexts = min(c.contexts, 1 << 14)
-        tables = Tables(
-            code=code.code,
-            blob_start=code.start,
-            blob_end=code.end,
-            blob_at=code.data_at,
-            resolver=self._resolver_array(),
-            g=g,
-            stretch=np.zeros(c.stretches * ST, np.int32),
-            address=np.zeros(c.stretches, np.int64),
-            last=np.zeros(c.stretches, np.int64),
-            by_address=np.zeros(2 << 15, np.int64),
-            by_cut=np.zeros(1 << 14, np.int32),
-            by_line=np.zeros(2 << 15, np.int64),
-            link=np.zeros(2 * c.links, np.int32),
-            memo=np.zeros(small * ME, np.int32),
-            path=np.zeros(c.paths * PA, np.int32),
-            path_instrs=np.zeros(c.paths, np.int64),
-            pool=np.zeros(c.pool, np.int32),
-            ranges=np.zeros(3 * 2 * c.stretches, np.int64),
-            node=np.zeros((c.nodes if self._context else 2) * NO, np.int32),
-            by_call=np.zeros(2 * 2 * c.nodes if self._context else 4, np.int64),
-            cmemo=np.zeros(2 * contexts if self._context else 4, np.int64),
-            node_instrs=np.zeros(c.nodes if self._context else 2, np.int64),
-        )
-        tables.stretch[S_LOST * ST + ST_KIND] = LOST
-        tables.stretch[S_DISABLED * ST + ST_KIND] = DISABLED
-        self._use(tables)
+        c = self._capacity
+        self._use(empty(c, self._image.code, self._resolver_array(), self._config, self._context))
         self._times = np.zeros(c.paths, np.int64)
         self._ticks = np.zeros(c.paths, np.float64)
         self._seen = np.zeros(c.paths, np.int64)
@@ -240,6 +176,11 @@ class Flow:
     def tables(self) -> Tables:
         """As they are now; arrays are replaced as they grow."""
         return self._tables
+
+    def settle_contexts(self) -> None:
+        """Bring `Tables.node_instrs` up to date."""
+        context.settle(self._raw)
+        self._unsettled = 0
 
     def _use(self, tables: Tables) -> None:
         self._tables = tables
@@ -253,19 +194,11 @@ class Flow:
         return int(g[G_NODES]) - 1
 
     def _enlarge(self) -> bool:
-        """Double the hash table that is full, if one is and may grow: ids stay what they are."""
-        t, c = self._tables, self._capacity
-        slots, addresses, lines = len(t.memo) // ME, len(t.by_address) // 2, len(t.by_line) // 2
-        g = t.g
-        if 2 * (g[G_MEMO] + 2 * PACKET_PATHS) >= slots - 1 and slots < c.memo:
-            self._use(t._replace(memo=rehash.memo(t.memo, 2 * slots)))
-        elif 4 * (g[G_STRETCHES] + 2 * PACKET_STRETCHES) >= 3 * (addresses - 1) and addresses < 2 * c.stretches:
-            self._use(t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses)))
-        elif 4 * (g[G_LINES] + 2 * PACKET_LINKS) >= 3 * (lines - 1) and lines < c.links:
-            self._use(t._replace(by_line=rehash.pairs(t.by_line, 2 * lines)))
-        else:
-            return False
-        return True
+        """Make room in the hash table that is full, if one is and may grow."""
+        more = enlarged(self._tables, self._capacity)
+        if more is not None:
+            self._use(more)
+        return more is not None
 
     def _renew(self) -> None:
         """A new generation: every thread goes on where it stood, its contexts begin anew."""
@@ -284,7 +217,10 @@ class Flow:
 
     def _collect(self) -> None:
         g = self._tables.g
-        for name, column in (("misses", G_MISSES), ("context_misses", G_CMISSES), ("context_full", G_CONTEXT_FULL)):
+        for name, column in (
+            ("misses", G_MISSES), ("context_misses", G_CMISSES), ("context_full", G_CONTEXT_FULL),
+            ("unit_bytes", G_UNIT_BYTES),
+        ):  # fmt: skip
             self._sums[name] += int(g[column])
             g[column] = 0
 
@@ -356,7 +292,8 @@ class Flow:
             suspect = int(instrs[orders.paths(gone)].sum())
             at = orders.moved(at, breaks["sure"], breaks["order"])
             learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
-        n = orders.tally(certain, at, spent, instrs, self._times, self._ticks, self._seen)
+        t = self._tables
+        n = orders.tally(certain, at, spent, instrs, t.path, t.pool, self._times, self._ticks, self._seen)
         seen = self._seen[:n].copy()
         times, ticks = self._times[seen], self._ticks[seen]
         self._times[seen] = 0
@@ -365,19 +302,24 @@ class Flow:
             self._fold(piece.thread, certain)
         lost = int((breaks["offset"] - breaks["sure_offset"]).sum())
         self._sums["symbols"] += len(order)
+        self._sums["paths_taken"] += int(times.sum())
         self._sums["instructions"] += int(times @ instrs[seen])
         self._sums["suspect_instructions"] += suspect
         self._sums["suspect_bytes"] += lost
-        return FlowOutput(key, self._tables, order, breaks, seen, times, ticks, suspect, lost, learnt)
+        return FlowOutput(key, t, order, breaks, seen, times, ticks, suspect, lost, learnt)
 
     def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
         at = 0
+        self._unsettled += len(order)
+        if self._unsettled > context.UNSETTLED:
+            self.settle_contexts()
         while True:
             contexts = len(self._tables.cmemo) // 2
             more = contexts < self._capacity.contexts
             at = int(context.fold(self._raw, thread.context, order, at, more))
             if at == len(order):
                 return
+            self._tables.last_step[: 2 * int(self._tables.g[G_PATHS])] = 0  # it names slots
             self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts)))
 
     def forget(self, thread: ThreadKey) -> None:
@@ -393,11 +335,13 @@ class Flow:
         names = ("none", *BREAK_NAMES)
         return {
             **{k: float(v) for k, v in s.items()},
-            "hit_rate": 1 - s["misses"] / max(s["symbols"], 1),
+            "hit_rate": 1 - s["misses"] / max(s["paths_taken"], 1),
             "stretches": float(g[G_STRETCHES]),
             "paths": float(g[G_PATHS]),
             "memo": float(g[G_MEMO]),
             "memo_slots": float(len(self._tables.memo) // ME),
+            "units": float(g[G_UNITS]),
+            "unit_slots": float(len(self._tables.units) // UW),
             "cuts": float(g[G_CUTS]),
             "nodes": float(g[G_NODES]) if self._context else 0.0,
             "contexts": float(g[G_CMEMO]),

@@ -53,10 +53,15 @@ E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes ST_PUSHED; pops after it; pu
 PA = 8
 PA_POOL, PA_LEN, PA_PUSH, PA_PUSHES, PA_HIGH, PA_FLAGS, PA_START, PA_INSTRS = range(8)
 PATH_RETURNS = 1  # in PA_FLAGS: its last instruction is a RET to a frame from before it, which the next path begins in
+PATH_LEAVES = 2  # tracing is off behind it
+PATH_OF_PATHS = 4  # of a unit: its list (PA_POOL, PA_LEN) is of paths, not of stretches
+PATH_TURNS = 8  # and one of them, not the last, calls or returns: for contexts it is each of its paths, not one
 
 # columns of a memo slot
 ME = 8
 ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS, ME_PUSHED = range(5)
+
+UW = 16  # 64-bit words of a unit
 
 # stretch ids and path ids with a meaning of their own
 S_LOST, S_DISABLED, S_FIRST = (np.int64(k) for k in range(3))
@@ -67,8 +72,8 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = (np.int64(k) for k in range(4))
     G_STRETCHES, G_PATHS, G_POOL, G_RANGES, G_MEMO, G_NODES, G_CMEMO, G_FILTER_LO, G_FILTER_HI, G_NORETCOMP,
     G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_STRETCH_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
     G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_LINKS, G_LINK_ROOM,
-    G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_RESOLVERS, G_SIZE,
-) = range(34)  # fmt: skip
+    G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_RESOLVERS, G_UNITS, G_UNIT_MASK, G_UNIT_BYTES, G_EPOCH, G_SIZE,
+) = range(38)  # fmt: skip
 
 RING = 64  # entries of the return stack (SDM, "RET compression")
 SLOTS = 128  # its ring has more, so that the one above the top is never in use and can be written without a branch
@@ -98,8 +103,12 @@ class Tables(NamedTuple):
     ranges: I64  # lo, hi (one past), instructions
     node: I32  # calling contexts: parent, return address' stretch, depth, spare
     by_call: I64  # open addressing: parent << 32 | return stretch, node
-    cmemo: I64  # open addressing: node << 32 | path, node'
+    cmemo: I64  # open addressing, see stages.flow.context
     node_instrs: I64
+    units: I64  # open addressing, see stages.flow.unit
+    seen: I32  # windows seen once
+    draft: I64  # of a unit
+    last_step: I64  # of contexts along each path
 
     def raw(self, grow: int = 0) -> I64:
         """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
@@ -114,6 +123,7 @@ class Tables(NamedTuple):
         g[G_ADDRESS_MASK], g[G_CUT_MASK] = len(self.by_address) // 2 - 1, len(self.by_cut) - 1
         g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
         g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // 2 - 1, len(self.by_line) // 2 - 1
+        g[G_UNIT_MASK] = len(self.units) // UW - 1
         g[G_BLOBS], g[G_CODE_SIZE], g[G_RESOLVERS] = len(self.blob_start), len(self.code), len(self.resolver) // 2
         where = np.empty(len(self) + 2, np.int64)
         where[:-2] = addresses(*self)
@@ -121,17 +131,18 @@ class Tables(NamedTuple):
         return where
 
 
-Raw = namedtuple("Raw", (*Tables._fields, "here", "grow"))  # type: ignore[misc]
+Raw = namedtuple("Raw", (*Tables._fields, "unit", "here", "grow"))  # type: ignore[misc]
 
 
 @inner
 def raw_tables(a):  # type: ignore[no-untyped-def]
-    """The tables as pointers, from `Tables.raw()`."""
+    """The tables as pointers, from `Tables.raw()`; `unit` are the `units` as 32-bit numbers."""
     return Raw(  # type: ignore[call-arg]
         u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i32_at(a[6]), i64_at(a[7]),
         i64_at(a[8]), i64_at(a[9]), i32_at(a[10]), i64_at(a[11]), i32_at(a[12]), i32_at(a[13]), i32_at(a[14]),
         i64_at(a[15]), i32_at(a[16]), i64_at(a[17]), i32_at(a[18]), i64_at(a[19]), i64_at(a[20]), i64_at(a[21]),
-        a[22], a[23],
+        i64_at(a[22]), i32_at(a[23]), i64_at(a[24]),
+        i64_at(a[25]), i32_at(a[22]), a[26], a[27],
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from stages.flow.raw import (
     inner,
 )
 
-TO_WALK, TO_CUT, TO_PASS, TO_BUILD = (np.int64(k) for k in range(4))
+TO_WALK, TO_CUT, TO_PASS, TO_BUILD, TO_LEARN, TO_CHECK = (np.int64(k) for k in range(6))
 
 
 @inner
@@ -53,6 +53,18 @@ def cut(t, s, ip):  # type: ignore[no-untyped-def]
 def on_stretch(t, s, ip):  # type: ignore[no-untyped-def]
     """Whether an instruction of stretch `s` begins at `ip`."""
     return call(t.grow, t.here, TO_PASS, s, ip) != 0
+
+
+@inner
+def learnt(t):  # type: ignore[no-untyped-def]
+    """Remember the draft as a unit. FULL: no room."""
+    return call(t.grow, t.here, TO_LEARN, TO_WALK, TO_WALK)
+
+
+@inner
+def still_right(t, i):  # type: ignore[no-untyped-def]
+    """Whether the unit in slot `i` is, after code has changed."""
+    return call(t.grow, t.here, TO_CHECK, i, TO_WALK) != 0
 
 
 @inner

@@ -15,8 +15,13 @@ from stages.flow.graph import (
 )
 from stages.flow.grow import (
     TO_BUILD,
+    TO_CHECK,
     TO_CUT,
+    TO_LEARN,
     TO_PASS,
+)
+from stages.flow.learning import (
+    learn,
 )
 from stages.flow.memo import (
     build,
@@ -31,6 +36,9 @@ from stages.flow.stretch import (
     passes,
     walk,
 )
+from stages.flow.unit import (
+    still,
+)
 
 
 def _grow(where: int, what: int, s: int, of: int) -> int:
@@ -41,6 +49,10 @@ def _grow(where: int, what: int, s: int, of: int) -> int:
         return cut_stretch(t, s, of)  # type: ignore[no-any-return]
     if what == TO_PASS:
         return passes(t, s, of)  # type: ignore[no-any-return]
+    if what == TO_LEARN:
+        return learn(t)  # type: ignore[no-any-return]
+    if what == TO_CHECK:
+        return still(t, s)  # type: ignore[no-any-return]
     s = alive(t, s)
     if s != FULL and t.stretch[s * ST + ST_KIND] == UNWALKED:
         return walk(t, s)  # type: ignore[no-any-return]

@@ -83,6 +83,7 @@ from stages.flow.state import (
     X_AT,
     X_BASE,
     X_DEPTH,
+    X_HOLD,
     X_LAST_IP,
     X_MODE,
     X_OUT,
@@ -96,8 +97,8 @@ from stages.flow.state import (
 
 
 @inner
-def hot(t, w, limit):  # type: ignore[no-untyped-def]
-    """Take ordinary packets up to `limit`; stop in front of the first that is not.
+def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
+    """Take ordinary packets up to `limit`, a loop up to `loop_limit`; stop in front of the first that is not.
 
     Called with nothing pending (X_PENDING, X_FUP) and in no special mode. TABLES_FULL leaves the packet untouched,
     or its unwalked bits in X_PENDING.
@@ -112,6 +113,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
     sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
     capacity = x[X_ROOM] - SPARE
     called = x[X_MODE] & M_CALLED
+    hold = x[X_HOLD]
     result = RUNNING
     pending = 0
     while pos < limit and out < capacity:
@@ -140,9 +142,9 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                     if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
                         stop = True
                         break
-                    if flags & F_LOOP and np.int64(data[pos + 1]) == b and bits == b >> 1:
+                    if flags & F_LOOP and np.int64(data[pos + 1]) == b and bits == b >> 1 and pos + 1 < loop_limit:
                         times = 1  # as often as the same byte repeats
-                        while pos + times < limit and np.int64(data[pos + times]) == b:
+                        while pos + times < loop_limit and np.int64(data[pos + times]) == b:
                             times += 1
                         order[out] = path
                         order[out + 1] = 1 - times
@@ -193,7 +195,7 @@ def hot(t, w, limit):  # type: ignore[no-untyped-def]
                 inside = form != 0 and filter_lo <= ip < filter_hi
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
-                if np.int64(stretch[s * ST + ST_EFFECT]) & E_HOP:
+                if np.int64(stretch[s * ST + ST_EFFECT]) & E_HOP and pos >= hold:  # that is doubted first
                     break
                 target = S_DISABLED
             else:

@@ -17,6 +17,7 @@ from numba import njit
 
 from stages.flow.graph import (
     DEAD,
+    G_EPOCH,
     G_LINE_MASK,
     G_LINES,
     G_LINKS,
@@ -189,4 +190,6 @@ def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
                 kept = n
             n = after
         t.g[G_OFF] = kept
+    if dead:
+        t.g[G_EPOCH] = (t.g[G_EPOCH] + 1) & 0x7FFFFFFF
     return dead

@@ -1,9 +1,9 @@
 """The walker: packets in, paths out.
 
-Two functions share the work over one explicit state (`stages.flow.state`). `hot` knows the five packets that make up a
-stream in their ordinary order and nothing else; at anything unusual it stops in front of the packet. `packet` then
-takes exactly one packet, of any kind and in any state, and `hot` goes on. So the fast part stays small enough to keep
-its state in registers, and the exact part need not be fast.
+Three functions share the work over one explicit state (`stages.flow.state`). `by_units` goes on as long as it knows
+several packets at once. `hot` knows the five packets that make up a stream in their ordinary order and nothing else; at
+anything unusual it stops in front of the packet. `packet` then takes exactly one packet, of any kind and in any state.
+So the fast parts stay small enough to keep their state in registers, and the exact part need not be fast.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -19,6 +19,7 @@ from stages.flow.graph import (
     FAR,
     FULL,
     G_NORETCOMP,
+    G_UNIT_MASK,
     IND,
     RESOLVE,
     RET,
@@ -26,6 +27,9 @@ from stages.flow.graph import (
     ST,
     ST_KIND,
     raw_tables,
+)
+from stages.flow.grow import (
+    learnt,
 )
 from stages.flow.hot import (
     hot,
@@ -47,6 +51,7 @@ from stages.flow.state import (
     CONTRADICTION,
     DONE,
     EARLY,
+    FIRST,
     KEPT,
     LEARNT,
     M_BLOCK,
@@ -56,6 +61,7 @@ from stages.flow.state import (
     M_STILL,
     NONE,
     OUTPUT_FULL,
+    SECOND,
     SPARE,
     STRIDE,
     TABLES_FULL,
@@ -77,6 +83,15 @@ from stages.flow.state import (
     keep_up,
     raw_walker,
     sure,
+)
+from stages.flow.unit import (
+    D_DATA,
+    D_ORDER,
+    D_X,
+    NEW,
+    UNFIT,
+    WINDOW,
+    by_units,
 )
 
 __all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run", "size_of"]
@@ -105,7 +120,9 @@ def run(where, io):  # type: ignore[no-untyped-def]
     stops, stop_at, n_stops = i64_at(io[IO_STOPS]), i64_at(io[IO_STOP_AT]), io[IO_N_STOPS]
     holding = x[X_HOLD] <= end
     cause, contradicted, early = NONE, NONE, NONE
+    full = False  # no room for units
     x[X_CAUSE] = 0
+    t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[0], io[2], io[6]
     k = 0
     while k < n_stops and stop_at[k] >= 0:
         k += 1
@@ -131,12 +148,14 @@ def run(where, io):  # type: ignore[no-untyped-def]
                     stop_at[k] = -1
                     k += 1
                 sure(x)
-                keep(w, 0)
-                keep(w, 1)
+                keep(w, FIRST)
+                keep(w, SECOND)
                 x[X_CAUSE], x[X_WHERE] = cause, contradicted
                 return CONTRADICTION
         elif holding:
             keep_up(w)
+            if full:
+                return TABLES_FULL
         if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS or x[X_LEARNT] + 2 >= LEARNT:
             return OUTPUT_FULL
         if x[X_PENDING] > 1:
@@ -156,10 +175,27 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 limit = min(limit, early)
             if k < n_stops:
                 limit = min(limit, stops[k])
-            if limit > x[X_POS]:
-                if hot(t, w, limit) == TABLES_FULL:
+            on = limit > x[X_POS]
+            at_all = on
+            while on:  # what is done above is done in the same places with units as without
+                drafting, window = UNFIT, limit
+                if t.g[G_UNIT_MASK]:
+                    drafting = by_units(t, w, limit)
+                    if x[X_POS] >= limit:
+                        break
+                    if x[X_POS] + WINDOW <= limit:
+                        window = x[X_POS] + WINDOW
+                    else:
+                        drafting = UNFIT
+                if hot(t, w, window, limit) == TABLES_FULL:
                     return TABLES_FULL
-                if x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE:
-                    continue
+                on = x[X_POS] >= window and x[X_PENDING] <= 1
+                if on and drafting == NEW and learnt(t) == FULL:
+                    full = True
+                    if not holding:
+                        return TABLES_FULL
+                on = on and x[X_POS] < limit and x[X_OUT] < x[X_ROOM] - SPARE
+            if at_all and (x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE):
+                continue
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL

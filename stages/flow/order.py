@@ -2,7 +2,7 @@
 
 `order` is int32. A number ≥ 0 is a path id; −n says that the id before it came n times more. Two ids are marks:
 P_DISABLED (tracing stopped here, the next path begins where it resumed) and P_BREAK (what comes next does not follow
-from what came before: see the breaks).
+from what came before: see the breaks). A path may be made of paths (`stages.flow.unit`); `plain` writes them out.
 """
 
 # mypy: disable-error-code="assignment"
@@ -17,8 +17,10 @@ from stages.flow import x86
 from stages.flow.graph import (
     G_CODE_SIZE,
     PA,
+    PA_FLAGS,
     PA_LEN,
     PA_POOL,
+    PATH_OF_PATHS,
     ST,
     ST_INSTRS,
     ST_RANGE,
@@ -27,6 +29,7 @@ from stages.flow.graph import (
     blob_of,
     raw_tables,
 )
+from stages.flow.raw import inner
 
 
 @njit(cache=True, nogil=True)
@@ -51,6 +54,24 @@ def paths(order: NDArray[np.int32]) -> NDArray[np.int32]:
     return out
 
 
+def parts(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Of how many numbers of the plain order each number of `order` is made."""
+    row = np.maximum(order, 0).astype(np.int64) * PA
+    made = tables.path[row + PA_FLAGS] & PATH_OF_PATHS != 0
+    return np.where(made & (order >= 0), tables.path[row + PA_LEN], 1).astype(np.int64)
+
+
+def plain(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """`order` with paths made of paths written out."""
+    count = parts(tables, order)
+    out = np.repeat(order, count)
+    row = np.maximum(out, 0).astype(np.int64) * PA
+    made = np.flatnonzero((tables.path[row + PA_FLAGS] & PATH_OF_PATHS != 0) & (out >= 0))
+    within = np.arange(len(out)) - np.repeat(np.cumsum(count) - count, count)
+    out[made] = tables.pool[tables.path[row[made] + PA_POOL] + within[made]]
+    return out
+
+
 @njit(cache=True, nogil=True)
 def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
     n = 0
@@ -64,10 +85,10 @@ def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
 
 def stretches(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
     """The stretches completed, one after the other; marks leave nothing."""
-    plain = paths(order)
-    out = np.empty(_stretches(plain, tables.path, tables.pool, np.empty(0, np.int32)), dtype=np.int32)
+    each = paths(plain(tables, order))
+    out = np.empty(_stretches(each, tables.path, tables.pool, np.empty(0, np.int32)), dtype=np.int32)
     if len(out):
-        _stretches(plain, tables.path, tables.pool, out)
+        _stretches(each, tables.path, tables.pool, out)
     return out
 
 
@@ -129,15 +150,43 @@ def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int
     return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
 
 
+@inner
+def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
+    """Move what has been added up for paths made of paths to those."""
+    plain, end = 0, n
+    for j in range(n):
+        x = seen[j]
+        if not path[x * PA + PA_FLAGS] & PATH_OF_PATHS:
+            seen[plain] = x
+            plain += 1
+            continue
+        rate = spent[x] / instrs[x] if instrs[x] else 0.0
+        first = np.int64(path[x * PA + PA_POOL])
+        for k in range(first, first + path[x * PA + PA_LEN]):
+            part = np.int64(pool[k])
+            if times[part] == 0:
+                seen[end] = part
+                end += 1
+            times[part] += times[x]
+            if rate > 0:
+                spent[part] += rate * instrs[part]
+        times[x], spent[x] = 0, 0.0
+    for j in range(n, end):
+        seen[plain] = seen[j]
+        plain += 1
+    return plain
+
+
 @njit(cache=True, nogil=True)
-def tally(order, stops, ticks, instrs, times, spent, seen):  # type: ignore[no-untyped-def]
-    """Add up how often each path was taken, and its share of time. Returns how many different paths there were.
+def tally(order, stops, ticks, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
+    """Add up how often each path was taken, and its share of time; of one made of paths, how often those were. Returns
+    how many different paths there were.
 
     `stops` are ascending indexes in `order`; `ticks[k]` passed between `stops[k]` and `stops[k + 1]` and are shared
     by the paths there in proportion to their instructions. `times` (int64, zeros) and `spent` (float64, zeros) are
-    by path id; `seen` gets the ids, in the order of their first appearance.
+    by path id; `seen` gets the ids.
     """
-    n = 0
+    n = np.int64(0)  # a plain number would have `_of_parts` compiled twice
     for k in range(len(stops) - 1):
         total = np.int64(0)
         last = np.int64(0)
@@ -163,7 +212,7 @@ def tally(order, stops, ticks, instrs, times, spent, seen):  # type: ignore[no-u
                 spent[x] += rate * instrs[x]
             else:
                 spent[last] -= rate * x * instrs[last]
-    return n
+    return _of_parts(n, instrs, path, pool, times, spent, seen)
 
 
 @njit(cache=True, nogil=True)

@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import cfunc, config, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 # A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
 # compile than the function itself.
 inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+# The same, written out where it is called: for what a hot loop does each time.
+near: Any = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
+)
 
 
 def entry(function: Any) -> int:
@@ -58,6 +65,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def call(function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         return _STAND_INS[int(function)](a, b, c, d)
+
+    def prefetch(data: Any, index: Any) -> None:
+        pass
 
     def zero_bytes(word: int) -> int:
         return next((k for k in range(8) if (word >> 8 * k) & 0xFF), 8)
@@ -100,6 +110,20 @@ else:
             return load
 
         return types.int64(data, types.int64), codegen
+
+    @intrinsic
+    def prefetch(typingctx, data, index):  # type: ignore[no-untyped-def]
+        """`data[index]` will be read soon."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+            place = builder.bitcast(builder.gep(args[0], [args[1]]), byte)
+            builder.call(function, [place, *(ir.Constant(number, k) for k in (0, 3, 1))])  # to read, to keep, data
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64), codegen
 
     @intrinsic
     def zero_bytes(typingctx, word):  # type: ignore[no-untyped-def]

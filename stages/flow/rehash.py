@@ -9,10 +9,16 @@ from numpy.typing import NDArray
 from stages.flow.graph import (
     ME,
     ME_KEY,
+    UW,
     scatter,
 )
 from stages.flow.index import (
     slot_of,
+)
+from stages.flow.unit import (
+    U_KEY,
+    UN,
+    window_of,
 )
 
 
@@ -42,6 +48,22 @@ def _pairs(old, new):  # type: ignore[no-untyped-def]
         new[2 * i + 1] = old[2 * j + 1]
 
 
+@njit(cache=True, nogil=True)
+def _units(old, numbers, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // UW - 1
+    n = 0
+    for j in range(len(old) // UW):
+        key = np.int64(numbers[UN * j + U_KEY])
+        if key <= 0:
+            continue
+        i = window_of(old[UW * j], old[UW * j + 1], old[UW * j + 2], key) & mask
+        while new[UW * i + U_KEY // 2] != 0:
+            i = (i + 1) & mask
+        new[UW * i : UW * i + UW] = old[UW * j : UW * j + UW]
+        n += 1
+    return n
+
+
 def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
     new = np.zeros(slots * ME, np.int32)
     _memo(old, new)
@@ -53,3 +75,8 @@ def pairs(old: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
     new = np.zeros(slots * 2, np.int64)
     _pairs(old, new)
     return new
+
+
+def units(old: NDArray[np.int64], new: NDArray[np.int64]) -> int:
+    """Copy the units that are alive to an empty table; how many."""
+    return int(_units(old, old.view(np.int32), new))

@@ -85,7 +85,8 @@ LE = 4  # columns: return address on top of the stack, target, index in the orde
 
 STRIDE = 4096  # bytes between two copies of the state
 KEPT = X_SIZE + SLOTS  # numbers of a copy
-EARLY = 2  # the third copy: where a search may begin if it finds nothing from the sure point on
+FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search may begin if it finds nothing from the
+# sure point on
 COPIES = 3
 BACK = 192  # bytes, about, from there to the sure point
 
@@ -202,7 +203,7 @@ def sure(x):  # type: ignore[no-untyped-def]
 
 @inner
 def keep(w, copy):  # type: ignore[no-untyped-def]
-    """Make a copy of the state: the first (0), the second (1), or the one that is EARLY."""
+    """Make a copy of the state: the FIRST, the SECOND, or the one that is EARLY."""
     at = copy * KEPT
     for k in range(X_SIZE):
         w.kept[at + k] = w.x[k]
@@ -216,7 +217,7 @@ def keep_up(w):  # type: ignore[no-untyped-def]
     if w.x[X_POS] >= w.kept[KEPT + X_POS] + STRIDE and w.kept[KEPT + X_POS] <= w.x[X_SURE_POS]:
         for k in range(KEPT):
             w.kept[k] = w.kept[KEPT + k]
-        keep(w, 1)
+        keep(w, SECOND)
 
 
 @inner

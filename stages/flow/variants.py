@@ -30,9 +30,15 @@ _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
 EXACT = 50  # the trace's own times are that much more exact than the code image's
 FOREVER = np.int64((1 << 63) - 1)
-LAST = np.int64(
-    1 << 62
-)  # what is tried when all else fails: which of several methods of one name it is, it hardly shows
+LAST = np.int64(1 << 62)
+"""What is tried when all else fails: which of several methods of one name it is, it hardly shows."""
+
+# Numba compiles a function once more for each plain number that it is called with; for these it does not.
+_NOW, _SOON, _LATER, _LATE = (np.int64(k) for k in range(4))  # before LAST
+_READ, _INFERRED = np.int64(0), np.int64(1)
+_CALL, _JMP = np.int64(0xE8), np.int64(0xE9)
+_ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
+_ROW = np.int64(0)
 
 # columns of a variant
 V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
@@ -144,7 +150,7 @@ def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped
     buffer[at] = opcode
     for c in range(4):
         buffer[at + 1 + c] = distance >> 8 * c & 0xFF
-    return _candidate(found, n, far, 1)
+    return _candidate(found, n, far, _INFERRED)
 
 
 @inner
@@ -194,7 +200,7 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
     Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there;
     at most MOST. Both have ROOM rows.
     """
-    n = _candidate(found, 0, 0, 0)
+    n = _candidate(found, _ROW, _NOW, _READ)
     opcode = np.int64(buffer[0]) if size >= 5 else 0
     to = here + 5
     for c in range(4):
@@ -206,12 +212,12 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
     if len(known.refusal) and size >= 5 and entered < len(known.entry) and known.entry[entered] == here:
         refusal = opcode == 0xE9 and to == known.refusal[0]
         if not refusal:
-            n = _branch(buffer, found, n, here, 0xE9, known.refusal[0], 2)
+            n = _branch(buffer, found, n, here, _JMP, known.refusal[0], _LATER)
         settled = known.refused[entered] < tsc - slack // EXACT  # for good
         if refusal and size >= 7 and not settled:
             for c in range(WINDOW):
                 buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
-            n = _candidate(found, n, 2, 1)
+            n = _candidate(found, n, _LATER, _INFERRED)
     if not settled:
         n = _others(known, here, size, opcode, tsc, slack, buffer, found, n)
     n = _sift(buffer, found, n, here, size)
@@ -226,20 +232,20 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
     if size >= 5:
         p = first(known.taught, here)
         while p < len(known.taught) and known.taught[p] == here:
-            n = _branch(buffer, found, n, here, 0xE9 if known.branch[p, 1] else 0xE8, known.branch[p, 0], 2)
+            n = _branch(buffer, found, n, here, _JMP if known.branch[p, 1] else _CALL, known.branch[p, 0], _LATER)
             p += 1
     p = first(known.place, here)
     while p < len(known.place) and known.place[p] == here:
         for c in range(WINDOW):
             buffer[n * WINDOW + c] = known.content[p, c]
-        n = _candidate(found, n, 1, 0)
+        n = _candidate(found, n, _SOON, _READ)
         p += 1
     if opcode == 0xE8:
         n = _callees(known, here, tsc, slack, buffer, found, n)
     elif opcode == 0xE9:
         p = first(known.calls.jump, here)
         if p < len(known.calls.jump) and known.calls.jump[p] == here:
-            n = _adapters(known.calls, known.calls.jump_callee[p], 0, here, opcode, buffer, found, n)
+            n = _adapters(known.calls, known.calls.jump_callee[p], _ANY, here, opcode, buffer, found, n)
     return n
 
 
@@ -281,7 +287,7 @@ def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         if far <= slack:
             for c in range(WINDOW):
                 buffer[n * WINDOW + c] = state[c]
-            n = _candidate(found, n, far, 0)
+            n = _candidate(found, n, far, _READ)
     return n
 
 
@@ -293,10 +299,10 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     if p == len(calls.site) or calls.site[p] != here:
         return n
     if calls.stub[p]:
-        n = _branch(buffer, found, n, here, 0xE8, calls.stub[p], 1)
+        n = _branch(buffer, found, n, here, _CALL, calls.stub[p], _SOON)
     for k in range(len(known.resolver)):
         if (k == 2) == (calls.looks[p] != 0):
-            n = _branch(buffer, found, n, here, 0xE8, known.resolver[k], 3)
+            n = _branch(buffer, found, n, here, _CALL, known.resolver[k], _LATE)
     callee, looks = calls.callee[p], calls.looks[p]
     if callee < 0:
         return n
@@ -310,14 +316,14 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         for e in range(begin, end):
             to = calls.checking[e] if looks else calls.verified[e]
             if to and (calls.holder[e] != owner) == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
-                n = _branch(buffer, found, n, here, 0xE8, to, LAST if guess else 3)
+                n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else _LATE)
     if looks:
-        n = _adapters(calls, callee, 1, here, 0xE8, buffer, found, n)
+        n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
         for q in range(first(calls.led_name, name), first(calls.led_name, name + 1)):
-            n = _branch(buffer, found, n, here, 0xE8, calls.led[q], 3)
+            n = _branch(buffer, found, n, here, _CALL, calls.led[q], _LATE)
         for t in range(len(calls.table)):
             if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
-                n = _branch(buffer, found, n, here, 0xE8, calls.table[t], LAST)
+                n = _branch(buffer, found, n, here, _CALL, calls.table[t], LAST)
     return n
 
 
@@ -331,7 +337,7 @@ def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ig
     """Those to the interpreter that are known for what `callee` takes."""
     key = 2 * calls.arguments[callee] + looks
     for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
-        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], 3)
+        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], _LATE)
     return n
 
 

@@ -224,3 +224,39 @@ class Processor:
             elif chance < 0.012:
                 self.lose()
         self.stop()
+
+
+class Confined(Processor):
+    """One with an IP filter, [BASE, BASE + reach). What is outside is not executed: control comes back to where it was
+    called from, or elsewhere."""
+
+    def __init__(self, rng: Random, code: dict[int, Instruction], reach: int, compress_returns: bool = True) -> None:
+        inside = {ip: i for ip, i in code.items() if ip + len(i.code) <= BASE + reach}
+        super().__init__(rng, inside, compress_returns)
+
+    def _indirect(self, ip: int, may_defer: bool) -> None:
+        if self._rng.random() < 0.3:
+            self.ip = BASE + 0x8000
+        else:
+            super()._indirect(ip, may_defer)
+
+    def step(self) -> None:
+        instruction, bits = self._code[self.ip], self._bits
+        super().step()
+        if self.ip not in self._code:
+            if self._bits[:-1] == bits:  # a branch that leaves has no bit
+                self._bits = bits
+            if instruction.kind == "ret":
+                self._known = self._known_before[-1]
+            self._leave()
+
+    def _leave(self) -> None:
+        self._flush()
+        self.trace += w.tip_pgd(*self._address(self.ip)) if self._rng.random() < 0.7 else w.tip_pgd()
+        back = self._known[-1] if self._known else 0
+        if back in self._code and self._rng.random() < 0.7:
+            self.ip, self._known = back, self._known[:-1]
+        else:
+            self.ip = self._rng.choice(self._starts)
+        self.trace += b"\0" * self._rng.choice([0, 0, 1, 5, 12]) + w.tip_pge(*self._address(self.ip))
+        self._place()

@@ -1,0 +1,248 @@
+"""Units: several packets at once.
+
+A trace repeats itself in stretches longer than a packet. All packets that begin in a window of WINDOW bytes, met from
+the same stretch, lead over the same paths to the same place, whatever they are: that is a *unit*, remembered under the
+bytes themselves, so that nothing in them is looked at one by one. Where none is known, `hot` goes packet by packet to
+the end of the window. If the window has been seen before, what that did is remembered (`learn`), so that what packets
+mean stands in `hot` alone. The same bytes are cut in the same places each time they come.
+
+What the bytes do not decide is checked: the last IP's upper bytes (compressed addresses), whether a call has left the
+filter, and the return stack. A unit's returns to frames that were called in it are its own business. A compressed RET
+further down goes where the stack says, so the two frames at its top can be part of the key; a return with a TIP says
+where it goes and only pops. With pushes and pops as they come, the depth of the stack is min(max(depth + net, lo),
+hi) behind them (`level`); so is X_BASE, the depth at the last TIP.PGE, from what lies before that. Padding behind the
+last packet is no part of a unit, and is passed as `hot` passes it: so what is done with units is the same as what is
+done without, to the byte.
+
+What a unit hands on is one path, made of the paths of its packets.
+
+When code changes, units are not searched for. Each says as of which change it was right (`U_EPOCH`); one that is found
+later looks through its own stretches once, whether they still are.
+"""
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.flow.graph import (
+    DEAD,
+    G_EPOCH,
+    G_UNIT_BYTES,
+    G_UNIT_MASK,
+    PA,
+    PA_LEN,
+    PA_POOL,
+    SLOTS,
+    ST,
+    ST_KIND,
+    UW,
+)
+from stages.flow.grow import (
+    still_right,
+)
+from stages.flow.raw import (
+    inner,
+    load64,
+    near,
+    prefetch,
+    zero_bytes,
+)
+from stages.flow.state import (
+    M_CALLED,
+    SPARE,
+    X_AT,
+    X_BASE,
+    X_DEPTH,
+    X_HOLD,
+    X_LAST_IP,
+    X_MODE,
+    X_OUT,
+    X_POS,
+    X_ROOM,
+    X_SURE_OUT,
+    X_SURE_POS,
+    X_TOP,
+)
+
+WINDOW = 16
+MOST = 24  # bytes of a unit: its last packet may begin in the window's last byte
+PARTS = 96  # paths in a unit
+PUSHED = 4  # frames that it may leave on the stack
+PROBES = 16  # slots looked at
+
+# A slot of the table, two cache lines: 64-bit words, and the same memory as 32-bit numbers
+UN = 2 * UW
+U_BYTES, U_LAST_MASK, U_IP, U_IP_AFTER = 0, 3, 4, 5  # three words of bytes, which of the third count; last IP: 64 bits
+U_KEY, U_AFTER, U_PATH, U_SIZE = 12, 13, 14, 15  # where it begins and ends (`place`); the path; bytes
+(
+    U_SURE, U_SURE_PARTS, U_EPOCH, U_HOPS, U_NEED, U_DEPTH, U_BASE, U_FRAME, U_FRAME2, U_LOW, U_PUSHED,
+) = range(16, 27)  # fmt: skip
+U_AHEAD = 31  # the slot of the unit that came two later, the last time
+# U_SURE: bytes to behind the last packet with an address, and paths as far as there; 0: none. U_HOPS: an indirect jump
+# left the filter. The stack: depth needed; what becomes of it; what of it is X_BASE (0: no TIP.PGE); frames needed at
+# its top, 0: any; so far below its top the four of U_PUSHED are pushed.
+GONE = np.int64(-1)  # as a key: a unit over code that has changed
+
+SEEN = 1 << 15  # windows seen once, or found unfit
+
+# `Tables.draft`: where the state, the order and the data are (`learn` needs them), and the state at a window's begin
+D_X, D_ORDER, D_DATA, D_WINDOW, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_SIZE = range(12)
+
+UNFIT, NEW = np.int64(0), np.int64(1)
+
+
+@near
+def place(s, called):  # type: ignore[no-untyped-def]
+    """A stretch, and whether a call has left the filter, as one number > 1."""
+    return (s + 1) << 1 | (1 if called else 0)
+
+
+@near
+def moves(net, lo, hi):  # type: ignore[no-untyped-def]
+    """What `level` does, as one number, never 0."""
+    return net << 16 | hi << 8 | 128 | lo
+
+
+@near
+def level(depth, f):  # type: ignore[no-untyped-def]
+    """The depth of the stack, behind pushes and pops."""
+    return min(max(depth + (f >> 16), f & 127), f >> 8 & 127)
+
+
+@near
+def window_of(first, second, third, key):  # type: ignore[no-untyped-def]
+    """A hash, of 47 bits. Of the third word only one byte: the target of a TIP that began in the window's last."""
+    h = first * -7046029254386353131 + second * -6939452855193903323 + (key << 8 ^ third & 255) * 2685821657736338717
+    h &= 0x7FFFFFFFFFFFFFFF
+    return (h ^ h >> 29) >> 16
+
+
+@near
+def mark_of(window):  # type: ignore[no-untyped-def]
+    """(where in `seen`, what stands there)"""
+    return window & (SEEN - 1), (window >> 15) & 0x3FFFFFFF | 1
+
+
+@inner
+def by_units(t, w, limit):  # type: ignore[no-untyped-def]
+    """Go on as long as units are known. NEW: if `hot` gets to the end of the window that begins where this stopped,
+    that is to be learnt; UNFIT: it is not.
+
+    Called as `hot` is.
+    """
+    x, ring, order, data = w.x, w.ring, w.order, w.data
+    unit, units = t.unit, t.units
+    mask, epoch = t.g[G_UNIT_MASK], t.g[G_EPOCH]
+    begin, pos, last_ip, out = x[X_POS], x[X_POS], x[X_LAST_IP], x[X_OUT]
+    top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
+    sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
+    sure_unit = np.int64(-1)  # the one that the last sure point is in
+    capacity = x[X_ROOM] - SPARE
+    two_before = before = np.int64(0)
+    hops_until = x[X_HOLD] - MOST  # further on a jump out of the filter is doubted first
+    key = place(x[X_AT], x[X_MODE] & M_CALLED)
+    while pos < limit and out < capacity:
+        first, second, third = load64(data, pos), load64(data, pos + 8), load64(data, pos + 16)
+        i = window_of(first, second, third, key) & mask
+        found = False
+        for _ in range(PROBES):
+            n, v = UN * i, UW * i
+            k = np.int64(unit[n + U_KEY])
+            if k == key:
+                other = (first ^ units[v]) | (second ^ units[v + 1])
+                other |= (third ^ units[v + 2]) & units[v + U_LAST_MASK]
+                other |= (last_ip ^ units[v + U_IP]) >> 16
+                if other == 0:
+                    frame, frame2 = np.int64(unit[n + U_FRAME]), np.int64(unit[n + U_FRAME2])
+                    fits = (frame == 0) | (frame == ring[top])
+                    fits &= (frame2 == 0) | (frame2 == ring[(top - 1) & (SLOTS - 1)])
+                    fits &= (depth >= unit[n + U_NEED]) & (pos + unit[n + U_SIZE] < limit)
+                    fits &= (unit[n + U_HOPS] == 0) | (pos <= hops_until)
+                    if fits and (unit[n + U_EPOCH] == epoch or still_right(t, i)):
+                        found = True
+                        break
+            elif k == 0:
+                break
+            i = (i + 1) & mask
+        if not found:
+            break
+        n = UN * i
+        unit[UN * two_before + U_AHEAD] = i
+        two_before, before = before, i
+        ahead = np.int64(unit[n + U_AHEAD])
+        prefetch(units, UW * ahead)
+        prefetch(units, UW * ahead + UW // 2)
+        low = top - np.int64(unit[n + U_LOW]) + 1
+        for k in range(PUSHED):  # what is above the top is in nobody's use
+            ring[(low + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
+        entered, f = np.int64(unit[n + U_BASE]), np.int64(unit[n + U_DEPTH])
+        base = level(depth, entered) if entered else base
+        depth = level(depth, f)
+        top = (top + (f >> 16)) & (SLOTS - 1)
+        path = np.int64(unit[n + U_PATH])
+        order[out] = path
+        out += 1 if path else 0
+        key = np.int64(unit[n + U_AFTER])
+        last_ip = units[UW * i + U_IP_AFTER]
+        sure_after = np.int64(unit[n + U_SURE])
+        if sure_after:
+            sure_pos, sure_out, sure_unit = pos + sure_after, out, i
+        pos += np.int64(unit[n + U_SIZE])
+        if data[pos] == 0:  # a branch: mostly as it was the last time, and what is behind it takes long
+            pos += zero_bytes(load64(data, pos))
+    if sure_unit >= 0:
+        sure_pos += zero_bytes(load64(data, sure_pos))
+        out, sure_out = part_by_part(t, order, out, sure_out, sure_unit)
+    t.g[G_UNIT_BYTES] += pos - begin
+    x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, (key >> 1) - 1, out
+    x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
+    x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
+    x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if key & 1 else 0)
+    if pos >= limit or out >= capacity:
+        return UNFIT
+    window = window_of(load64(data, pos), load64(data, pos + 8), load64(data, pos + 16), key)
+    at, mark = mark_of(window)
+    seen = np.int64(t.seen[at])
+    if seen != mark:
+        if seen != ~mark:
+            t.seen[at] = mark
+        return UNFIT
+    d = t.draft
+    d[D_WINDOW], d[D_POS], d[D_PLACE], d[D_IP] = window, pos, key, last_ip
+    d[D_OUT], d[D_TOP], d[D_DEPTH], d[D_BASE] = out, top, depth, base
+    return NEW
+
+
+@inner
+def still(t, i):  # type: ignore[no-untyped-def]
+    """Whether the unit in slot `i` is right as the code is now."""
+    n = UN * i
+    row = np.int64(t.unit[n + U_PATH]) * PA
+    after = (np.int64(t.unit[n + U_AFTER]) >> 1) - 1
+    dead = t.stretch[after * ST + ST_KIND] == DEAD
+    for k in range(t.path[row + PA_LEN]):
+        part = np.int64(t.pool[t.path[row + PA_POOL] + k]) * PA
+        for m in range(t.path[part + PA_LEN]):
+            dead |= t.stretch[np.int64(t.pool[t.path[part + PA_POOL] + m]) * ST + ST_KIND] == DEAD
+    t.unit[n + U_EPOCH] = t.g[G_EPOCH]
+    if dead:
+        t.unit[n + U_KEY] = GONE
+        return 0
+    return 1
+
+
+@inner
+def part_by_part(t, order, out, sure_out, i):  # type: ignore[no-untyped-def]
+    """The last sure point is in the middle of the unit in slot `i`, the last before `sure_out`: write its paths
+    themselves to the order. The new length and sure point."""
+    row = np.int64(t.unit[UN * i + U_PATH]) * PA
+    parts, sure = np.int64(t.path[row + PA_LEN]), np.int64(t.unit[UN * i + U_SURE_PARTS])
+    if sure == parts:
+        return out, sure_out
+    for k in range(out - 1, sure_out - 1, -1):
+        order[k + parts - 1] = order[k]
+    for k in range(parts):
+        order[sure_out - 1 + k] = t.pool[t.path[row + PA_POOL] + k]
+    return out + parts - 1, sure_out - 1 + sure
