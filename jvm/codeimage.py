@@ -38,6 +38,7 @@ from jvm.codeview import CodeView
 from jvm.debuginfo import DebugInfo
 from jvm.entrance import Entrance
 from jvm.sites import SiteKind, Sites, compiled_kind, stub_label
+from jvm.stubs import Stub, stub_of
 
 MAX_BLOB = 1 << 28
 """Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
@@ -161,6 +162,7 @@ class CodeImage:
         self._add(version, record.code)
         replayed = bool(record.flags & export.RecordFlag.REPLAYED)
         self._entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
+        self._texts.stands(version)
         self._resolve(version)
 
     def _buried(self, start: int, end: int) -> list[Version]:
@@ -232,6 +234,8 @@ class CodeImage:
         if kind in (Kind.INTERPRETER, Kind.CODELET):
             version.site_kind = SiteKind.INTERPRETED
         self._add(version, code)
+        if stub_of(version) == Stub.INLINE_CACHE:
+            self._texts.transparent = start, end
 
     def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
         """`v` was told again at `tsc`: what differs has been patched since."""
@@ -258,8 +262,9 @@ class CodeImage:
         self.counts["patches" if found else "patches_nowhere"] += 1
         code = np.frombuffer(record.code, np.uint8)
         for v in found:
-            self._texts.edit(v, record.address - v.start, code, record.before, record.after)
-            self._entrance.seen(v, record.address - v.start, code, record.after)
+            offset = record.address - v.start
+            closes = self._entrance.seen(v, offset, code, record.after)
+            self._texts.edit(v, offset, code, record.before, record.after, v.not_entrant if closes else FOREVER)
         if found:
             self._changed()
 

@@ -5,9 +5,14 @@ changed. A view is a choice of texts, so it costs the same however often code wa
 is ever written again.
 
 A patch is known to have happened after `before` and not after `after` (jvm.export.CodePatch). Its text begins in the
-middle: of all single times that one is wrong for the shortest time on average. Who can do better than one time asks
-`uncertain` for the patches that may or may not have been made at a time. What appears where only filling was
-(`jvm.codediff`) is no change: nobody ran the filling; it has been there since the version's beginning.
+middle: of all single times that one is wrong for the shortest time on average. If something else tells, it begins where
+that says: a call that leads now to a method which was installed meanwhile most likely does so since then. Who can do
+better than one time asks `uncertain` for the patches that may or may not have been made at a time. What appears where
+only filling was (`jvm.codediff`) is no change: nobody ran the filling; it has been there since the version's beginning.
+
+A call may lead through an inline-cache stub till the next safepoint; then it leads where the stub did
+(ICStub::finalize, icBuffer.cpp). The stubs are soon used for other calls, so a text in which a call leads to one is
+made to lead where the next text says.
 """
 
 from __future__ import annotations
@@ -18,11 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.arena import Arena
+from jvm.calls import CALL_SIZE, targets
 from jvm.codediff import filling
 from jvm.codeversion import FOREVER, Version
 from jvm.codeview import CodeView
 
 AROUND = 8
+_CALL = 0xE8
 TEXT_DTYPE = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
 )
@@ -94,6 +101,8 @@ class _Edit(NamedTuple):
     code: NDArray[np.uint8]
     before: int
     after: int
+    until: int  # by then it was so
+    at: int  # since then it is taken to be so
 
 
 class Texts:
@@ -106,6 +115,8 @@ class Texts:
         self._sorted: _Columns | None = None  # texts by address
         self._times: NDArray[np.uint64] | None = None  # at which a view changes
         self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
+        self.transparent = 0, 0  # addresses [from, to) of the inline-cache stubs
+        self._opened: dict[int, int] = {}  # entries of methods: when there was one
         self.patches = 0  # made in texts
         self.filled = 0
 
@@ -120,12 +131,22 @@ class Texts:
         self._of[version.id] = [self._texts.add(row)] if len(code) else []
         self._sorted = self._times = None
 
-    def edit(self, version: Version, offset: int, code: NDArray[np.uint8], before: int, after: int) -> None:
-        """From `offset` on there was `code` at `after`, and not yet at `before`. What lies outside is left out."""
+    def edit(
+        self, version: Version, offset: int, code: NDArray[np.uint8], before: int, after: int, until: int = FOREVER
+    ) -> None:
+        """From `offset` on there was `code` at `after`, and not yet at `before`; since `until`, if that lies between.
+        What lies outside of the version is left out."""
         code = code[max(-offset, 0) : max(version.data_size - offset, 0)]
         if len(code):
-            edit = _Edit(max(offset, 0), code.copy(), max(before, version.loaded), after)
+            before = max(before, version.loaded)
+            until = until if before < until < after else after
+            at = before + (after - before) // 2 if until == after else until
+            edit = _Edit(max(offset, 0), code.copy(), before, after, until, at)
             self._edits.setdefault(version.id, (version, []))[1].append(edit)
+
+    def stands(self, version: Version) -> None:
+        """It can be called."""
+        self._opened |= dict.fromkeys((version.entry, version.verified_entry), version.loaded)
 
     def ended(self, version: Version) -> None:
         """`version.until` has been set."""
@@ -141,6 +162,10 @@ class Texts:
         ids = [version.id for version in versions]
         for id_ in ids:
             del self._of[id_]
+        for version in versions:
+            for door in (version.entry, version.verified_entry):
+                if self._opened.get(door) == version.loaded:
+                    del self._opened[door]
         texts, patches = self._texts.rows, self._patches.rows
         kept = ~np.isin(texts["id"], ids) & ((texts["until"] > before) | (texts["until"] == FOREVER))
         # The last text of a version stays, whatever its times: it is what the version's bytes are.
@@ -179,9 +204,22 @@ class Texts:
             return
         edits, self._edits = self._edits, {}
         for version, each in edits.values():
+            each = self._dated(version, each)
             while each:
                 each = self._fill(version, each) if self._is_fill(version, each[0]) else self._patch(version, each)
         self._sorted = self._times = None
+
+    def _dated(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
+        """In the order in which they are taken to have been made. A call is not bound to what is not there yet."""
+        code = self._code.part(version.data_at, version.data_size).copy()
+        dated = []
+        for edit in sorted(edits, key=lambda edit: edit.after):
+            code[edit.offset : edit.offset + len(edit.code)] = edit.code
+            around = np.arange(max(edit.offset - 4, 0), min(edit.offset + len(edit.code), len(code) - CALL_SIZE + 1))
+            calls = around[code[around] == _CALL]
+            opened = max((self._opened.get(to, 0) for to in targets(code, version.start, calls).tolist()), default=0)
+            dated.append(edit._replace(at=opened) if edit.before < opened < edit.after else edit)
+        return sorted(dated, key=lambda edit: (edit.after, edit.at))
 
     def _is_fill(self, version: Version, edit: _Edit) -> bool:
         code = self._code.part(version.data_at, version.data_size)
@@ -205,11 +243,12 @@ class Texts:
     def _patch(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
         """The first edit and those made at the same time become a text; the edits that are left."""
         code = self._code.part(version.data_at, version.data_size).copy()
-        last = self._texts.rows[self._of[version.id][-1]]
-        before, after = edits[0].before, edits[0].after
+        was = code.copy()
+        last = self._of[version.id][-1]
+        _, _, before, after, until, at = edits[0]
         count = 0
         changed = False
-        while count < len(edits) and (edits[count].before, edits[count].after) == (before, after):
+        while count < len(edits) and edits[count][2:] == (before, after, until, at):
             offset, new = edits[count].offset, edits[count].code
             old = code[offset : offset + len(new)]
             fresh = after > version.loaded and after >= version.patched  # not a spool that is read again
@@ -218,18 +257,33 @@ class Texts:
                 old_at = self._code.append(code[begin:end])
                 old[:] = new
                 new_at = self._code.append(code[begin:end])
-                self._patches.add((version.start + begin, before, after, old_at, new_at, version.id, end - begin, 0))
+                row = version.start + begin, before, until, old_at, new_at, version.id, end - begin, 0
+                self._patches.add(row)
                 changed = True
                 self.patches += 1
             count += 1
         if changed:
             version.patched = after
-            at = max(before + (after - before) // 2, int(last["since"]))
-            last["until"] = min(at, int(last["until"]))
+            self._see_through(version, last, was, code)
+            text = self._texts.rows[last]
+            at = max(at, int(text["since"]))
+            text["until"] = min(at, int(text["until"]))
             version.data_at = self._code.append(code)
-            start, end = int(last["start"]), int(last["end"])
+            start, end = int(text["start"]), int(text["end"])
             self._of[version.id].append(self._texts.add((start, end, at, version.until, version.data_at, version.id)))
         return edits[count:]
+
+    def _see_through(self, version: Version, row: int, was: NDArray[np.uint8], code: NDArray[np.uint8]) -> None:
+        """Calls of the text `row` (bytes `was`) that led to inline-cache stubs lead now where they do in `code`."""
+        lo, hi = self.transparent
+        opcodes = np.flatnonzero((was[:-4] == _CALL) & (code[:-4] == _CALL))
+        old, new = targets(was, version.start, opcodes), targets(code, version.start, opcodes)
+        through = opcodes[(lo <= old) & (old < hi) & ((new < lo) | (hi <= new))]
+        if len(through):
+            at = through[:, None] + np.arange(CALL_SIZE)
+            was[at] = code[at]
+            self._texts.rows[row]["data_at"] = self._code.append(was)
+            self._code.garbage += len(was)
 
     # ---- what is asked
 

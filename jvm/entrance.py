@@ -30,11 +30,13 @@ class Entrance:
             self._ended(before, v.loaded)
         self._last[v.method] = v
 
-    def seen(self, v: Version, offset: int, code: NDArray[np.uint8], tsc: int) -> None:
-        """From `offset` on there was `code` at `tsc`."""
+    def seen(self, v: Version, offset: int, code: NDArray[np.uint8], tsc: int) -> bool:
+        """From `offset` on there was `code` at `tsc`. Whether that is the jump."""
         at = v.verified_entry - v.start - offset
-        if v.verified_entry and 0 <= at < len(code) and code[at] == _JMP:
+        closes = bool(v.verified_entry and 0 <= at < len(code) and code[at] == _JMP)
+        if closes:
             self._ended(v, tsc)
+        return closes
 
     def gone(self, v: Version) -> None:
         """It is not kept any more."""

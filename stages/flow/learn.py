@@ -10,7 +10,7 @@ chooses it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +37,28 @@ def resolvers(image: CodeImage) -> list[tuple[int, int]]:
 
 def with_image(known: Known, image: CodeImage) -> Known:
     """What the code image says of nmethods' entries and of the stubs that they call before they are bound."""
-    nmethods = [v for v in image.versions() if v.kind == Kind.NMETHOD and v.verified_entry]
-    rows = [(v.verified_entry, min(v.not_entrant, v.until)) for v in sorted(nmethods, key=lambda v: v.since)]
-    entry = {address: min(tsc, LAST) for address, tsc in rows}  # the last that stood there
-    stubs = {stub_of(v): v.start for v in image.versions()}
-    refusal = [stubs[Stub.WRONG_METHOD]] if Stub.WRONG_METHOD in stubs else []
-    resolver = [stubs[stub] for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []
-    place, refused = np.array(sorted(entry.items()), np.uint64).view(np.int64).reshape(-1, 2).T.copy()
+    nmethods = sorted((v for v in image.versions() if v.kind == Kind.NMETHOD), key=lambda v: v.since)
+    entry: dict[int, int] = {}  # the last that stood there
+    door: dict[int, tuple[int, int]] = {}
+    for v in nmethods:
+        closes = min(v.not_entrant, v.until, int(LAST))
+        if v.verified_entry:
+            entry[v.verified_entry] = closes
+        door |= dict.fromkeys((v.entry, v.verified_entry), (v.loaded, closes))
+    stubs = {stub_of(v): v for v in image.versions() if v.kind != Kind.NMETHOD}
+    refusal = [stubs[Stub.WRONG_METHOD].start] if Stub.WRONG_METHOD in stubs else []
+    resolver = [stubs[stub].start for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []
+    inline = [stubs[Stub.INLINE_CACHE].start, stubs[Stub.INLINE_CACHE].end] if Stub.INLINE_CACHE in stubs else []
+    place, refused = _columns(sorted(entry.items()), 2)
+    doors, opens, shuts = _columns([(at, *row) for at, row in sorted(door.items())], 3)
     return known._replace(
-        entry=place, refused=refused, refusal=np.array(refusal, np.int64), resolver=np.array(resolver, np.int64)
-    )
+        entry=place, refused=refused, door=doors, opens=opens, closes=shuts, refusal=np.array(refusal, np.int64),
+        inline=np.array(inline, np.int64), resolver=np.array(resolver, np.int64),
+    )  # fmt: skip
+
+
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> I64:
+    return np.array(rows, np.uint64).view(np.int64).reshape(-1, width).T.copy()
 
 
 class Learnt:

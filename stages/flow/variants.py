@@ -61,6 +61,10 @@ class Known(NamedTuple):
     entry: I64  # verified entries of nmethods, ascending,
     refused: I64  # from when on surely not entrant,
     refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one so
+    door: I64  # entries of nmethods, both kinds, ascending,
+    opens: I64  # and when one is known to stand there,
+    closes: I64  # and not any more, or to be not entrant
+    inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
@@ -92,6 +96,10 @@ class Known(NamedTuple):
             branch=np.zeros((0, 2), np.int64),
             entry=none,
             refused=none,
+            door=none,
+            opens=none,
+            closes=none,
+            inline=none,
             refusal=none,
             resolver=none,
             calls=NO_CALLS,
@@ -154,14 +162,21 @@ def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped
 
 
 @inner
-def _sift(buffer, found, candidates, here, size):  # type: ignore[no-untyped-def]
-    """Keep the first row, and of the others those that decode to something new. Returns how many are left."""
+def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no-untyped-def]
+    """Keep the first row, and of the others those that decode to something new. Returns how many are left. A call is as
+    far off as what it leads to."""
     n = 0
     for row in range(candidates):
         insn, target = read(buffer, row * WINDOW, here, size)
         far, learnt = found[row * VA + V_FAR], found[row * VA + V_LEARNT]
         if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
             continue
+        if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
+            if len(known.inline) and known.inline[0] <= target < known.inline[1]:
+                far = LAST  # it is the same to call what lies behind it, and that is better known
+            p = first(known.door, target)
+            if p < len(known.door) and known.door[p] == target:
+                far = max(far, known.opens[p] - tsc, tsc - known.closes[p])
         same = 0
         while same < n and (found[same * VA + V_INSN] != insn or found[same * VA + V_TARGET] != target):
             same += 1
@@ -220,7 +235,7 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             n = _candidate(found, n, _LATER, _INFERRED)
     if not settled:
         n = _others(known, here, size, opcode, tsc, slack, buffer, found, n)
-    n = _sift(buffer, found, n, here, size)
+    n = _sift(known, buffer, found, n, here, size, tsc)
     _sort(buffer, found, n)
     return n
 

@@ -249,3 +249,56 @@ def _changes(code: CodeImage) -> list[int]:
         times.append(code.next_change(times[-1]))
         assert times[-1] > times[-2]
     return times
+
+
+def call(at: int, to: int) -> bytes:
+    return b"\xe8" + (to - at - 5).to_bytes(4, "little", signed=True)
+
+
+def test_inline_cache_stubs_are_seen_through() -> None:
+    """What a call that leads to one will lead to, it leads to already: the stub is soon another's."""
+    site, stubs, to, other = BASE + 8, 0x9000, 0x5000, 0x6000
+    code = CodeImage()
+    written = methods(Writer()).at(900).dynamic_code(stubs, "InlineCacheBuffer", bytes(256)).at(1000)
+    written.nmethod_load(BASE, CODE[:8] + call(site, other) + CODE[13:], 1, compile_id=1)
+    before = [(2000, 3000, stubs + 0x20), (4000, 5000, to), (5000, 6000, stubs + 0x40), (6000, 7000, stubs + 0x60)]
+    for since, until, leads in [*before, (7000, 8000, other)]:
+        written.code_patch(site + 1, since, until, call(site, leads)[1:])
+    code.feed(written.bytes())
+    leads_to = {t: text(code.view(t), site, 5) for t in (1500, 3500, 4800, 5800, 6800, 7800)}
+    assert leads_to == {
+        1500: call(site, other),
+        3500: call(site, to),
+        4800: call(site, to),
+        5800: call(site, stubs + 0x40),  # nobody has seen where that led
+        6800: call(site, other),
+        7800: call(site, other),
+    }
+
+
+def test_a_jump_that_ends_a_method_holds_since_the_next_version_of_it_was_there() -> None:
+    jump = b"\xe9\x10\x00\x00\x00"
+    code = CodeImage()
+    written = methods(Writer()).at(1000).nmethod_load(BASE, CODE, 1, compile_id=1, verified_entry=BASE + 8)
+    written.at(2900).nmethod_load(0x5000, CODE, 1, compile_id=2, verified_entry=0x5008)
+    written.code_patch(BASE + 20, 2000, 3000, b"\xaa").code_patch(BASE + 8, 2000, 3000, jump)
+    code.feed(written.bytes())
+    assert [text(code.view(t), BASE + 8, 5) == jump for t in (2499, 2899, 2900)] == [False, False, True]
+    assert [text(code.view(t), BASE + 20, 1) == b"\xaa" for t in (2499, 2500)] == [False, True]
+    (_, last) = code.uncertain(0, FOREVER).after.tolist()
+    assert last == 2900
+
+
+def test_a_call_leads_to_a_method_since_there_is_one() -> None:
+    site, first, second = BASE + 8, 0x5000, 0x6000
+    code = CodeImage()
+    written = methods(Writer()).at(900).nmethod_load(first, CODE, 2, verified_entry=first + 8).at(1000)
+    written.nmethod_load(BASE, CODE[:8] + call(site, first + 8) + CODE[13:], 1)
+    written.at(2800).nmethod_load(second, CODE, 2, verified_entry=second + 8)
+    written.code_patch(site + 1, 2000, 3000, call(site, second + 8)[1:3])
+    written.code_patch(site + 1, 3000, 4000, call(site, first + 8)[1:])
+    code.feed(written.bytes())
+    changes = [code.next_change(t) for t in (2000, 2800)]
+    assert changes == [2800, 3500]
+    assert text(code.view(2799), site, 5) == call(site, first + 8)
+    assert text(code.view(2800), site, 5) == call(site, second + 8)
