@@ -71,7 +71,7 @@ class CodeImage:
         self._other_keys: list[tuple[int, Kind]] = []  # sorted
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
-        self._texts = Texts()
+        self._texts = Texts((lateness or 0) // 16)
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)

@@ -106,7 +106,10 @@ class _Edit(NamedTuple):
 
 
 class Texts:
-    def __init__(self) -> None:
+    def __init__(self, lag: int = 0) -> None:
+        """`lag`: ticks by which a text begins later than what tells of it. A decoder notices what is shown too late at
+        the first branch, and what is shown too early perhaps never: one version of a method often runs like another."""
+        self._lag = lag
         self._code: Arena[np.uint8] = Arena(np.uint8)
         self._texts = _Rows(TEXT_DTYPE)
         self._patches = _Rows(PATCH_DTYPE)
@@ -140,7 +143,7 @@ class Texts:
         if len(code):
             before = max(before, version.loaded)
             until = until if before < until < after else after
-            at = before + (after - before) // 2 if until == after else until
+            at = before + (after - before) // 2 if until == after else min(until + self._lag, after)
             edit = _Edit(max(offset, 0), code.copy(), before, after, until, at)
             self._edits.setdefault(version.id, (version, []))[1].append(edit)
 
@@ -218,7 +221,9 @@ class Texts:
             around = np.arange(max(edit.offset - 4, 0), min(edit.offset + len(edit.code), len(code) - CALL_SIZE + 1))
             calls = around[code[around] == _CALL]
             opened = max((self._opened.get(to, 0) for to in targets(code, version.start, calls).tolist()), default=0)
-            dated.append(edit._replace(at=opened) if edit.before < opened < edit.after else edit)
+            if edit.before < opened < edit.after:
+                edit = edit._replace(at=min(opened + self._lag, edit.after))
+            dated.append(edit)
         return sorted(dated, key=lambda edit: (edit.after, edit.at))
 
     def _is_fill(self, version: Version, edit: _Edit) -> bool:

@@ -159,7 +159,7 @@ class Callees:
         name, _, kind, arguments = (
             np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns
         )
-        self._led.note(v, site, stub, looks != 0, name, kind, arguments)
+        self._led.note(v, site, stub, looks != 0, callee, name, kind, arguments)
 
     def _find_entries(self, nmethods: list[Version]) -> None:
         rows = []

@@ -43,9 +43,12 @@ class CallTable(NamedTuple):
     table_kind: I64  # VTABLE, ITABLE
     table_since: I64
     table_until: I64
-    # those of them that calls of others led to, ascending by name
-    led_name: I64
+    # those of them that other calls led to: of the same callee, which has one and no other, ascending by callee;
+    led_callee: I64
     led: I64
+    # of the same name, ascending by it
+    namesake: I64
+    namesake_led: I64
 
 
 NO_CALLS = CallTable(*(np.zeros(0, np.int64) for _ in CallTable._fields))

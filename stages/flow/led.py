@@ -1,9 +1,9 @@
 """What calls that have been read led to, by what they call: others of the same callee will lead there, too.
 
 Two kinds of code are shared by calls and not named after a callee: the stubs that look a method up at an index of a
-table (vtableStubs.cpp), one for each index, and the adapters to the interpreter, one for each fingerprint of argument
-types (AdapterFingerPrint, sharedRuntime.cpp). Neither can be told by what bytecode says, but one call read after it was
-bound tells it for all others.
+table (vtableStubs.cpp), one for each index, of which a callee has one; and the adapters to the interpreter, one for
+each fingerprint of argument types (AdapterFingerPrint, sharedRuntime.cpp). Neither can be told by what bytecode says,
+but one call read after it was bound tells it for all others.
 """
 
 from __future__ import annotations
@@ -62,25 +62,28 @@ class Led:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._tables, self._adapters = _Places(), _Places()
+        self._tables, self._namesakes, self._adapters = _Places(), _Places(), _Places()
 
     def note(
-        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], name: I64, kind: I64, arguments: I64
-    ) -> None:
+        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], callee: I64, name: I64, kind: I64,
+        arguments: I64,
+    ) -> None:  # fmt: skip
         """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
         to = calls.targets(self._image.code(v), v.start, np.where(looks, site, stub + calls.STUB_JUMP) - v.start)
-        columns = (column.tolist() for column in (to, looks, name, kind, arguments))
-        for target, checks, name_, kind_, arguments_ in zip(*columns, strict=True):
+        columns = (column.tolist() for column in (to, looks, callee, name, kind, arguments))
+        for target, checks, callee_, name_, kind_, arguments_ in zip(*columns, strict=True):
             at = self._image.at(target, max(v.loaded, v.patched)) if target > 0 else None
             what = None if at is None or at is v else stub_of(at)
             if what == Stub.ADAPTER:
                 self._adapters.add(2 * arguments_ + checks, target)
             elif at is not None and what is not None and checks and what == _LOOKS_UP.get(kind_):
-                self._tables.add(name_, at.start)
+                self._tables.add(callee_, at.start)
+                self._namesakes.add(name_, at.start)
 
-    def tables(self) -> tuple[I64, I64]:
-        """Names, ascending, and stubs that calls of these names led to."""
-        return self._tables.columns
+    def tables(self) -> tuple[I64, I64, I64, I64]:
+        """Callees, ascending, and stubs that calls of them led to; names, ascending, and stubs that calls of any callee
+        of that name led to."""
+        return *self._tables.columns, *self._namesakes.columns
 
     def adapters(self) -> tuple[I64, I64]:
         """2 · arguments + (0 or 1) whether they looked at the receiver, ascending, and where in an adapter calls came

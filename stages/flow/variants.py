@@ -35,6 +35,7 @@ LAST = np.int64(1 << 62)
 
 # Numba compiles a function once more for each plain number that it is called with; for these it does not.
 _NOW, _SOON, _LATER, _LATE = (np.int64(k) for k in range(4))  # before LAST
+_FAR = np.int64(LAST - 1)
 _READ, _INFERRED = np.int64(0), np.int64(1)
 _CALL, _JMP = np.int64(0xE8), np.int64(0xE9)
 _ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
@@ -334,11 +335,15 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
                 n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else _LATE)
     if looks:
         n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
-        for q in range(first(calls.led_name, name), first(calls.led_name, name + 1)):
+        begin, end = first(calls.led_callee, callee), first(calls.led_callee, callee + 1)
+        for q in range(begin, end):
             n = _branch(buffer, found, n, here, _CALL, calls.led[q], _LATE)
-        for t in range(len(calls.table)):
-            if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
-                n = _branch(buffer, found, n, here, _CALL, calls.table[t], LAST)
+        if begin == end:
+            for q in range(first(calls.namesake, name), first(calls.namesake, name + 1)):
+                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], _FAR)
+            for t in range(len(calls.table)):
+                if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
+                    n = _branch(buffer, found, n, here, _CALL, calls.table[t], LAST)
     return n
 
 
