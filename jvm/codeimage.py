@@ -235,7 +235,7 @@ class CodeImage:
             version.site_kind = SiteKind.INTERPRETED
         self._add(version, code)
         if stub_of(version) == Stub.INLINE_CACHE:
-            self._texts.transparent = start, end
+            self._texts.inline = version
 
     def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
         """`v` was told again at `tsc`: what differs has been patched since."""

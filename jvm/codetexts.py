@@ -10,9 +10,8 @@ that says: a call that leads now to a method which was installed meanwhile most 
 better than one time asks `uncertain` for the patches that may or may not have been made at a time. What appears where
 only filling was (`jvm.codediff`) is no change: nobody ran the filling; it has been there since the version's beginning.
 
-A call may lead through an inline-cache stub till the next safepoint; then it leads where the stub did
-(ICStub::finalize, icBuffer.cpp). The stubs are soon used for other calls, so a text in which a call leads to one is
-made to lead where the next text says.
+A call that leads to an inline-cache stub (`jvm.inlinecache`) is shown to lead where the stub did when the call was
+read, or, once that is known, where the next text says.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm import inlinecache
 from jvm.arena import Arena
 from jvm.calls import CALL_SIZE, targets
 from jvm.codediff import filling
@@ -29,7 +29,7 @@ from jvm.codeversion import FOREVER, Version
 from jvm.codeview import CodeView
 
 AROUND = 8
-_CALL = 0xE8
+_CALL = 0xE8  # rel32
 TEXT_DTYPE = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
 )
@@ -118,7 +118,8 @@ class Texts:
         self._sorted: _Columns | None = None  # texts by address
         self._times: NDArray[np.uint64] | None = None  # at which a view changes
         self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
-        self.transparent = 0, 0  # addresses [from, to) of the inline-cache stubs
+        self.inline: Version | None = None  # the inline-cache stubs
+        self._through: dict[int, tuple[Version, int]] = {}  # whose last texts call some, and when they were read
         self._opened: dict[int, int] = {}  # entries of methods: when there was one
         self.patches = 0  # made in texts
         self.filled = 0
@@ -165,6 +166,7 @@ class Texts:
         ids = [version.id for version in versions]
         for id_ in ids:
             del self._of[id_]
+            self._through.pop(id_, None)
         for version in versions:
             for door in (version.entry, version.verified_entry):
                 if self._opened.get(door) == version.loaded:
@@ -190,15 +192,17 @@ class Texts:
             return
         self.settle()
         code: Arena[np.uint8] = Arena(np.uint8)
+        last = {id_: rows[-1] for id_, rows in self._of.items() if rows}
+        shown = {id_ for id_, row in last.items() if int(self._texts.rows[row]["data_at"]) != versions[id_].data_at}
         for text in self._texts.rows:
             size = int(text["end"] - text["start"])
             text["data_at"] = code.append(self._code.part(int(text["data_at"]), size))
         for patch in self._patches.rows:
             for name in ("old_at", "new_at"):
                 patch[name] = code.append(self._code.part(int(patch[name]), int(patch["size"])))
-        for id_, rows in self._of.items():
-            if rows:
-                versions[id_].data_at = int(self._texts.rows[rows[-1]]["data_at"])
+        for id_, row in last.items():
+            told = self._code.part(versions[id_].data_at, versions[id_].data_size)
+            versions[id_].data_at = code.append(told) if id_ in shown else int(self._texts.rows[row]["data_at"])
         self._code, self._sorted = code, None
 
     def settle(self) -> None:
@@ -206,7 +210,7 @@ class Texts:
         if not self._edits:
             return
         edits, self._edits = self._edits, {}
-        for version, each in edits.values():
+        for version, each in sorted(edits.values(), key=lambda pair: pair[0] is not self.inline):
             each = self._dated(version, each)
             while each:
                 each = self._fill(version, each) if self._is_fill(version, each[0]) else self._patch(version, each)
@@ -235,13 +239,17 @@ class Texts:
         count = 0
         while count < len(edits) and self._is_fill(version, edits[count]):
             count += 1
-        for row in self._of[version.id]:
-            text = self._texts.rows[row]
-            code = self._code.part(int(text["data_at"]), version.data_size).copy()
+
+        def filled(at: int) -> int:
+            code = self._code.part(at, version.data_size).copy()
             for edit in edits[:count]:
                 code[edit.offset : edit.offset + len(edit.code)] = edit.code
             self._code.garbage += version.data_size
-            text["data_at"] = version.data_at = self._code.append(code)
+            return self._code.append(code)
+
+        for row in self._of[version.id]:
+            self._texts.rows[row]["data_at"] = filled(int(self._texts.rows[row]["data_at"]))
+        version.data_at = filled(version.data_at)
         self.filled += count
         return edits[count:]
 
@@ -269,26 +277,87 @@ class Texts:
             count += 1
         if changed:
             version.patched = after
-            self._see_through(version, last, was, code)
+            shown = self._see_through(version, last, was, code, after)
             text = self._texts.rows[last]
             at = max(at, int(text["since"]))
             text["until"] = min(at, int(text["until"]))
             version.data_at = self._code.append(code)
             start, end = int(text["start"]), int(text["end"])
-            self._of[version.id].append(self._texts.add((start, end, at, version.until, version.data_at, version.id)))
+            data_at = version.data_at if shown is code else self._code.append(shown)
+            self._of[version.id].append(self._texts.add((start, end, at, version.until, data_at, version.id)))
+            self._show_patches(version, shown, after)
+            if version is self.inline:
+                self._stubs_changed(version, before, after)
         return edits[count:]
 
-    def _see_through(self, version: Version, row: int, was: NDArray[np.uint8], code: NDArray[np.uint8]) -> None:
-        """Calls of the text `row` (bytes `was`) that led to inline-cache stubs lead now where they do in `code`."""
-        lo, hi = self.transparent
-        opcodes = np.flatnonzero((was[:-4] == _CALL) & (code[:-4] == _CALL))
-        old, new = targets(was, version.start, opcodes), targets(code, version.start, opcodes)
-        through = opcodes[(lo <= old) & (old < hi) & ((new < lo) | (hi <= new))]
-        if len(through):
-            at = through[:, None] + np.arange(CALL_SIZE)
-            was[at] = code[at]
-            self._texts.rows[row]["data_at"] = self._code.append(was)
-            self._code.garbage += len(was)
+    def _see_through(
+        self, version: Version, row: int, was: NDArray[np.uint8], code: NDArray[np.uint8], tsc: int
+    ) -> NDArray[np.uint8]:
+        """The text `row` was `was` when it was read, and is `code` at `tsc`. What the next text is to show."""
+        if self.inline is None:
+            return code
+        stubs = self.inline.start, self.inline.end
+        text = self._texts.rows[row]
+        shown = self._code.part(int(text["data_at"]), version.data_size)
+        over = inlinecache.ended(was, code, version.start, stubs)
+        if len(over):
+            shown = shown.copy()
+            shown[over] = code[over]
+            text["data_at"] = self._code.append(shown)
+            self._code.garbage += len(shown)
+        seen = inlinecache.seen_through(code, was, shown, version.start, stubs, self._stubs_at(self.inline, tsc))
+        if seen is None:
+            self._through.pop(version.id, None)
+            return code
+        self._through[version.id] = version, tsc
+        return seen
+
+    def _show_patches(self, version: Version, shown: NDArray[np.uint8], after: int) -> None:
+        """What was found at `after` was this."""
+        if version.id in self._through:
+            rows = self._patches.rows
+            for k in np.flatnonzero((rows["id"] == version.id) & (rows["after"] == after)).tolist():
+                begin, size = int(rows["address"][k]) - version.start, int(rows["size"][k])
+                rows["new_at"][k] = self._code.append(shown[begin : begin + size])
+
+    def _stubs_changed(self, inline: Version, before: int, after: int) -> None:
+        """Stubs were read after calls to them, and may have been written before."""
+        for version, tsc in [known for known in self._through.values() if before <= known[1] <= after]:
+            text = self._texts.rows[self._of[version.id][-1]]
+            told = self._code.part(version.data_at, version.data_size)
+            shown = self._code.part(int(text["data_at"]), version.data_size)
+            was = told.copy()
+            was[self._patched(version, tsc)] = 0  # calls that were there before lead where they are shown to
+            stubs = inline.start, inline.end
+            seen = inlinecache.seen_through(told, was, shown, version.start, stubs, self._stubs_at(inline, tsc))
+            if seen is not None and not np.array_equal(seen, shown):
+                text["data_at"] = self._code.append(seen)
+                self._code.garbage += len(seen)
+                self._show_patches(version, seen, tsc)
+
+    def _patched(self, version: Version, after: int) -> NDArray[np.bool_]:
+        """(size,) Which of its bytes were found changed at `after`."""
+        found = np.zeros(version.data_size, np.bool_)
+        rows = self._patches.rows
+        for patch in rows[(rows["id"] == version.id) & (rows["after"] == after)]:
+            begin, size = int(patch["address"]) - version.start, int(patch["size"])
+            old, new = (self._code.part(int(patch[name]), size) for name in ("old_at", "new_at"))
+            found[begin : begin + size] |= old != new
+        return found
+
+    def _stubs_at(self, inline: Version, tsc: int) -> NDArray[np.uint8]:
+        """A call that was read at `tsc` was bound before, and its stub was written before that: so of what may have
+        been there then the newest."""
+        texts = [self._texts.rows[row] for row in self._of.get(inline.id, ())]
+        at = [int(text["data_at"]) for text in texts if int(text["since"]) <= tsc]
+        if not at:
+            return self._code.part(0, 0)
+        code = self._code.part(at[-1], inline.data_size).copy()
+        rows = self._patches.rows
+        for patch in rows[(rows["id"] == inline.id) & (rows["before"] <= tsc) & (rows["after"] >= tsc)]:
+            begin, size = int(patch["address"]) - inline.start, int(patch["size"])
+            code[begin : begin + size] = self._code.part(int(patch["new_at"]), size)
+        return code
 
     # ---- what is asked
 

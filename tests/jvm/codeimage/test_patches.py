@@ -257,20 +257,26 @@ def call(at: int, to: int) -> bytes:
 
 def test_inline_cache_stubs_are_seen_through() -> None:
     """What a call that leads to one will lead to, it leads to already: the stub is soon another's."""
-    site, stubs, to, other = BASE + 8, 0x9000, 0x5000, 0x6000
+    site, stubs, to, other, third = BASE + 8, 0x9000, 0x5000, 0x6000, 0x7000
     code = CodeImage()
-    written = methods(Writer()).at(900).dynamic_code(stubs, "InlineCacheBuffer", bytes(256)).at(1000)
+    written = methods(Writer()).at(900).dynamic_code(stubs, "InlineCacheBuffer", b"\x90" * 256).at(1000)
     written.nmethod_load(BASE, CODE[:8] + call(site, other) + CODE[13:], 1, compile_id=1)
     before = [(2000, 3000, stubs + 0x20), (4000, 5000, to), (5000, 6000, stubs + 0x40), (6000, 7000, stubs + 0x60)]
     for since, until, leads in [*before, (7000, 8000, other)]:
         written.code_patch(site + 1, since, until, call(site, leads)[1:])
+        if until == 6000:
+            jump = stubs + 0x40 + 10
+            written.code_patch(jump, 5500, 6050, b"\xe9" + call(jump, third)[1:])
+            written.code_patch(jump, 6100, 6900, b"\xe9" + call(jump, to)[1:])
     code.feed(written.bytes())
     leads_to = {t: text(code.view(t), site, 5) for t in (1500, 3500, 4800, 5800, 6800, 7800)}
+    (last,) = [v for v in code.versions() if v.start == BASE]
+    assert code.code(last)[8:13].tobytes() == call(site, other)
     assert leads_to == {
         1500: call(site, other),
         3500: call(site, to),
         4800: call(site, to),
-        5800: call(site, stubs + 0x40),  # nobody has seen where that led
+        5800: call(site, third),  # as the stub did then
         6800: call(site, other),
         7800: call(site, other),
     }
