@@ -217,7 +217,7 @@ def flow(data: bytes) -> None:
     walker.room(len(data) - 1)
     times = [(at, at + 1) for at in range(7, len(data) - 1, 50)]
     for output in walker.feed(segment(data[1:], times=times, tsc=(1, len(data)))):
-        assert output.times.sum() == len(orders.paths(output.observed))
+        assert output.times.sum() == len(orders.paths(orders.plain(output.tables, output.observed)))
         assert (np.diff(output.breaks["order"]) >= 0).all()
         assert (output.breaks["offset"] <= len(data) - 1).all()
         assert (output.breaks["sure"] <= output.breaks["order"]).all()

@@ -120,7 +120,7 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
                 name = version.name if version else UNKNOWN_CODE
                 places[int(broken["cause"]), name, int(broken["at"]) - (version.start if version else 0)] += 1
     told = follower.contradictions.take()
-    assert len(places) > 10
+    assert len(places) > 5
     assert sum(places.values()) == counted
     by_name: Counter[tuple[int, str, int]] = Counter()  # a method can have been compiled twice to the same code
     for c in told:
@@ -141,7 +141,7 @@ def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None
     for piece in segments(messages, skip=400, count=40):
         left += sum(n for c in follower.count(piece) for _, n in c.breaks)
         before += sum(n for c in plain.count(piece) for _, n in c.breaks)
-    assert before > 1000
+    assert before > 500
     assert left <= 20
     assert search.signatures == compiled  # nothing is compiled in the middle of a run
     assert follower.chooser.counts["chosen"] + follower.chooser.counts["chosen_inferred"] >= 10
