@@ -24,7 +24,8 @@ from jvm.classfile import Invoked
 from jvm.debuginfo import DebugInfo
 from jvm.sites import SiteKind
 
-CALL_SIZE = 5  # E8 rel32
+CALL, JMP = 0xE8, 0xE9  # rel32
+CALL_SIZE = 5
 STUB_JUMP = 10  # where in such a stub its JMP is
 _STUB_SIZE = 15
 _INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
@@ -73,7 +74,7 @@ def calls(
 def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All described CALL rel32: (n,) offsets, ascending, and (n,) which pc is behind each."""
     index = np.flatnonzero((debug.pc >= CALL_SIZE) & (debug.pc <= len(code)))
-    index = index[code[debug.pc[index] - CALL_SIZE] == 0xE8]
+    index = index[code[debug.pc[index] - CALL_SIZE] == CALL]
     at, first = np.unique(debug.pc[index].astype(np.int64) - CALL_SIZE, return_index=True)
     return at, index[first].astype(np.int64)
 
@@ -92,5 +93,5 @@ def _stubs(code: NDArray[np.uint8], begin: int) -> list[int]:
     if last <= begin:
         return []
     part = np.arange(begin, last)
-    found: list[int] = part[(code[part] == 0x48) & (code[part + 1] == 0xBB) & (code[part + STUB_JUMP] == 0xE9)].tolist()
+    found: list[int] = part[(code[part] == 0x48) & (code[part + 1] == 0xBB) & (code[part + STUB_JUMP] == JMP)].tolist()
     return found

@@ -71,14 +71,14 @@ class CodeImage:
         self._other_keys: list[tuple[int, Kind]] = []  # sorted
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
-        self._texts = Texts((lateness or 0) // 16)
+        self._entrance = Entrance()
+        self._texts = Texts((lateness or 0) // 16, self._entrance.opened)
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)
         self._row_count = 0
         self._free_rows: list[int] = []
         self._by_id: dict[int, Version] = {}
-        self._entrance = Entrance()
         self._table: Table | None = None
         self._view: CodeView | None = None
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
@@ -162,7 +162,6 @@ class CodeImage:
         self._add(version, record.code)
         replayed = bool(record.flags & export.RecordFlag.REPLAYED)
         self._entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
-        self._texts.stands(version)
         self._resolve(version)
 
     def _buried(self, start: int, end: int) -> list[Version]:

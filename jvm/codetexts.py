@@ -16,6 +16,7 @@ read, or, once that is known, where the next text says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +24,12 @@ from numpy.typing import NDArray
 
 from jvm import inlinecache
 from jvm.arena import Arena
-from jvm.calls import CALL_SIZE, targets
+from jvm.calls import CALL, CALL_SIZE, targets
 from jvm.codediff import filling
 from jvm.codeversion import FOREVER, Version
 from jvm.codeview import CodeView
 
 AROUND = 8
-_CALL = 0xE8  # rel32
 TEXT_DTYPE = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
 )
@@ -106,10 +106,11 @@ class _Edit(NamedTuple):
 
 
 class Texts:
-    def __init__(self, lag: int = 0) -> None:
+    def __init__(self, lag: int, opened: Mapping[int, int]) -> None:
         """`lag`: ticks by which a text begins later than what tells of it. A decoder notices what is shown too late at
-        the first branch, and what is shown too early perhaps never: one version of a method often runs like another."""
-        self._lag = lag
+        the first branch, and what is shown too early perhaps never: one version of a method often runs like another.
+        `opened`: entries of methods, since when they stand there."""
+        self._lag, self._opened = lag, opened
         self._code: Arena[np.uint8] = Arena(np.uint8)
         self._texts = _Rows(TEXT_DTYPE)
         self._patches = _Rows(PATCH_DTYPE)
@@ -120,7 +121,6 @@ class Texts:
         self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
         self.inline: Version | None = None  # the inline-cache stubs
         self._through: dict[int, tuple[Version, int]] = {}  # whose last texts call some, and when they were read
-        self._opened: dict[int, int] = {}  # entries of methods: when there was one
         self.patches = 0  # made in texts
         self.filled = 0
 
@@ -148,10 +148,6 @@ class Texts:
             edit = _Edit(max(offset, 0), code.copy(), before, after, until, at)
             self._edits.setdefault(version.id, (version, []))[1].append(edit)
 
-    def stands(self, version: Version) -> None:
-        """It can be called."""
-        self._opened |= dict.fromkeys((version.entry, version.verified_entry), version.loaded)
-
     def ended(self, version: Version) -> None:
         """`version.until` has been set."""
         self.settle()
@@ -167,10 +163,6 @@ class Texts:
         for id_ in ids:
             del self._of[id_]
             self._through.pop(id_, None)
-        for version in versions:
-            for door in (version.entry, version.verified_entry):
-                if self._opened.get(door) == version.loaded:
-                    del self._opened[door]
         texts, patches = self._texts.rows, self._patches.rows
         kept = ~np.isin(texts["id"], ids) & ((texts["until"] > before) | (texts["until"] == FOREVER))
         # The last text of a version stays, whatever its times: it is what the version's bytes are.
@@ -223,7 +215,7 @@ class Texts:
         for edit in sorted(edits, key=lambda edit: edit.after):
             code[edit.offset : edit.offset + len(edit.code)] = edit.code
             around = np.arange(max(edit.offset - 4, 0), min(edit.offset + len(edit.code), len(code) - CALL_SIZE + 1))
-            calls = around[code[around] == _CALL]
+            calls = around[code[around] == CALL]
             opened = max((self._opened.get(to, 0) for to in targets(code, version.start, calls).tolist()), default=0)
             if edit.before < opened < edit.after:
                 edit = edit._replace(at=min(opened + self._lag, edit.after))
@@ -316,7 +308,7 @@ class Texts:
         """What was found at `after` was this."""
         if version.id in self._through:
             rows = self._patches.rows
-            for k in np.flatnonzero((rows["id"] == version.id) & (rows["after"] == after)).tolist():
+            for k in self._found_at(version, after):
                 begin, size = int(rows["address"][k]) - version.start, int(rows["size"][k])
                 rows["new_at"][k] = self._code.append(shown[begin : begin + size])
 
@@ -335,11 +327,16 @@ class Texts:
                 self._code.garbage += len(seen)
                 self._show_patches(version, seen, tsc)
 
+    def _found_at(self, version: Version, after: int) -> list[int]:
+        """Which of the patches."""
+        rows = self._patches.rows
+        found: list[int] = np.flatnonzero((rows["id"] == version.id) & (rows["after"] == after)).tolist()
+        return found
+
     def _patched(self, version: Version, after: int) -> NDArray[np.bool_]:
         """(size,) Which of its bytes were found changed at `after`."""
         found = np.zeros(version.data_size, np.bool_)
-        rows = self._patches.rows
-        for patch in rows[(rows["id"] == version.id) & (rows["after"] == after)]:
+        for patch in self._patches.rows[self._found_at(version, after)]:
             begin, size = int(patch["address"]) - version.start, int(patch["size"])
             old, new = (self._code.part(int(patch[name]), size) for name in ("old_at", "new_at"))
             found[begin : begin + size] |= old != new

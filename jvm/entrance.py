@@ -1,4 +1,5 @@
-"""When an nmethod was made not entrant, as early as can be told: for good, so nothing is bound to it from then on.
+"""When an nmethod can be entered: since it was loaded, until it was made not entrant, as early as that can be told.
+It is for good: nothing is bound to it from then on.
 
 The JVM says so by polling at times (NMETHOD_STATE). Before that, two things tell. Whoever installs another version of a
 method has made the one before not entrant (ciEnv::register_method; code entered by on-stack replacement apart). And a
@@ -11,18 +12,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls import JMP
 from jvm.codeversion import Version
-
-_JMP = 0xE9
 
 
 class Entrance:
     def __init__(self) -> None:
         self._last: dict[int, Version] = {}  # by method
+        self.opened: dict[int, int] = {}  # entries, checking and verified ones: since when the last stands there
 
     def loaded(self, v: Version, code: NDArray[np.uint8], replayed: bool) -> None:
         """`replayed`: all that stand are told, in any order."""
         self.seen(v, 0, code, v.loaded)
+        self.opened |= dict.fromkeys((v.entry, v.verified_entry), v.loaded)
         if v.method == 0 or v.osr_entry or (replayed and v.not_entrant <= v.loaded):
             return
         before = self._last.get(v.method)
@@ -33,7 +35,7 @@ class Entrance:
     def seen(self, v: Version, offset: int, code: NDArray[np.uint8], tsc: int) -> bool:
         """From `offset` on there was `code` at `tsc`. Whether that is the jump."""
         at = v.verified_entry - v.start - offset
-        closes = bool(v.verified_entry and 0 <= at < len(code) and code[at] == _JMP)
+        closes = bool(v.verified_entry and 0 <= at < len(code) and code[at] == JMP)
         if closes:
             self._ended(v, tsc)
         return closes
@@ -42,6 +44,9 @@ class Entrance:
         """It is not kept any more."""
         if self._last.get(v.method) is v:
             del self._last[v.method]
+        for door in (v.entry, v.verified_entry):
+            if self.opened.get(door) == v.loaded:
+                del self.opened[door]
 
     def _ended(self, v: Version, tsc: int) -> None:
         v.not_entrant = min(v.not_entrant, tsc)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.calls import CALL_SIZE, STUB_JUMP, targets
+from jvm.calls import CALL, CALL_SIZE, JMP, STUB_JUMP, targets
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
-_CALL, _JMP = 0xE8, 0xE9  # rel32
 
 
 def through(code: U8, start: int, stubs: tuple[int, int]) -> tuple[I64, I64]:
     """(n,) offsets of the calls in `code`, which stands at `start`, that lead to stubs in [from, to); (n,) where."""
-    opcodes = np.flatnonzero(code[: 1 - CALL_SIZE] == _CALL)
+    opcodes = np.flatnonzero(code[: 1 - CALL_SIZE] == CALL)
     to = targets(code, start, opcodes)
     some = (stubs[0] <= to) & (to < stubs[1])
     return opcodes[some], to[some]
@@ -27,7 +26,7 @@ def through(code: U8, start: int, stubs: tuple[int, int]) -> tuple[I64, I64]:
 def ended(was: U8, code: U8, start: int, stubs: tuple[int, int]) -> I64:
     """(n, CALL_SIZE) offsets of the bytes of calls that led to stubs in `was`, and lead elsewhere in `code`."""
     calls = np.setdiff1d(through(was, start, stubs)[0], through(code, start, stubs)[0])
-    at: I64 = calls[code[calls] == _CALL][:, None] + np.arange(CALL_SIZE)
+    at: I64 = calls[code[calls] == CALL][:, None] + np.arange(CALL_SIZE)
     return at
 
 
@@ -42,7 +41,7 @@ def seen_through(code: U8, was: U8, shown: U8, start: int, stubs: tuple[int, int
         here = slice(call, call + CALL_SIZE)
         if np.array_equal(was[here], code[here]):
             out[here] = shown[here]
-        elif jump + CALL_SIZE <= len(buffer) and buffer[jump] == _JMP:
+        elif jump + CALL_SIZE <= len(buffer) and buffer[jump] == JMP:
             behind = int(targets(buffer, stubs[0], np.array([jump]))[0])
             if not stubs[0] <= behind < stubs[1]:
                 distance = (behind - (start + call + CALL_SIZE)).to_bytes(8, "little", signed=True)

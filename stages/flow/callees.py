@@ -16,8 +16,8 @@ from jvm import calls
 from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
-from jvm.stubs import Stub, stub_of
-from stages.flow.calltable import ANY, ITABLE, NO_CALLS, OWN, VTABLE, CallTable
+from jvm.stubs import stub_of
+from stages.flow.calltable import ANY, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.flow.led import Led, fingerprint
 
 I64 = NDArray[np.int64]
@@ -27,7 +27,6 @@ _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
 """JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
 _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
-_TABLES = {Stub.VTABLE: VTABLE, Stub.ITABLE: ITABLE}
 
 
 class _Numbers(dict[T, int]):
@@ -68,18 +67,16 @@ class Callees:
 
     def looks(self, site: int) -> bool | None:
         """Whether the call there looks at the receiver; None: it is not known."""
-        known = self.now()
-        k = int(np.searchsorted(known.site, site))
-        return bool(known.looks[k]) if k < len(known.site) and known.site[k] == site else None
+        k = self._call(site)
+        return bool(self._calls.looks[k]) if k >= 0 else None
 
     def to_adapter(self, site: int, target: int, adapter: Version, tsc: int) -> tuple[int, bool]:
         """How a call at `site` comes to `target`, where the adapter makes an interpreter's frame: through the call's
         own stub, which loads the callee (then True), or, if it looks at the receiver, by the entry before, which checks
         it (SharedRuntime::generate_i2c2i_adapters); or it is not known how."""
-        known = self.now()
-        k = int(np.searchsorted(known.site, site))
+        k, known = self._call(site), self._calls
         v = self._image.at(site, tsc)
-        if v is None or k == len(known.site) or known.site[k] != site:
+        if v is None or k < 0:
             return target, False
         if known.looks[k]:
             behind = self._image.code(adapter).tobytes().find(_TO_COMPILED) + len(_TO_COMPILED)
@@ -89,6 +86,12 @@ class Callees:
         stubs = self._stubs[v.id]
         to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
         return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
+
+    def _call(self, site: int) -> int:
+        """Which of the calls stands there now; −1: none."""
+        sites = self.now().site
+        k = int(np.searchsorted(sites, site))
+        return k if k < len(sites) and sites[k] == site else -1
 
     def _update(self) -> CallTable:
         versions = list(self._image.versions())
@@ -175,7 +178,7 @@ class Callees:
 
 def _tables(versions: list[Version]) -> tuple[I64, ...]:
     kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
-    rows = [(v.start, _TABLES[stub], v.since, min(v.until, _FOREVER)) for v, stub in kinds if stub in _TABLES]
+    rows = [(v.start, TABLES[stub], v.since, min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
     return tuple(np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy())
 
 

@@ -7,11 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.stubs import Stub
+
 I64 = NDArray[np.int64]
 
 OWN, ANY, VTABLE, ITABLE = range(4)
 """A callee's kind. What runs is the method of the very class that the bytecode names; or it may be inherited; or it is
 looked up in the table of virtual methods, or in that of an interface, so that any class may have it."""
+TABLES = {Stub.VTABLE: VTABLE, Stub.ITABLE: ITABLE}
 
 
 class CallTable(NamedTuple):

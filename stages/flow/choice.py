@@ -24,7 +24,21 @@ from stages.flow.memo import bit_length
 from stages.flow.raw import addresses, inner, load64, u8_at
 from stages.flow.size import full_ip, size_of
 from stages.flow.state import NONE
-from stages.flow.variants import LAST, ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, first, variants
+from stages.flow.variants import (
+    FAR,
+    LAST,
+    NEAR,
+    ROOM,
+    V_FAR,
+    V_INSN,
+    V_LEARNT,
+    V_TARGET,
+    VA,
+    WINDOW,
+    Known,
+    first,
+    variants,
+)
 
 I64 = NDArray[np.int64]
 
@@ -32,7 +46,6 @@ LOOK = 16  # packets that a way must go on for
 LEAST = 4  # and the one that came furthest
 POINTS = 256  # choices that can be taken back
 CHOSEN = 16  # choices of one way
-NEAR, FAR = 3, LAST - 1
 ROUNDS = (
     (1, NEAR), (2, NEAR), (1, FAR), (1, LAST), (4, NEAR), (2, FAR), (2, LAST), (4, FAR), (4, LAST), (CHOSEN, FAR),
 )  # fmt: skip

@@ -58,7 +58,7 @@ class Chooser:
         self._known: Known | None = None
         self._known_of = -1
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
-        self._failed: dict[tuple[int, bytes], tuple[int, int]] = {}  # searches made in vain: passed over, and to be
+        self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class Chooser:
             self.counts["no_stack"] += 1
             return False
         end = piece.contradicted + AHEAD
-        packets = position.here, piece.buffers.data[piece.position : end].tobytes()
+        packets = hash((position.here, piece.buffers.data[piece.position : end].tobytes()))  # they may be long
         passed, most = self._failed.get(packets, (0, 0))
         if passed < most:
             self._failed[packets] = passed + 1, most
@@ -169,7 +169,7 @@ class Chooser:
         if self._known is None or self._known_of != self._image.epoch:
             self._known_of = self._image.epoch
             known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
-            self._known = with_image(known, self._image).with_callees(self._callees.now())
+            self._known = with_image(known, self._image)._replace(calls=self._callees.now())
         branches, replaced = self._learnt.branches, self._replaced
         return self._known._replace(
             taught=branches.address, branch=branches.value, place=replaced.address, content=replaced.value

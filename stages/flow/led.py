@@ -18,14 +18,13 @@ from jvm.classfile import Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Version
 from jvm.stubs import Stub, stub_of
-from stages.flow.calltable import ITABLE, VTABLE
+from stages.flow.calltable import TABLES
 
 I64 = NDArray[np.int64]
 
 _INVOKESTATIC = 0xB8
 _MOST = 8  # places kept of one key
 _ARGUMENT = re.compile(r"\[*(?:L[^;]*;|[ZBCSIJFD])")
-_LOOKS_UP = {VTABLE: Stub.VTABLE, ITABLE: Stub.ITABLE}
 
 
 def fingerprint(callee: Invoked) -> str:
@@ -73,10 +72,12 @@ class Led:
         columns = (column.tolist() for column in (to, looks, callee, name, kind, arguments))
         for target, checks, callee_, name_, kind_, arguments_ in zip(*columns, strict=True):
             at = self._image.at(target, max(v.loaded, v.patched)) if target > 0 else None
-            what = None if at is None or at is v else stub_of(at)
+            what = stub_of(at) if at is not None else None
+            if at is None or what is None:
+                continue
             if what == Stub.ADAPTER:
                 self._adapters.add(2 * arguments_ + checks, target)
-            elif at is not None and what is not None and checks and what == _LOOKS_UP.get(kind_):
+            elif checks and TABLES.get(what) == kind_:
                 self._tables.add(callee_, at.start)
                 self._namesakes.add(name_, at.start)
 

@@ -21,22 +21,22 @@ class Recent:
         self.address = np.zeros(0, np.int64)
         self.value = np.zeros((0, width), dtype)
         self._added = np.zeros(0, np.int64)
-        self.changes = 0
+        self._count = 0
 
     def add(self, address: int, value: NDArray[np.generic]) -> None:
         """`value` (width,). If it is there already it is now the last added."""
+        self._count += 1
         lo, hi = np.searchsorted(self.address, [address, address + 1]).tolist()
         same = np.flatnonzero((self.value[lo:hi] == value).all(axis=1))
         if len(same) and same[0] == 0:
-            self._added[lo] = self.changes
+            self._added[lo] = self._count
             return
-        self.changes += 1
         kept = np.ones(len(self.address), np.bool_)
         kept[lo + int(same[0]) if len(same) else slice(lo + self._each - 1, hi)] = False
         self._keep(kept)
         self.address = np.insert(self.address, lo, address)
         self.value = np.insert(self.value, lo, value, axis=0)
-        self._added = np.insert(self._added, lo, self.changes)
+        self._added = np.insert(self._added, lo, self._count)
         if len(self.address) > self._most:  # half of them, so that this is seldom
             self._keep(self._added > np.sort(self._added)[len(self._added) // 2])
 

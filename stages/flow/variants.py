@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls import CALL, JMP
 from jvm.codetexts import Uncertain
 from stages.flow import x86
 from stages.flow.calltable import ANY, NO_CALLS, VTABLE, CallTable
@@ -34,10 +35,10 @@ LAST = np.int64(1 << 62)
 """What is tried when all else fails: which of several methods of one name it is, it hardly shows."""
 
 # Numba compiles a function once more for each plain number that it is called with; for these it does not.
-_NOW, _SOON, _LATER, _LATE = (np.int64(k) for k in range(4))  # before LAST
-_FAR = np.int64(LAST - 1)
+_NOW, _SOON, _LATER, NEAR = (np.int64(k) for k in range(4))  # what is not off in time
+FAR = np.int64(LAST - 1)
 _READ, _INFERRED = np.int64(0), np.int64(1)
-_CALL, _JMP = np.int64(0xE8), np.int64(0xE9)
+_CALL, _JMP = np.int64(CALL), np.int64(JMP)
 _ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
 _ROW = np.int64(0)
 
@@ -107,9 +108,6 @@ class Known(NamedTuple):
             place=none,
             content=np.zeros((0, WINDOW), np.uint8),
         )
-
-    def with_callees(self, calls: CallTable) -> Known:
-        return self._replace(calls=calls)
 
 
 @inner
@@ -226,7 +224,7 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
     settled = False
     entered = first(known.entry, here)
     if len(known.refusal) and size >= 5 and entered < len(known.entry) and known.entry[entered] == here:
-        refusal = opcode == 0xE9 and to == known.refusal[0]
+        refusal = opcode == _JMP and to == known.refusal[0]
         if not refusal:
             n = _branch(buffer, found, n, here, _JMP, known.refusal[0], _LATER)
         settled = known.refused[entered] < tsc - slack // EXACT  # for good
@@ -256,9 +254,9 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
             buffer[n * WINDOW + c] = known.content[p, c]
         n = _candidate(found, n, _SOON, _READ)
         p += 1
-    if opcode == 0xE8:
+    if opcode == _CALL:
         n = _callees(known, here, tsc, slack, buffer, found, n)
-    elif opcode == 0xE9:
+    elif opcode == _JMP:
         p = first(known.calls.jump, here)
         if p < len(known.calls.jump) and known.calls.jump[p] == here:
             n = _adapters(known.calls, known.calls.jump_callee[p], _ANY, here, opcode, buffer, found, n)
@@ -318,7 +316,7 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         n = _branch(buffer, found, n, here, _CALL, calls.stub[p], _SOON)
     for k in range(len(known.resolver)):
         if (k == 2) == (calls.looks[p] != 0):
-            n = _branch(buffer, found, n, here, _CALL, known.resolver[k], _LATE)
+            n = _branch(buffer, found, n, here, _CALL, known.resolver[k], NEAR)
     callee, looks = calls.callee[p], calls.looks[p]
     if callee < 0:
         return n
@@ -332,15 +330,15 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         for e in range(begin, end):
             to = calls.checking[e] if looks else calls.verified[e]
             if to and (calls.holder[e] != owner) == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
-                n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else _LATE)
+                n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else NEAR)
     if looks:
         n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
         begin, end = first(calls.led_callee, callee), first(calls.led_callee, callee + 1)
         for q in range(begin, end):
-            n = _branch(buffer, found, n, here, _CALL, calls.led[q], _LATE)
+            n = _branch(buffer, found, n, here, _CALL, calls.led[q], NEAR)
         if begin == end:
             for q in range(first(calls.namesake, name), first(calls.namesake, name + 1)):
-                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], _FAR)
+                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], FAR)
             for t in range(len(calls.table)):
                 if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
                     n = _branch(buffer, found, n, here, _CALL, calls.table[t], LAST)
@@ -357,7 +355,7 @@ def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ig
     """Those to the interpreter that are known for what `callee` takes."""
     key = 2 * calls.arguments[callee] + looks
     for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
-        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], _LATE)
+        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], NEAR)
     return n
 
 

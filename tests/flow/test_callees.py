@@ -201,7 +201,7 @@ def test_a_callee_is_offered_and_marked() -> None:
     image.feed(writer.bytes())
     callees = Callees(image).now()
     assert callees.stub.tolist() == [stub]
-    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image).with_callees(callees)
+    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image)._replace(calls=callees)
     known = known._replace(taught=np.array([stub + 10]), branch=np.array([[BASE + 0x100, 1]]))
     assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 

@@ -33,6 +33,16 @@ def test_the_oldest_go() -> None:
     assert recent.value[:2].tolist() == [[9], [1]]
 
 
+def test_what_is_added_again_is_new() -> None:
+    recent = Recent(1, np.uint8, EACH, MOST)
+    for address in range(MOST):
+        recent.add(address, np.array([7], np.uint8))
+    for address in range(MOST):
+        recent.add(address, np.array([7], np.uint8))
+    recent.add(MOST, np.array([7], np.uint8))
+    assert recent.address.tolist() == list(range(MOST // 2 + 1, MOST + 1))
+
+
 def test_what_was_handed_out_stays() -> None:
     recent = Recent(1, np.uint8, EACH, MOST)
     recent.add(5, np.array([1], np.uint8))
