@@ -8,7 +8,8 @@ callee's name stays.
 
 C1 writes one such stub for each call, C2 for each call that does not look at the receiver, both in the order of the
 calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Where the numbers differ, as where stubs are shared, it is
-not known whose each is.
+not known whose each is. One that looks never goes there (CompiledIC::set_to_monomorphic): to the interpreter it goes
+through the adapter's entry that checks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Call(NamedTuple):
     offset: int  # of the CALL
     callee: Invoked | None  # None: the bytecode is not known
     looks: bool  # at the receiver: it goes to entries that check it
-    stub: int  # offset of its own stub, −1: none known
+    stub: int  # offset of the stub of its own that it may go to, −1: none known
 
 
 class Calls(NamedTuple):
@@ -67,7 +68,7 @@ def calls(
     own = [k for k, call in enumerate(found) if kind != SiteKind.C2 or not call.looks]
     if len(own) == len(stubs):
         for k, stub in zip(own, stubs, strict=True):
-            found[k] = found[k]._replace(stub=stub)
+            found[k] = found[k]._replace(stub=-1 if found[k].looks else stub)
     return Calls(found, stubs, whole)
 
 

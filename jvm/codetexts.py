@@ -213,14 +213,18 @@ class Texts:
         code = self._code.part(version.data_at, version.data_size).copy()
         dated = []
         for edit in sorted(edits, key=lambda edit: edit.after):
-            code[edit.offset : edit.offset + len(edit.code)] = edit.code
-            around = np.arange(max(edit.offset - 4, 0), min(edit.offset + len(edit.code), len(code) - CALL_SIZE + 1))
-            calls = around[code[around] == CALL]
-            opened = max((self._opened.get(to, 0) for to in targets(code, version.start, calls).tolist()), default=0)
+            end = edit.offset + len(edit.code)
+            code[edit.offset : end] = edit.code
+            around = np.arange(max(edit.offset - 4, 0), min(end, len(code) - CALL_SIZE + 1))
+            opened = self._last_opened(version, code, around[code[around] == CALL])
             if edit.before < opened < edit.after:
                 edit = edit._replace(at=min(opened + self._lag, edit.after))
             dated.append(edit)
         return sorted(dated, key=lambda edit: (edit.after, edit.at))
+
+    def _last_opened(self, version: Version, code: NDArray[np.uint8], calls: NDArray[np.int64]) -> int:
+        """Since when all methods stand there that the `calls` (n,) in `code` lead to; 0: it is not known of any."""
+        return max((self._opened.get(to, 0) for to in targets(code, version.start, calls).tolist()), default=0)
 
     def _is_fill(self, version: Version, edit: _Edit) -> bool:
         code = self._code.part(version.data_at, version.data_size)
@@ -277,6 +281,7 @@ class Texts:
             start, end = int(text["start"]), int(text["end"])
             data_at = version.data_at if shown is code else self._code.append(shown)
             self._of[version.id].append(self._texts.add((start, end, at, version.until, data_at, version.id)))
+            self._begin_shown(version, code, shown, after)
             self._show_patches(version, shown, after)
             if version is self.inline:
                 self._stubs_changed(version, before, after)
@@ -304,6 +309,17 @@ class Texts:
         self._through[version.id] = version, tsc
         return seen
 
+    def _begin_shown(self, version: Version, was: NDArray[np.uint8], shown: NDArray[np.uint8], after: int) -> None:
+        """Instead of `was` the last text, found at `after`, is `shown`: that, too, not before what calls lead to."""
+        calls = np.unique(np.flatnonzero(was != shown)[:, None] - np.arange(CALL_SIZE))
+        calls = calls[(calls >= 0) & (calls + CALL_SIZE <= len(shown))]
+        opened = self._last_opened(version, shown, calls[shown[calls] == CALL])
+        texts = [self._texts.rows[row] for row in self._of[version.id][-2:]]
+        if texts[-1]["since"] < opened < after:
+            since = min(opened + self._lag, after, int(texts[-1]["until"]))
+            for text, end in zip(texts, ("until", "since")[-len(texts) :], strict=True):
+                text[end] = since
+
     def _show_patches(self, version: Version, shown: NDArray[np.uint8], after: int) -> None:
         """What was found at `after` was this."""
         if version.id in self._through:
@@ -325,6 +341,7 @@ class Texts:
             if seen is not None and not np.array_equal(seen, shown):
                 text["data_at"] = self._code.append(seen)
                 self._code.garbage += len(seen)
+                self._begin_shown(version, shown, seen, tsc)
                 self._show_patches(version, seen, tsc)
 
     def _found_at(self, version: Version, after: int) -> list[int]:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from jvm.codeimage import CodeImage
 from stages.contradictions import Contradictions
 from stages.entries import Entries
+from stages.flow import jumps
 from stages.flow import order as orders
 from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow, FlowOutput
 from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
-from stages.flow.learn import resolvers
 from stages.flow.state import B_OFF_CODE, B_OVERFLOW
 from stages.messages import Loss, PtConfig, Segment
 
@@ -114,7 +114,7 @@ class Follower:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
                 if self._epoch != self._image.epoch:
-                    self.flow.resolvers = resolvers(self._image)
+                    self.flow.jumps = jumps.of_image(self._image)
             self._at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:

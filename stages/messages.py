@@ -270,6 +270,7 @@ class Break(IntEnum):
     BAD_PACKET = 11
     ENABLED_TWICE = 12
     WHILE_DISABLED = 13
+    WRONG_TARGET = 14  # a stub's jump to where it never leads
 
 
 class Contradiction(NamedTuple):

@@ -159,10 +159,8 @@ class Callees:
         """Where its calls lead that are bound."""
         rows = self._of[v.id]
         site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
-        name, _, kind, arguments = (
-            np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns
-        )
-        self._led.note(v, site, stub, looks != 0, callee, name, kind, arguments)
+        columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns)
+        self._led.note(v, site, stub, looks != 0, callee, *columns)
 
     def _find_entries(self, nmethods: list[Version]) -> None:
         rows = []
@@ -178,7 +176,12 @@ class Callees:
 
 def _tables(versions: list[Version]) -> tuple[I64, ...]:
     kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
-    rows = [(v.start, TABLES[stub], v.since, min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
+    rows = [
+        (v.start, TABLES[stub], v.loaded if v.since else 0, min(v.until, _FOREVER))
+        for v, stub in kinds
+        if stub in TABLES
+    ]
+    rows.sort(key=lambda row: row[2], reverse=True)
     return tuple(np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy())
 
 

@@ -41,10 +41,10 @@ class CallTable(NamedTuple):
     # adapters that calls of others came to, ascending by 2 · arguments + looks
     adapter_key: I64
     adapter: I64
-    # stubs that look a method up in a table
+    # stubs that look a method up in a table, the last made first
     table: I64
     table_kind: I64  # VTABLE, ITABLE
-    table_since: I64
+    table_made: I64  # 0: it was there before
     table_until: I64
     # those of them that other calls led to: of the same callee, which has one and no other, ascending by callee;
     led_callee: I64
@@ -52,6 +52,9 @@ class CallTable(NamedTuple):
     # of the same name, ascending by it
     namesake: I64
     namesake_led: I64
+    # and any, ascending: a class that a callee is named of
+    claimed: I64
+    claim: I64
 
 
 NO_CALLS = CallTable(*(np.zeros(0, np.int64) for _ in CallTable._fields))

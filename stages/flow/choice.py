@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from stages.flow import x86
 from stages.flow.code import Code
+from stages.flow.jumps import ANYWHERE, BEHIND_CALL, fits, leads
 from stages.flow.memo import bit_length
 from stages.flow.raw import addresses, inner, load64, u8_at
 from stages.flow.size import full_ip, size_of
@@ -211,8 +212,9 @@ def _asynchronous(data, end, goal, w, code, lo, hi):  # type: ignore[no-untyped-
 
 
 @inner
-def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignore[no-untyped-def]
-    """Execute one instruction. False: the trace says otherwise."""
+def _step(data, end, goal, w, stack, insn, target, code, lo, hi, led, known):  # type: ignore[no-untyped-def]
+    """Execute one instruction, of which it is known where it has `led` (stages.flow.jumps). False: the trace says
+    otherwise."""
     what = insn >> 8 & 0xFF
     here = w[W_HERE]
     after = here + (insn & 0xFF)
@@ -246,7 +248,9 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi):  # type: ignor
             return _taken(w) == 1 and popped != 0 and _at(w, popped)
     if seen == N_TIP:
         w[W_NEXT] = N_NONE
-        return w[W_IP] != -1 and _inside(code, lo, hi, w[W_IP]) and _at(w, w[W_IP])
+        right = w[W_IP] != -1 and _inside(code, lo, hi, w[W_IP])
+        right &= fits(led, w[W_IP], known.interpreter[0], known.interpreter[1], known.doors, len(known.doors))
+        return right and _at(w, w[W_IP])
     if seen == N_PGD:
         if what == x86.RET and w[W_DEPTH] > w[W_BASE]:
             return False
@@ -340,7 +344,10 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, fa
                         right = found[k * VA + V_FAR] <= farthest
                     steps += 1
                     insn, target = found[k * VA + V_INSN], found[k * VA + V_TARGET]
-                    right = right and _step(data, end, goal, w, stack, insn, target, code, lo, hi)
+                    led = BEHIND_CALL if insn >> 8 & 0xFF == x86.RET else ANYWHERE
+                    if insn >> 8 & 0xFF == x86.JUMP_IND:
+                        led = leads(known.jump, len(known.jump) // 3, here, buffer, k * WINDOW)
+                    right = right and _step(data, end, goal, w, stack, insn, target, code, lo, hi, led, known)
         attempt = 0
         if right:
             continue

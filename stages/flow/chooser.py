@@ -169,7 +169,13 @@ class Chooser:
         if self._known is None or self._known_of != self._image.epoch:
             self._known_of = self._image.epoch
             known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
-            self._known = with_image(known, self._image)._replace(calls=self._callees.now())
+            jumps = self._flow.jumps
+            self._known = with_image(known, self._image)._replace(
+                calls=self._callees.now(),
+                jump=jumps.ranges.reshape(-1),
+                interpreter=jumps.interpreter,
+                doors=jumps.doors,
+            )
         branches, replaced = self._learnt.branches, self._replaced
         return self._known._replace(
             taught=branches.address, branch=branches.value, place=replaced.address, content=replaced.value

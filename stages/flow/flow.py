@@ -18,6 +18,8 @@ from stages.flow.graph import (
     G_CMISSES,
     G_CONTEXT_FULL,
     G_CUTS,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
     G_MEMO,
     G_MISSES,
     G_NODES,
@@ -30,6 +32,7 @@ from stages.flow.graph import (
     UW,
     Tables,
 )
+from stages.flow.jumps import NO_JUMPS, Jumps
 from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
 from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, X_AT, X_LAST_IP
 from stages.flow.tables import Capacity, empty, enlarged
@@ -61,7 +64,7 @@ class FlowOutput:
     ticks: NDArray[np.float64]  # TSC ticks spent in each
     suspect_instructions: int
     suspect_bytes: int  # of trace
-    learnt: NDArray[np.void]  # LEARNT_DTYPE: where resolvers went; see `Flow.resolvers`
+    learnt: NDArray[np.void]  # LEARNT_DTYPE: where resolvers went; see `Flow.jumps`
 
     @property
     def observed(self) -> NDArray[np.int32]:
@@ -101,7 +104,7 @@ class Flow:
         self._capacity.check()
         self._threads: dict[ThreadKey, Thread] = {}
         self._image = Image()
-        self._resolvers: list[tuple[int, int]] = []
+        self._jumps = NO_JUMPS
         self._buffers = Buffers()
         self._unsettled = 0  # steps of contexts
         self._sums = dict.fromkeys(
@@ -144,22 +147,25 @@ class Flow:
         return self._image.code
 
     @property
-    def resolvers(self) -> list[tuple[int, int]]:
-        """Address ranges [lo, hi) of code that finds out where a call is to go, and then jumps there: where its
-        indirect jumps went is in `FlowOutput.learnt`, with the return address on top of the stack."""
-        return self._resolvers
+    def jumps(self) -> Jumps:
+        """What is known of indirect jumps. Where those went that teach is in `FlowOutput.learnt`, with the return
+        address on top of the stack."""
+        return self._jumps
 
-    @resolvers.setter
-    def resolvers(self, ranges: list[tuple[int, int]]) -> None:
-        if ranges == self._resolvers:
+    @jumps.setter
+    def jumps(self, jumps: Jumps) -> None:
+        if all(np.array_equal(new, old) for new, old in zip(jumps, self._jumps, strict=True)):
             return
-        changed = np.array(sorted(set(ranges) ^ set(self._resolvers)), np.uint64).view(np.int64).reshape(-1, 2)
-        self._resolvers = list(ranges)
-        self._use(self._tables._replace(resolver=self._resolver_array()))
+        before, self._jumps = self._jumps, jumps
+        self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), door=jumps.doors))
+        g = self._tables.g
+        g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
+        if np.array_equal(before.interpreter, jumps.interpreter):
+            rows = set(map(tuple, before.ranges.tolist())) ^ set(map(tuple, jumps.ranges.tolist()))
+            changed = np.array(sorted(rows), np.int64).reshape(-1, 3)
+        else:
+            changed = np.concatenate((before.ranges, jumps.ranges))
         self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
-
-    def _resolver_array(self) -> NDArray[np.int64]:
-        return np.array(self._resolvers, np.uint64).view(np.int64).reshape(-1)
 
     def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
         self._sums["died"] += int(index.invalidate(self._raw, lo, hi, grown))
@@ -167,7 +173,7 @@ class Flow:
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
         c = self._capacity
-        self._use(empty(c, self._image.code, self._resolver_array(), self._config, self._context))
+        self._use(empty(c, self._image.code, self._jumps, self._config, self._context))
         self._times = np.zeros(c.paths, np.int64)
         self._ticks = np.zeros(c.paths, np.float64)
         self._seen = np.zeros(c.paths, np.int64)

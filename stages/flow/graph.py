@@ -37,7 +37,7 @@ OUTSIDE = 10  # does not begin in known code: nothing to follow until a packet l
 LOST = 11  # no stretch: waiting for an address
 DISABLED = 12  # no stretch: tracing is off until a TIP.PGE
 DEAD = 13  # its code has changed
-RESOLVE = 14  # an indirect jump by which a resolver goes to what it has found (`Flow.resolvers`)
+RESOLVE = 14  # an indirect jump by which a resolver goes to what it has found (stages.flow.jumps)
 
 # columns of a stretch's row, one cache line
 ST = 16
@@ -48,6 +48,7 @@ ST = 16
 
 # ST_EFFECT: what a TIP at the stretch's end does to the return stack
 E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes ST_PUSHED; pops after it; pushes a list; is a jump
+E_LEADS = 4  # from this bit on what is known of a jump, if it says where it leads: INTO_… in stages.flow.jumps
 
 # columns of a path's row
 PA = 8
@@ -72,8 +73,9 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = (np.int64(k) for k in range(4))
     G_STRETCHES, G_PATHS, G_POOL, G_RANGES, G_MEMO, G_NODES, G_CMEMO, G_FILTER_LO, G_FILTER_HI, G_NORETCOMP,
     G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_STRETCH_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
     G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_LINKS, G_LINK_ROOM,
-    G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_RESOLVERS, G_UNITS, G_UNIT_MASK, G_UNIT_BYTES, G_EPOCH, G_SIZE,
-) = range(38)  # fmt: skip
+    G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_JUMPS, G_UNITS, G_UNIT_MASK, G_UNIT_BYTES, G_EPOCH, G_INTERPRETER_LO,
+    G_INTERPRETER_HI, G_DOORS, G_SIZE,
+) = range(41)  # fmt: skip
 
 RING = 64  # entries of the return stack (SDM, "RET compression")
 SLOTS = 128  # its ring has more, so that the one above the top is never in use and can be written without a branch
@@ -87,7 +89,8 @@ class Tables(NamedTuple):
     blob_start: I64  # merged where adjacent; ascending as signed numbers
     blob_end: I64
     blob_at: I64
-    resolver: I64  # lo, hi (one past) of the code whose indirect jumps are RESOLVE
+    jump: I64  # lo, hi (one past), what is known of the indirect jumps there: see stages.flow.jumps
+    door: I64  # entries of methods
     g: I64
     stretch: I32
     address: I64  # first address of each stretch
@@ -124,7 +127,8 @@ class Tables(NamedTuple):
         g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
         g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // 2 - 1, len(self.by_line) // 2 - 1
         g[G_UNIT_MASK] = len(self.units) // UW - 1
-        g[G_BLOBS], g[G_CODE_SIZE], g[G_RESOLVERS] = len(self.blob_start), len(self.code), len(self.resolver) // 2
+        g[G_BLOBS], g[G_CODE_SIZE], g[G_JUMPS] = len(self.blob_start), len(self.code), len(self.jump) // 3
+        g[G_DOORS] = len(self.door)
         where = np.empty(len(self) + 2, np.int64)
         where[:-2] = addresses(*self)
         where[-2:] = where.ctypes.data, grow
@@ -138,11 +142,11 @@ Raw = namedtuple("Raw", (*Tables._fields, "unit", "here", "grow"))  # type: igno
 def raw_tables(a):  # type: ignore[no-untyped-def]
     """The tables as pointers, from `Tables.raw()`; `unit` are the `units` as 32-bit numbers."""
     return Raw(  # type: ignore[call-arg]
-        u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i32_at(a[6]), i64_at(a[7]),
-        i64_at(a[8]), i64_at(a[9]), i32_at(a[10]), i64_at(a[11]), i32_at(a[12]), i32_at(a[13]), i32_at(a[14]),
-        i64_at(a[15]), i32_at(a[16]), i64_at(a[17]), i32_at(a[18]), i64_at(a[19]), i64_at(a[20]), i64_at(a[21]),
-        i64_at(a[22]), i32_at(a[23]), i64_at(a[24]),
-        i64_at(a[25]), i32_at(a[22]), a[26], a[27],
+        u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i64_at(a[6]), i32_at(a[7]),
+        i64_at(a[8]), i64_at(a[9]), i64_at(a[10]), i32_at(a[11]), i64_at(a[12]), i32_at(a[13]), i32_at(a[14]),
+        i32_at(a[15]), i64_at(a[16]), i32_at(a[17]), i64_at(a[18]), i32_at(a[19]), i64_at(a[20]), i64_at(a[21]),
+        i64_at(a[22]), i64_at(a[23]), i32_at(a[24]), i64_at(a[25]),
+        i64_at(a[26]), i32_at(a[23]), a[27], a[28],
     )  # fmt: skip
 
 

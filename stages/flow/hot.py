@@ -16,13 +16,17 @@ from stages.flow.graph import (
     COND,
     DEAD,
     E_HOP,
+    E_LEADS,
     E_MANY,
     E_PUSH,
     FAR,
     FULL,
     G_ADDRESS_MASK,
+    G_DOORS,
     G_FILTER_HI,
     G_FILTER_LO,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
     G_MEMO_MASK,
     ME,
     ME_FLAGS,
@@ -53,6 +57,9 @@ from stages.flow.grow import (
 from stages.flow.index import (
     F_STALE,
     slot_of,
+)
+from stages.flow.jumps import (
+    fits,
 )
 from stages.flow.memo import (
     F_ERROR,
@@ -108,6 +115,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
     memo_mask = t.g[G_MEMO_MASK]
     address_mask = t.g[G_ADDRESS_MASK]
     filter_lo, filter_hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
+    interpreter_lo, interpreter_hi = t.g[G_INTERPRETER_LO], t.g[G_INTERPRETER_HI]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
     top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
     sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
@@ -224,10 +232,13 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     continue
                 if kind > FAR and low == 0x0D:
                     break
+                effect = np.int64(stretch[s * ST + ST_EFFECT])
+                led = effect >> E_LEADS
+                if led and low == 0x0D and not fits(led, ip, interpreter_lo, interpreter_hi, t.door, t.g[G_DOORS]):
+                    break
                 path = np.int64(stretch[s * ST + ST_TIP_PATH])
                 order[out] = path
                 out += 1
-                effect = np.int64(stretch[s * ST + ST_EFFECT])
                 if effect & E_MANY:
                     first = np.int64(t.path[path * PA + PA_PUSH])
                     many = np.int64(t.path[path * PA + PA_PUSHES])

@@ -30,11 +30,6 @@ EACH = 4  # targets kept of a call: the last ones
 MOST = 1 << 15  # calls kept: those learnt last
 
 
-def resolvers(image: CodeImage) -> list[tuple[int, int]]:
-    """Where they stand: (first address, one past the last)."""
-    return sorted((v.start, v.end) for v in image.versions() if stub_of(v) in RESOLVERS)
-
-
 def with_image(known: Known, image: CodeImage) -> Known:
     """What the code image says of nmethods' entries and of the stubs that they call before they are bound."""
     nmethods = sorted((v for v in image.versions() if v.kind == Kind.NMETHOD), key=lambda v: v.since)

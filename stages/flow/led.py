@@ -61,16 +61,16 @@ class Led:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._tables, self._namesakes, self._adapters = _Places(), _Places(), _Places()
+        self._tables, self._namesakes, self._claims, self._adapters = _Places(), _Places(), _Places(), _Places()
 
     def note(
-        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], callee: I64, name: I64, kind: I64,
+        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], callee: I64, name: I64, owner: I64, kind: I64,
         arguments: I64,
     ) -> None:  # fmt: skip
         """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
         to = calls.targets(self._image.code(v), v.start, np.where(looks, site, stub + calls.STUB_JUMP) - v.start)
-        columns = (column.tolist() for column in (to, looks, callee, name, kind, arguments))
-        for target, checks, callee_, name_, kind_, arguments_ in zip(*columns, strict=True):
+        columns = (column.tolist() for column in (to, looks, callee, name, owner, kind, arguments))
+        for target, checks, callee_, name_, owner_, kind_, arguments_ in zip(*columns, strict=True):
             at = self._image.at(target, max(v.loaded, v.patched)) if target > 0 else None
             what = stub_of(at) if at is not None else None
             if at is None or what is None:
@@ -80,11 +80,12 @@ class Led:
             elif checks and TABLES.get(what) == kind_:
                 self._tables.add(callee_, at.start)
                 self._namesakes.add(name_, at.start)
+                self._claims.add(at.start, owner_)
 
-    def tables(self) -> tuple[I64, I64, I64, I64]:
+    def tables(self) -> tuple[I64, ...]:
         """Callees, ascending, and stubs that calls of them led to; names, ascending, and stubs that calls of any callee
-        of that name led to."""
-        return *self._tables.columns, *self._namesakes.columns
+        of that name led to; stubs, ascending, and the classes whose callees led there."""
+        return *self._tables.columns, *self._namesakes.columns, *self._claims.columns
 
     def adapters(self) -> tuple[I64, I64]:
         """2 · arguments + (0 or 1) whether they looked at the receiver, ascending, and where in an adapter calls came

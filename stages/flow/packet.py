@@ -16,10 +16,14 @@ from stages.flow.graph import (
     COND,
     DISABLED,
     E_HOP,
+    E_LEADS,
     FAR,
     FULL,
+    G_DOORS,
     G_FILTER_HI,
     G_FILTER_LO,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
     IND,
     LOOP,
     LOST,
@@ -49,6 +53,9 @@ from stages.flow.grow import (
     lookup,
     on_stretch,
     ready,
+)
+from stages.flow.jumps import (
+    fits,
 )
 from stages.flow.memo import (
     F_ERROR,
@@ -80,6 +87,7 @@ from stages.flow.state import (
     B_TIP_AT_TNT,
     B_TNT_AT_TIP,
     B_WHILE_DISABLED,
+    B_WRONG_TARGET,
     LE,
     M_BLOCK,
     M_BOUND,
@@ -244,7 +252,11 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
         return _goto(t, x, ip) if known else OK
     kind = _here(t, x)
     x[X_MODE] &= ~M_STILL
-    if _takes_tip(kind):
+    led = t.stretch[x[X_AT] * ST + ST_EFFECT] >> E_LEADS
+    g = t.g
+    if _takes_tip(kind) and known and not fits(led, ip, g[G_INTERPRETER_LO], g[G_INTERPRETER_HI], t.door, g[G_DOORS]):
+        break_off(t, w, B_WRONG_TARGET, ip)
+    elif _takes_tip(kind):
         emit(t, w, np.int64(t.stretch[x[X_AT] * ST + ST_TIP_PATH]))
         if kind == RET:
             pop(w)

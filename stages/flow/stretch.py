@@ -19,6 +19,7 @@ from stages.flow.graph import (
     CUT,
     DEAD,
     E_HOP,
+    E_LEADS,
     E_MANY,
     E_POP,
     FAR,
@@ -27,6 +28,7 @@ from stages.flow.graph import (
     G_CODE_SIZE,
     G_CUT_MASK,
     G_CUTS,
+    G_JUMPS,
     G_LINE_MASK,
     G_LINES,
     G_LINK_ROOM,
@@ -39,7 +41,6 @@ from stages.flow.graph import (
     G_POOL_ROOM,
     G_RANGE_ROOM,
     G_RANGES,
-    G_RESOLVERS,
     G_STRETCH_ROOM,
     G_STRETCHES,
     IND,
@@ -81,6 +82,13 @@ from stages.flow.graph import (
 )
 from stages.flow.index import (
     note,
+)
+from stages.flow.jumps import (
+    ANYWHERE,
+    BEHIND_CALL,
+    INTO_COMPILED,
+    TEACHES,
+    leads,
 )
 from stages.flow.raw import (
     inner,
@@ -181,6 +189,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     begun = here
     kind = UNWALKED
     what = x86.OTHER
+    led = ANYWHERE
     taken, fall = np.int64(0), np.int64(0)
     b = blob_of(t, here)
     while True:
@@ -236,12 +245,14 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
                 taken, fall = intern(t, target), intern(t, after)
         elif what == x86.RET:
             kind = RET
+            led = BEHIND_CALL
         elif what == x86.FAR:
             kind = FAR
         else:
             kind = IND
-            for k in range(g[G_RESOLVERS]):
-                if t.resolver[2 * k] <= here < t.resolver[2 * k + 1]:
+            if what == x86.JUMP_IND:
+                led = leads(t.jump, g[G_JUMPS], here, t.code, place)
+                if led == TEACHES:
                     kind = RESOLVE
         n = g[G_RANGES]
         t.ranges[3 * n] = begun
@@ -272,6 +283,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     t.stretch[r + ST_FALL] = fall
     pushes = g[G_POOL] - first_push
     hop = E_HOP if (kind == IND or kind == RESOLVE) and what == x86.JUMP_IND else 0
+    hop |= led << E_LEADS if led >= INTO_COMPILED else 0
     t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
     t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
     return stop == -1 or kind == CUT

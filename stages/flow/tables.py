@@ -14,6 +14,8 @@ from stages.flow.graph import (
     DISABLED,
     G_FILTER_HI,
     G_FILTER_LO,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
     G_LINES,
     G_LINKS,
     G_MEMO,
@@ -35,6 +37,7 @@ from stages.flow.graph import (
     UW,
     Tables,
 )
+from stages.flow.jumps import Jumps
 from stages.flow.stretch import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
 from stages.flow.unit import D_SIZE, SEEN
 from stages.messages import PtConfig
@@ -70,13 +73,14 @@ def _units(slots: int) -> NDArray[np.int64]:
     return memory[skip : skip + slots * UW]
 
 
-def empty(c: Capacity, code: Code, resolvers: NDArray[np.int64], config: PtConfig, context: bool) -> Tables:
+def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool) -> Tables:
     g = np.zeros(G_SIZE, np.int64)
     g[G_STRETCHES], g[G_PATHS], g[G_NODES] = S_FIRST, P_FIRST, 1
     g[G_LINKS] = 1
     g[G_FILTER_LO] = np.uint64(config.filter_lo).view(np.int64)
     g[G_FILTER_HI] = np.uint64(config.filter_hi).view(np.int64)
     g[G_NORETCOMP] = config.noretcomp
+    g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
     small = min(c.memo, 1 << 14)
     contexts = min(c.contexts, 1 << 14)
     tables = Tables(
@@ -84,7 +88,8 @@ def empty(c: Capacity, code: Code, resolvers: NDArray[np.int64], config: PtConfi
         blob_start=code.start,
         blob_end=code.end,
         blob_at=code.data_at,
-        resolver=resolvers,
+        jump=jumps.ranges.reshape(-1),
+        door=jumps.doors,
         g=g,
         stretch=np.zeros(c.stretches * ST, np.int32),
         address=np.zeros(c.stretches, np.int64),

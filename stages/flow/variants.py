@@ -30,6 +30,7 @@ _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
 stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
 EXACT = 50  # the trace's own times are that much more exact than the code image's
+MADE = 10  # a call leads to the stub that was made for it after that part of `slack` at most
 FOREVER = np.int64((1 << 63) - 1)
 LAST = np.int64(1 << 62)
 """What is tried when all else fails: which of several methods of one name it is, it hardly shows."""
@@ -41,6 +42,7 @@ _READ, _INFERRED = np.int64(0), np.int64(1)
 _CALL, _JMP = np.int64(CALL), np.int64(JMP)
 _ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
 _ROW = np.int64(0)
+_FRESH, _FREE, _OTHERS, _SAME = (np.int64(k) for k in range(4))  # stubs of tables, by which callees led there
 
 # columns of a variant
 V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
@@ -67,6 +69,9 @@ class Known(NamedTuple):
     opens: I64  # and when one is known to stand there,
     closes: I64  # and not any more, or to be not entrant
     inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
+    jump: I64  # (3 · n,) what is known of indirect jumps, and
+    interpreter: I64  # (2,) where that lies: see stages.flow.jumps
+    doors: I64  # entries of methods, as there
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
@@ -103,6 +108,9 @@ class Known(NamedTuple):
             closes=none,
             inline=none,
             refusal=none,
+            jump=none,
+            interpreter=np.zeros(2, np.int64),
+            doors=none,
             resolver=none,
             calls=NO_CALLS,
             place=none,
@@ -337,11 +345,31 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         for q in range(begin, end):
             n = _branch(buffer, found, n, here, _CALL, calls.led[q], NEAR)
         if begin == end:
+            n = _tables(calls, owner, kind, _FRESH, here, tsc, slack, buffer, found, n)
             for q in range(first(calls.namesake, name), first(calls.namesake, name + 1)):
                 n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], FAR)
-            for t in range(len(calls.table)):
-                if calls.table_kind[t] == kind and _stands(calls.table_since[t], calls.table_until[t], tsc, slack):
-                    n = _branch(buffer, found, n, here, _CALL, calls.table[t], LAST)
+            for claim in range(_FREE, _SAME + 1):
+                n = _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n)
+    return n
+
+
+@inner
+def _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """Stubs that look a method up in a table, of which none is known to be that of the callee. One that nothing has led
+    to yet and that has just been made was made for a call (CompiledIC::set_to_megamorphic): as likely as not this.
+    Methods of one class have different places in its table; interfaces may inherit some from others."""
+    for t in range(len(calls.table)):
+        table, made = calls.table[t], calls.table_made[t]
+        if calls.table_kind[t] != kind or not _stands(made, calls.table_until[t], tsc, slack):
+            continue
+        begin, end = first(calls.claimed, table), first(calls.claimed, table + 1)
+        is_ = _FREE if begin == end else _OTHERS
+        for q in range(begin, end):
+            if calls.claim[q] == owner:
+                is_ = _SAME
+        fresh = is_ == _FREE and -slack // EXACT <= tsc - made <= slack // MADE
+        if (fresh if claim == _FRESH else is_ == claim) and not (is_ == _SAME and kind == VTABLE):
+            n = _branch(buffer, found, n, here, _CALL, table, FAR if fresh else LAST)
     return n
 
 

@@ -39,6 +39,7 @@ CAUSE_TEXTS = {
     "bad_packet": "bytes that are no packet",
     "enabled_twice": "tracing begins, and had not ended",
     "while_disabled": "branches while tracing is off",
+    "wrong_target": "a stub's jump to where it never leads",
 }
 
 

@@ -20,8 +20,10 @@ from stages.flow.calltable import ANY, OWN, CallTable
 from stages.flow.choice import Choice
 from stages.flow.learn import Learnt, with_image
 from stages.flow.led import fingerprint
+from stages.flow.variants import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
 from stages.messages import JitBatch
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
+from tests.flow.test_variants import _variants
 from tests.jvm.exportwriter import Writer
 from tests.jvm.test_classfile import INTERFACE_METHODREF, METHODREF, OPCODES, Made
 from tests.jvm.test_classfile import call as invoke
@@ -98,9 +100,9 @@ def test_a_virtual_call_goes_to_any_class() -> None:
 
 
 def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> None:
-    """C2 writes no stub for it, C1 does."""
+    """C2 writes no stub for it, C1 does, but it never goes there."""
     entries = {CALLEE, CALLEE + 0x1000, ADAPTER}
-    assert candidates(image_of("invokeinterface", checks=True)) == (CALLER + STUB, entries)
+    assert candidates(image_of("invokeinterface", checks=True)) == (0, entries)
     assert candidates(image_of("invokeinterface", checks=True, level=4, stubs=0)) == (0, entries)
 
 
@@ -131,6 +133,42 @@ def test_the_stubs_of_tables_are_guesses_till_a_call_led_there() -> None:
     image.feed(Writer(tsc=1000).code_patch(CALLER + 0x20, 950, 1000, bound).bytes())
     assert entries(callees.now(), 0) == {**compiled, 0x70000: 0}  # a callee has one place in a table
     assert (callees.now().namesake.tolist(), callees.now().namesake_led.tolist()) == ([0], [0x70000])
+    assert (callees.now().claimed.tolist(), callees.now().claim.tolist()) == ([0x70000], [int(callees.now().owner[0])])
+
+
+@pytest.mark.parametrize(
+    ("tsc", "expected"),
+    [
+        (900, [0x70000, 0x60000]),  # the last is not there yet
+        (5100, [0x80000, 0x70000, 0x60000]),  # made just now, so most likely for a call that is bound now
+        (5500, [0x80000, 0x70000, 0x60000]),  # nothing led there, so rather than where some did
+    ],
+)
+def test_of_the_stubs_of_tables_rather_one_that_nothing_led_to(tsc: int, expected: list[int]) -> None:
+    """And never where another method of the class has its place."""
+    image = CodeImage(lateness=50)
+    begun = (
+        Writer(tsc=10).interpreter(0x1000, bytes(64)).codelet(0x1000, 0x1010, 182, "x").replay_begin(1).replay_end(1)
+    )
+    image.feed(begun.bytes() + written("invokevirtual", checks=True).bytes())
+    for made, address in ((200, 0x50000), (300, 0x60000), (400, 0x70000), (5000, 0x80000)):
+        image.feed(Writer(tsc=made).dynamic_code(address, "vtable stub(1)", bytes(32)).bytes())
+    other, same = (Made() for _ in range(2))
+    for made, owner, name in ((other, "X", "play"), (same, "B", "rest")):
+        made.method("main", "()V", invoke(0xB6, made.ref(name, "()V", owner)))
+    for k, (made, to) in enumerate(((other, 0x60000), (same, 0x50000))):
+        at = 0x90000 + 0x1000 * k
+        w = Writer(tsc=500).class_def(5 + k, f"M{k}", made.bytes()).class_(5 + k, f"LM{k};", 5 + k)
+        w.method(10 + k, f"LM{k};", "main", class_id=5 + k)
+        image.feed(w.nmethod_load(at, caller(at, to, checks=True), 10 + k, [(0x25, [(10 + k, 0)])], level=3).bytes())
+    slack = 1000
+    known = with_image(patches((BASE, b"\x90", b"\x91", 1, 2)), image)._replace(calls=Callees(image).now())
+    buffer, found = np.zeros(ROOM * WINDOW, np.uint8), np.zeros(ROOM * VA, np.int64)
+    buffer[:5] = np.frombuffer(call(CALLER + 0x20, ADAPTER, 0xE8), np.uint8)
+    rows = found.reshape(-1, VA)[: int(_variants(known, CALLER + 0x20, WINDOW, tsc, slack, buffer, found))].tolist()
+    offered = {row[V_TARGET]: row[V_FAR] for row in rows if row[V_TARGET] in range(0x50000, 0x90000)}
+    assert list(offered) == expected
+    assert list(offered.values()) == [FAR if at == 0x80000 and tsc == 5100 else LAST for at in expected]
 
 
 def test_the_adapter_that_one_call_came_to_is_that_of_all_with_such_arguments() -> None:

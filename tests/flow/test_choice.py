@@ -17,7 +17,7 @@ from stages.flow.callees import Callees
 from stages.flow.choice import Choice, Position, choose
 from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow
-from stages.flow.learn import Learnt, resolvers
+from stages.flow.learn import Learnt
 from stages.flow.variants import Known
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
@@ -193,13 +193,6 @@ def test_a_wrong_way_that_shows_only_behind_the_next_address() -> None:
     assert ran == [0, 0x200, 0x300, 5] * 30
     assert chooser.counts["earlier"] == 1
     assert chooser.counts["chosen"] == 1
-
-
-def test_resolvers_are_known_by_name() -> None:
-    image = CodeImage()
-    written = Writer().dynamic_code(0x1000, "resolve_static_call", bytes(64)).dynamic_code(0x2000, "x", b"a")
-    image.feed(written.dynamic_code(0x3000, "Shared Runtime wrong_method_blob", bytes(32)).bytes())
-    assert resolvers(image) == [(0x1000, 0x1040), (0x3000, 0x3020)]
 
 
 def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:

@@ -13,6 +13,7 @@ from jvm.codeview import CodeView
 from stages.flow import order as orders
 from stages.flow import state
 from stages.flow.flow import Flow, FlowOutput
+from stages.flow.jumps import NO_JUMPS, TEACHES
 from stages.flow.piece import Piece
 from stages.messages import PtConfig, ThreadKey
 from tests.flow.helpers import addresses, breaks, decode, segment
@@ -169,7 +170,7 @@ def test_where_resolvers_went() -> None:
     trace = _START + w.tip(BASE + 32) + w.tnt8("!!") + w.tip(BASE + 32) + w.tnt8("!.") + w.fup(BASE + 7) + w.tip_pgd()
     flow = flow_over(bytes(code))
     for known in (False, True, False):
-        flow.resolvers = [(BASE + 16, BASE + 20)] if known else []
+        flow.jumps = NO_JUMPS._replace(ranges=np.array([(BASE + 16, BASE + 20, TEACHES)])) if known else NO_JUMPS
         (out,) = flow.feed(segment(trace))
         assert not len(out.breaks)
         seen = [(int(row["returns"]), int(row["target"])) for row in out.learnt]

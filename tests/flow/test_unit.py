@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from random import Random
 
@@ -14,6 +15,7 @@ from jvm.codeview import CodeView
 from stages.flow import order as orders
 from stages.flow.flow import Capacity, Flow, FlowOutput
 from stages.flow.graph import P_FIRST, PA, PA_LEN, PA_POOL, S_FIRST, SLOTS
+from stages.flow.jumps import Jumps
 from stages.flow.piece import Piece
 from stages.flow.state import COPIES, KEPT, X_AT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_SURE_OUT, X_TOP
 from stages.messages import PtConfig, ThreadKey
@@ -122,7 +124,10 @@ def test_units_change_nothing(
     one, several = flows(code, noretcomp=not compress, reach=reach)
     now = bytearray(code)
     asked = [Asked(flow) for flow in (one, several)] if held else []
-    several.resolvers = one.resolvers = [(BASE + rng.randrange(len(code)), BASE + len(code))]
+    parts = sorted(rng.sample(range(len(code) + 1), min(4, len(code) + 1)))
+    ranges = [(BASE + lo, BASE + hi, rng.randrange(5)) for lo, hi in itertools.pairwise(parts)]
+    doors = np.array(sorted(rng.sample(sorted(instructions), min(4, len(instructions)))), np.int64)
+    several.jumps = one.jumps = Jumps(np.array(ranges, np.int64), BASE + np.array(parts[1:3], np.int64), doors)
     for _ in range(4):
         times = sorted((rng.randrange(len(trace)), k) for k in range(1, 4))
         piece = segment(bytes(trace) * rng.choice((3, 3, 20)), times=times, tsc=(1, 9))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -280,6 +281,21 @@ def test_inline_cache_stubs_are_seen_through() -> None:
         6800: call(site, other),
         7800: call(site, other),
     }
+
+
+@pytest.mark.parametrize("read", [(2000, 2990), (2990, 3010)])
+def test_a_call_through_a_stub_leads_to_a_method_since_there_is_one(read: tuple[int, int]) -> None:
+    """Whether the stub was read before the call, or after it."""
+    site, stub, second = BASE + 8, 0x9020, 0x6000
+    code = CodeImage()
+    written = methods(Writer()).at(900).dynamic_code(0x9000, "InlineCacheBuffer", b"\x90" * 256).at(1000)
+    written.nmethod_load(BASE, CODE[:8] + call(site, 0x5000) + CODE[13:], 1, compile_id=1)
+    written.at(2800).nmethod_load(second, CODE, 2, compile_id=2, verified_entry=second + 8)
+    code.feed(written.bytes())
+    assert code.next_change(2000) == FOREVER
+    patches = Writer().code_patch(site + 1, 2000, 3000, call(site, stub)[1:])
+    code.feed(patches.code_patch(stub + 10, *read, b"\xe9" + call(stub + 10, second + 8)[1:]).bytes())
+    assert [text(code.view(t), site, 5) for t in (2799, 2800)] == [call(site, 0x5000), call(site, second + 8)]
 
 
 def test_a_jump_that_ends_a_method_holds_since_the_next_version_of_it_was_there() -> None:

@@ -1,0 +1,98 @@
+"""Where indirect jumps of the JVM's code lead, and returns that the trace gives an address, as far as that is certain.
+
+- Resolver stubs find out where a call is to go and jump there: what they do teaches where the call goes from then on.
+- An adapter holds two: into compiled code by JMP R11, into the interpreter by JMP RCX (SharedRuntime::gen_i2c_adapter,
+  gen_c2i_adapter, x86); so they lead out of the interpreter, or to one of its method entries.
+- Stubs that look a method up in a table jump to its compiled code, or to its adapter (VtableStubs::create_vtable_stub,
+  create_itable_stub), never into the interpreter.
+- No return leads to the entry of a method: deoptimisation and exceptions, too, return behind calls, or to a stub.
+
+Where one leads elsewhere the walker has been on a wrong way since some call before: it is a contradiction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.codeimage import CodeImage
+from jvm.codeversion import Kind
+from jvm.stubs import RESOLVERS, Stub, stub_of
+from stages.flow.raw import inner
+
+I64 = NDArray[np.int64]
+
+ANYWHERE, TEACHES, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
+INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
+_KNOWN: dict[Stub | None, np.int64] = {
+    **dict.fromkeys(RESOLVERS, TEACHES), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
+    Stub.ADAPTER: EITHER,
+}  # fmt: skip
+
+
+class Jumps(NamedTuple):
+    """`ranges`: (n, 3) first address, one past the last, and what is known of the indirect jumps there; ascending,
+    disjoint. `interpreter`: (2,) first address, one past the last; equal if it is not known. `doors`: (m,) entries of
+    compiled methods, ascending."""
+
+    ranges: I64
+    interpreter: I64
+    doors: I64
+
+
+NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64))
+
+
+def of_image(image: CodeImage) -> Jumps:
+    """Of what was there last."""
+    rows: list[tuple[int, int, int]] = []
+    interpreter = 0, 0
+    doors: set[int] = set()
+    for v in sorted(image.versions(), key=lambda v: v.start):
+        doors |= {v.entry, v.verified_entry}
+        if v.kind == Kind.INTERPRETER:
+            interpreter = v.start, v.end
+        what = _KNOWN.get(stub_of(v))
+        if what is not None and (not rows or v.start >= rows[-1][1]):
+            rows.append((v.start, v.end, int(what)))
+    columns = rows or NO_JUMPS.ranges, interpreter, sorted(doors - {0})
+    return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
+
+
+@inner
+def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
+    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, TEACHES, INTO_COMPILED or
+    INTO_INTERPRETER. `ranges`: the n rows, one after the other."""
+    lo, hi = 0, n
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if ranges[3 * mid + 1] <= here:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == n or here < ranges[3 * lo]:
+        return ANYWHERE
+    what = ranges[3 * lo + 2]
+    if what == EITHER:
+        what = INTO_INTERPRETER if buffer[at] == 0xFF and buffer[at + 1] == 0xE1 else INTO_COMPILED
+    return what
+
+
+@inner
+def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
+    """Whether a jump of which `what` is known may lead to `ip`; the interpreter lies in [lo, hi), and there are n
+    doors."""
+    if what < INTO_COMPILED or lo == hi:
+        return True
+    if what == BEHIND_CALL and not lo <= ip < hi:
+        begin, end = 0, n
+        while begin < end:
+            mid = (begin + end) >> 1
+            if doors[mid] < ip:
+                begin = mid + 1
+            else:
+                end = mid
+        return begin == n or doors[begin] != ip
+    return what == BEHIND_CALL or (what == INTO_INTERPRETER) == (lo <= ip < hi)
