@@ -4,6 +4,9 @@ Code lies in it in the order of its addresses, gaps of less than GAP included: s
 blobs (two pages, say), and a byte that changes is changed in place. A new view is compared with the one before blob by
 blob, and byte by byte only where a blob is not the same bytes at the same place: views of one code image share their
 bytes (`jvm.codetexts` never writes again what a view shows).
+
+What was patched here stays so until a view shows something else there than the view before: that another place of the
+blob has changed says nothing of this one.
 """
 
 from __future__ import annotations
@@ -42,12 +45,13 @@ class Image:
         none = np.empty(0, np.int64)
         self.code = Code(none, none, none, np.zeros(1, np.uint8))
         self._places = self.code  # parts of the buffer
-        self._rows = none, none, none  # of the last view: start, end, data_at
+        self._rows = none, none, none, none  # of the last view: start, end, data_at, id
         self._shown = self.code.code  # its bytes
+        self._patches: dict[int, int] = {}  # by address, how many bytes
 
     def update(self, view: CodeView) -> Changes:
         """From now on it is as in `view`. Raises ValueError if a blob's bytes lie outside the view's."""
-        start, end, at = rows = _signed(view)
+        start, end, *_ = rows = _signed(view)
         fresh, gone = np.ones(len(start), np.bool_), np.ones(len(self._rows[0]), np.bool_)
         if view.code.ctypes.data == self._shown.ctypes.data:  # which is alive, so these are the same bytes
             fresh, gone = ~_among(rows, self._rows), ~_among(self._rows, rows)
@@ -56,7 +60,7 @@ class Image:
         old, (blob_start, blob_end) = self.code, _merged(start, end, 0)
         self._make_room(blob_start, blob_end)
         buffer = self._places.code
-        new = Code(start[fresh], end[fresh], at[fresh], np.ascontiguousarray(view.code))
+        new = self._patched(rows, fresh, np.ascontiguousarray(view.code))
         lo, hi = _differences(new, old._replace(code=buffer), self._places)
         _copy(new, self._places)
         lost_lo, lost_hi = _outside(self._rows[0][gone], self._rows[1][gone], blob_start, blob_end)
@@ -72,6 +76,30 @@ class Image:
             raise ValueError(f"no code at {address:#x} to be changed")
         place = int(_place(self.code, at)[0])
         self.code.code[place : place + len(data)] = np.frombuffer(data, np.uint8)
+        self._patches[int(at[0])] = max(self._patches.get(int(at[0]), 0), len(data))
+
+    def _patched(self, rows: tuple[I64, ...], fresh: NDArray[np.bool_], code: NDArray[np.uint8]) -> Code:
+        """The `fresh` rows of a new view and its bytes, with the patches that stay; the others are forgotten."""
+        start, end, at, id_ = rows
+        new = Code(start[fresh], end[fresh], at[fresh], code)
+        if not self._patches:
+            return new
+        address, size = (np.array(column, np.int64) for column in (list(self._patches), list(self._patches.values())))
+        now, before = (_holding(address, size, *of[:2]) for of in (rows, self._rows))
+        stay = (now >= 0) & (before >= 0)
+        stay[stay] = id_[now[stay]] == self._rows[3][before[stay]]
+        touched = np.flatnonzero(stay & fresh[now])
+        copied = new._replace(code=_packed(new), data_at=_behind(new.end - new.start)) if len(touched) else new
+        row = np.cumsum(fresh) - 1  # among the fresh ones
+        for p in touched.tolist():
+            here, n, i, j = int(address[p]), int(size[p]), int(now[p]), int(before[p])
+            shows = code[at[i] + here - start[i] :][:n]
+            stay[p] = np.array_equal(shows, self._shown[self._rows[2][j] + here - self._rows[0][j] :][:n])
+            if stay[p]:
+                to, place = int(copied.data_at[row[i]] + here - start[i]), int(_place(self.code, address[p : p + 1])[0])
+                copied.code[to : to + n] = self.code.code[place : place + n]
+        self._patches = dict(zip(address[stay].tolist(), size[stay].tolist(), strict=True))
+        return copied
 
     def bytes_at(self, address: int, size: int) -> bytes:
         """As many of the `size` bytes at `address` as there are."""
@@ -95,19 +123,39 @@ class Image:
         _copy(old, self._places)
 
 
-def _signed(view: CodeView) -> tuple[I64, I64, I64]:
+def _holding(address: I64, size: I64, start: I64, end: I64) -> I64:
+    """(n,) which interval (ascending, disjoint) holds all `size` bytes; −1: none."""
+    if not len(start):
+        return np.full(len(address), -1, np.int64)
+    row = np.searchsorted(start, address, side="right") - 1
+    return np.where((row >= 0) & (address + size <= end[row]), row, -1)
+
+
+def _behind(size: I64) -> I64:
+    """Where each begins if they lie one behind the other."""
+    return np.asarray(np.cumsum(size) - size, np.int64)
+
+
+def _packed(blobs: Code) -> NDArray[np.uint8]:
+    """Their bytes alone, one behind the other."""
+    size = (blobs.end - blobs.start).tolist()
+    return np.concatenate([blobs.code[at : at + n] for at, n in zip(blobs.data_at.tolist(), size, strict=True)])
+
+
+def _signed(view: CodeView) -> tuple[I64, I64, I64, I64]:
     start = view.start.astype(np.uint64).view(np.int64)
     end = view.end.astype(np.uint64).view(np.int64)
     order = np.argsort(start, kind="stable")
     start, end, at = start[order], end[order], view.data_at.astype(np.int64)[order]
+    id_ = view.blob.astype(np.int64)[order]
     size = end - start
     if len(start) and (bool((size < 0).any()) or bool((at < 0).any()) or int((at + size).max()) > len(view.code)):
         raise ValueError("code view: a blob's bytes lie outside its code")
     some = size > 0
-    return start[some], end[some], at[some]
+    return start[some], end[some], at[some], id_[some]
 
 
-def _among(these: tuple[I64, I64, I64], those: tuple[I64, I64, I64]) -> NDArray[np.bool_]:
+def _among(these: tuple[I64, ...], those: tuple[I64, ...]) -> NDArray[np.bool_]:
     """Which rows of `these` are rows of `those`; both ascend."""
     if not len(those[0]):
         return np.zeros(len(these[0]), np.bool_)

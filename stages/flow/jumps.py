@@ -47,17 +47,21 @@ NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, 
 
 def of_image(image: CodeImage) -> Jumps:
     """Of what was there last."""
-    rows: list[tuple[int, int, int]] = []
+    stubs: list[tuple[int, int, int]] = []
     interpreter = 0, 0
-    doors: set[int] = set()
-    for v in sorted(image.versions(), key=lambda v: v.start):
-        doors |= {v.entry, v.verified_entry}
-        if v.kind == Kind.INTERPRETER:
+    doors: list[int] = []
+    for v in image.versions():  # they are many, and this is asked for often
+        if v.kind == Kind.NMETHOD:
+            doors += v.entry, v.verified_entry
+        elif v.kind == Kind.INTERPRETER:
             interpreter = v.start, v.end
-        what = _KNOWN.get(stub_of(v))
-        if what is not None and (not rows or v.start >= rows[-1][1]):
-            rows.append((v.start, v.end, int(what)))
-    columns = rows or NO_JUMPS.ranges, interpreter, sorted(doors - {0})
+        elif (stub := stub_of(v)) in _KNOWN:
+            stubs.append((v.start, v.end, int(_KNOWN[stub])))
+    ranges: list[tuple[int, int, int]] = []
+    for row in sorted(stubs):  # of those that are told twice one
+        if not ranges or row[0] >= ranges[-1][1]:
+            ranges.append(row)
+    columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(doors, np.uint64)), "f")
     return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
 
 

@@ -217,6 +217,31 @@ def test_code_that_changes() -> None:
     assert flow.statistics()["misses"] == before
 
 
+def shown(flow: Flow, epoch: int, *blobs: tuple[int, bytes, int]) -> bytes:
+    """The code from BASE on, after a view of (address, bytes, id) blobs."""
+    view = CodeView.of([(at, code) for at, code, _ in blobs], epoch)
+    flow.set_code(view._replace(blob=np.array([id_ for *_, id_ in blobs], np.int32)))
+    return flow.bytes_at(BASE, 64)
+
+
+def test_what_is_patched_stays_till_another_is_shown_there() -> None:
+    flow, other = Flow(PtConfig()), (BASE - 64, b"\x90" * 8, 2)
+    assert shown(flow, 0, (BASE, b"abcdefgh", 1)) == b"abcdefgh"
+    flow.patch(BASE + 2, b"CD")
+    flow.patch(BASE + 6, b"G")
+    died = flow.statistics()["code_changes"]
+    assert shown(flow, 1, other, (BASE, b"abcdefgh", 1)) == b"abCDefGh"  # another copy of the same
+    assert shown(flow, 2, other, (BASE, b"Abcdefgh", 1)) == b"AbCDefGh"  # something else has changed
+    assert flow.statistics()["code_changes"] == died + 2
+    assert shown(flow, 3, other, (BASE, b"Abcxefgh", 1)) == b"AbcxefGh"
+    assert shown(flow, 4, other, (BASE, b"Abcdefgh", 1)) == b"AbcdefGh"  # it is over
+    assert shown(flow, 5, other, (BASE, b"Abcdefg", 1)) == b"AbcdefG"
+    assert shown(flow, 6, other, (BASE, b"Abcdefg", 3)) == b"Abcdefg"  # another blob
+    flow.patch(BASE, b"a")
+    shown(flow, 7, other)
+    assert shown(flow, 8, other, (BASE, b"Abcdefg", 3)) == b"Abcdefg"
+
+
 def test_code_that_comes_late() -> None:
     flow = flow_over(b"\xe9\x3b\x00\x00\x00")  # jmp BASE + 64
     trace = _START + w.tnt8("!") + w.fup(BASE) + w.tip_pgd()
