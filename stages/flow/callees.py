@@ -49,6 +49,7 @@ class Callees:
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
         self._callees: _Numbers[Invoked] = _Numbers()
+        self._invoked: list[Invoked] = []  # by number
         self._names: _Numbers[tuple[str, str]] = _Numbers()
         self._classes: _Numbers[str] = _Numbers()
         self._arguments: _Numbers[str] = _Numbers()
@@ -86,6 +87,39 @@ class Callees:
         stubs = self._stubs[v.id]
         to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
         return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
+
+    def compiled(self, site: int, tsc: int) -> int:
+        """The verified entry of what the call there names, as it stands at `tsc`; 0: none, or several."""
+        k, known = self._call(site), self.now()
+        callee = int(known.callee[k]) if k >= 0 else -1
+        if callee < 0:
+            return 0
+        rows = np.arange(*np.searchsorted(known.entry_name, [known.name[callee], known.name[callee] + 1]))
+        rows = rows[(known.since[rows] <= tsc) & (tsc < known.until[rows])]
+        own = rows[known.holder[rows] == known.owner[callee]]
+        if not len(own) and known.kind[callee] != OWN and len(np.unique(known.holder[rows])) == 1:
+            own = rows
+        return int(known.verified[own[np.argmax(known.since[own])]]) if len(own) else 0
+
+    def table(self, site: int, tsc: int, fresh: int) -> int:
+        """The stub that looks up what the call there names: one that others led to, or, if it is the only one, that was
+        made `fresh` ticks before `tsc` at most and that nothing has led to; 0: not known."""
+        k, known = self._call(site), self.now()
+        callee = int(known.callee[k]) if k >= 0 else -1
+        if callee < 0:
+            return 0
+        led = known.led[known.led_callee == callee]
+        if not len(led):
+            made = (tsc - fresh <= known.table_made) & (known.table_made <= tsc)
+            free = (known.table_kind == known.kind[callee]) & ~np.isin(known.table, known.claimed)
+            led = known.table[made & free]
+        return int(led[0]) if len(led) == 1 else 0
+
+    def named(self, site: int) -> Invoked | None:
+        """What the bytecode at the call there names."""
+        k = self._call(site)
+        callee = int(self.now().callee[k]) if k >= 0 else -1
+        return self._invoked[callee] if callee >= 0 else None
 
     def _call(self, site: int) -> int:
         """Which of the calls stands there now; −1: none."""
@@ -150,6 +184,7 @@ class Callees:
         if number == len(self._columns[0]):
             kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
             name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
+            self._invoked.append(callee)
             row = name, owner, kind, self._arguments[fingerprint(callee)]
             for column, value in zip(self._columns, row, strict=True):
                 column.append(value)

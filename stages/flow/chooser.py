@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER
+from stages.flow.bindings import Bindings
 from stages.flow.callees import Callees
 from stages.flow.choice import DEPTH, Choice, Found, Position, choose
 from stages.flow.flow import Flow
@@ -36,7 +37,7 @@ from stages.flow.state import (
     X_PENDING,
     X_TOP,
 )  # fmt: skip
-from stages.flow.variants import WINDOW, Known
+from stages.flow.variants import MADE, WINDOW, Known
 from stages.messages import Segment, ThreadKey
 
 I64 = NDArray[np.int64]
@@ -55,6 +56,7 @@ class Chooser:
         self._flow, self._image, self._slack = flow, image, slack
         self._callees = Callees(image)
         self._learnt = Learnt(image, self._callees)
+        self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._known: Known | None = None
         self._known_of = -1
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
@@ -62,7 +64,7 @@ class Chooser:
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
         self.counts: Counter[str] = Counter()
-        flow.search = self
+        flow.search, flow.taught = self, self.taught
 
     def begin(self, segment: Segment) -> None:
         """What comes is in this segment."""
@@ -112,6 +114,22 @@ class Chooser:
         for choice in found.choices:
             self._make(piece, choice)
         return True
+
+    def taught(self, piece: Piece) -> None:
+        """`Flow.taught`: the call is changed now, not when the next contradiction asks for it."""
+        row = piece.learnt[-1]
+        self.learn(piece.learnt)
+        tsc = int(np.interp(int(row["offset"]), self._at, self._tsc))
+        for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
+            if self._flow.bytes_at(branch.address, len(branch.code)) == branch.code:
+                continue
+            self._keep(branch.address)
+            try:
+                self._flow.patch(branch.address, branch.code)
+            except ValueError:
+                continue
+            piece.settle()
+            self.counts["taught"] += 1
 
     def _search(self, piece: Piece, position: Position, goal: int, known: Known, tsc: int) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])

@@ -34,7 +34,7 @@ from stages.flow.graph import (
 )
 from stages.flow.jumps import NO_JUMPS, Jumps
 from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
-from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, X_AT, X_LAST_IP
+from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, TAUGHT, X_AT, X_LAST_IP
 from stages.flow.tables import Capacity, empty, enlarged
 from stages.messages import PtConfig, Segment, ThreadKey
 
@@ -115,6 +115,8 @@ class Flow:
         )  # fmt: skip
         self._break_kinds = np.zeros(B_END, np.int64)
         self.search: Search | None = None
+        self.taught: Callable[[Piece], None] | None = None
+        """Told, where contradictions are held, right behind a packet by which `FlowOutput.learnt` got another row."""
         self._new_tables()
 
     # -- code
@@ -149,7 +151,7 @@ class Flow:
     @property
     def jumps(self) -> Jumps:
         """What is known of indirect jumps. Where those went that teach is in `FlowOutput.learnt`, with the return
-        address on top of the stack."""
+        address on top of the stack; target 0: that an adapter called what fixes the call."""
         return self._jumps
 
     @jumps.setter
@@ -273,6 +275,10 @@ class Flow:
                 before = max(before, piece.contradicted)
                 if tries > TRIES or not self.search(key, piece):
                     hold, tries = before + 1, 0
+                continue
+            if result == TAUGHT:
+                if self.taught is not None:
+                    self.taught(piece)
                 continue
             reached = int(np.count_nonzero(piece.stop_at >= 0))
             at = np.concatenate(([0], piece.stop_at[done:reached], [piece.reached])).astype(np.int64)

@@ -48,7 +48,8 @@ ST = 16
 
 # ST_EFFECT: what a TIP at the stretch's end does to the return stack
 E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes ST_PUSHED; pops after it; pushes a list; is a jump
-E_LEADS = 4  # from this bit on what is known of a jump, if it says where it leads: INTO_… in stages.flow.jumps
+E_TEACHES = 16  # has left the filter for what changes the call before it
+E_LEADS = 5  # from this bit on what is known of a jump, if it says where it leads: INTO_… in stages.flow.jumps
 
 # columns of a path's row
 PA = 8

@@ -19,6 +19,7 @@ from stages.flow.graph import (
     E_LEADS,
     E_MANY,
     E_PUSH,
+    E_TEACHES,
     FAR,
     FULL,
     G_ADDRESS_MASK,
@@ -203,7 +204,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 inside = form != 0 and filter_lo <= ip < filter_hi
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
-                if np.int64(stretch[s * ST + ST_EFFECT]) & E_HOP and pos >= hold:  # that is doubted first
+                if np.int64(stretch[s * ST + ST_EFFECT]) & (E_HOP | E_TEACHES) and pos >= hold:  # doubted, or told
                     break
                 target = S_DISABLED
             else:

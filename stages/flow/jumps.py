@@ -66,9 +66,8 @@ def of_image(image: CodeImage) -> Jumps:
 
 
 @inner
-def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
-    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, TEACHES, INTO_COMPILED or
-    INTO_INTERPRETER. `ranges`: the n rows, one after the other."""
+def known(ranges, n, here):  # type: ignore[no-untyped-def]
+    """What is known of indirect jumps at `here`. `ranges`: the n rows, one after the other."""
     lo, hi = 0, n
     while lo < hi:
         mid = (lo + hi) >> 1
@@ -78,7 +77,14 @@ def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
             hi = mid
     if lo == n or here < ranges[3 * lo]:
         return ANYWHERE
-    what = ranges[3 * lo + 2]
+    return ranges[3 * lo + 2]
+
+
+@inner
+def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
+    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, TEACHES, INTO_COMPILED or
+    INTO_INTERPRETER. `ranges`: the n rows, one after the other."""
+    what = known(ranges, n, here)
     if what == EITHER:
         what = INTO_INTERPRETER if buffer[at] == 0xFF and buffer[at + 1] == 0xE1 else INTO_COMPILED
     return what

@@ -65,6 +65,7 @@ from stages.flow.state import (
     SPARE,
     STRIDE,
     TABLES_FULL,
+    TAUGHT,
     X_AT,
     X_BREAKS,
     X_CAUSE,
@@ -111,7 +112,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
     gets the index in `order` where the walker was at `stops[k]`, and no run-length spans it; −1 before. Returns DONE;
     TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output; CONTRADICTION: there is one of X_CAUSE at
     X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it; how it was about BACK bytes earlier is the
-    copy EARLY, if that has a position.
+    copy EARLY, if that has a position. TAUGHT: behind X_HOLD, the packet before has changed a call, as the last of the
+    learnt says.
     """
     t = raw_tables(where)
     w = raw_walker(io)
@@ -197,5 +199,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 on = on and x[X_POS] < limit and x[X_OUT] < x[X_ROOM] - SPARE
             if at_all and (x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE):
                 continue
+        taught = x[X_LEARNT]
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL
+        if x[X_LEARNT] > taught and cause == 0 and x[X_CAUSE] == 0 and x[X_POS] > x[X_HOLD]:
+            return TAUGHT

@@ -67,6 +67,8 @@ class Learnt:
     def add(self, shown: Iterable[tuple[int, int]], tsc: int) -> None:
         """`shown`: (return address, where the stub jumped to) pairs, seen about `tsc`."""
         for returns, target in shown:
+            if not target:
+                continue
             call = returns - CALL_SIZE
             caller = self._image.at(call, tsc) if call > 0 else None
             if caller is None or caller.kind != Kind.NMETHOD:

@@ -13,6 +13,7 @@ import numpy as np
 
 from stages.flow.graph import (
     E_HOP,
+    E_TEACHES,
     FULL,
     G_EPOCH,
     G_PATH_ROOM,
@@ -189,7 +190,7 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             lo, hi = min(min(lo, spare) + pushes, RING), min(min(hi, spare) + pushes, RING)
             if off_next:
                 called |= 1 if pushes else 0
-                f[U_HOPS] |= t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_EFFECT] & E_HOP
+                f[U_HOPS] |= t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_EFFECT] & (E_HOP | E_TEACHES)
             if not t.path[row + PA_FLAGS] & PATH_RETURNS:
                 continue
             tip = _by_tip(t, p)

@@ -17,6 +17,7 @@ from stages.flow.graph import (
     DISABLED,
     E_HOP,
     E_LEADS,
+    E_TEACHES,
     FAR,
     FULL,
     G_DOORS,
@@ -88,7 +89,6 @@ from stages.flow.state import (
     B_TNT_AT_TIP,
     B_WHILE_DISABLED,
     B_WRONG_TARGET,
-    LE,
     M_BLOCK,
     M_BOUND,
     M_CALLED,
@@ -112,7 +112,6 @@ from stages.flow.state import (
     X_FUP,
     X_FUP_IP,
     X_LAST_IP,
-    X_LEARNT,
     X_MODE,
     X_OUT,
     X_PENDING,
@@ -124,6 +123,7 @@ from stages.flow.state import (
     emit,
     pop,
     sure,
+    teach,
 )
 from stages.flow.stretch import (
     intern,
@@ -261,12 +261,7 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
         if kind == RET:
             pop(w)
         if kind == RESOLVE and known:
-            row = x[X_LEARNT] * LE
-            x[X_LEARNT] += 1
-            w.learnt[row] = t.address[w.ring[x[X_TOP]]] if x[X_DEPTH] > 0 else NONE
-            w.learnt[row + 1] = ip
-            w.learnt[row + 2] = x[X_OUT] - 1
-            w.learnt[row + 3] = x[X_POS]
+            teach(t, w, x[X_OUT] - 1, ip)
         x[X_AT] = S_LOST
     elif _nowhere(kind):
         x[X_PENDING] = 0
@@ -305,6 +300,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
         elif c > 0 or _takes_tip(kind) or kind == COND or kind == OUT or kind == OFF:
             if c <= 0:
                 c = s
+            if c == s and t.stretch[s * ST + ST_EFFECT] & E_TEACHES:
+                teach(t, w, x[X_OUT], NONE)
             emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
             if t.stretch[c * ST + ST_PUSHES] > 0:
                 x[X_MODE] |= M_CALLED

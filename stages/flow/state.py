@@ -81,7 +81,10 @@ BREAKS = 1024  # room for so many in one call
 BR = 7
 
 LEARNT = 1024  # room for so many in one call
-LE = 4  # columns: return address on top of the stack, target, index in the order, stream position
+LE = (
+    5  # columns: return address on top of the stack, target (0: none), index in the order, stream position, the jump or
+)
+# call itself
 
 STRIDE = 4096  # bytes between two copies of the state
 KEPT = X_SIZE + SLOTS  # numbers of a copy
@@ -90,7 +93,7 @@ FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search 
 COPIES = 3
 BACK = 192  # bytes, about, from there to the sure point
 
-RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION = range(5)
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, TAUGHT = range(6)
 SPARE = 512  # room in the output that one packet may need
 
 # results of the exact part, besides FULL
@@ -194,6 +197,20 @@ def doubt(x, cause):  # type: ignore[no-untyped-def]
     if x[X_POS] >= x[X_HOLD] and x[X_CAUSE] == 0:
         x[X_CAUSE] = cause
         x[X_WHERE] = x[X_POS]
+
+
+@inner
+def teach(t, w, order, target):  # type: ignore[no-untyped-def]
+    """The last instruction of the stretch that is handed on at `order` has changed the call before the return address
+    on top of the stack."""
+    x = w.x
+    row = x[X_LEARNT] * LE
+    x[X_LEARNT] += 1
+    w.learnt[row] = t.address[w.ring[x[X_TOP]]] if x[X_DEPTH] > 0 else NONE
+    w.learnt[row + 1] = target
+    w.learnt[row + 2] = order
+    w.learnt[row + 3] = x[X_POS]
+    w.learnt[row + 4] = t.last[x[X_AT]]
 
 
 @inner

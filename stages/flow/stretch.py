@@ -22,6 +22,7 @@ from stages.flow.graph import (
     E_LEADS,
     E_MANY,
     E_POP,
+    E_TEACHES,
     FAR,
     FULL,
     G_ADDRESS_MASK,
@@ -86,8 +87,10 @@ from stages.flow.index import (
 from stages.flow.jumps import (
     ANYWHERE,
     BEHIND_CALL,
+    EITHER,
     INTO_COMPILED,
     TEACHES,
+    known,
     leads,
 )
 from stages.flow.raw import (
@@ -186,7 +189,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     here = t.address[s]
     first_range, first_push = g[G_RANGES], g[G_POOL]
     instrs, transfers, since = 0, 0, 0
-    begun = here
+    begun = begin = here
     kind = UNWALKED
     what = x86.OTHER
     led = ANYWHERE
@@ -231,6 +234,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
             g[G_POOL] += 1
         if what == x86.JUMP or what == x86.CALL:
             transfers += 1
+            begin = here
             n = g[G_RANGES]
             t.ranges[3 * n] = begun
             t.ranges[3 * n + 1] = after
@@ -282,8 +286,11 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     t.stretch[r + ST_TAKEN] = taken
     t.stretch[r + ST_FALL] = fall
     pushes = g[G_POOL] - first_push
+    fixes = 0
+    if kind == OUT and what == x86.CALL and pushes == 1 and known(t.jump, g[G_JUMPS], begin) == EITHER:
+        fixes = E_TEACHES  # an adapter calls SharedRuntime::fixup_callers_callsite
     hop = E_HOP if (kind == IND or kind == RESOLVE) and what == x86.JUMP_IND else 0
-    hop |= led << E_LEADS if led >= INTO_COMPILED else 0
+    hop |= fixes | (led << E_LEADS if led >= INTO_COMPILED else 0)
     t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
     t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
     return stop == -1 or kind == CUT

@@ -1,0 +1,106 @@
+"""What becomes of a call when the JVM has been at work on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jvm.calls import CALL, JMP, STUB_JUMP
+from jvm.codeimage import CodeImage
+from stages.flow import order as orders
+from stages.flow.bindings import Bindings, Branch
+from stages.flow.callees import Callees
+from stages.flow.chooser import Chooser
+from stages.flow.flow import Flow
+from stages.flow.jumps import of_image
+from stages.messages import PtConfig
+from tests.flow.helpers import segment
+from tests.flow.test_callees import ADAPTER, CALLEE, CALLER, STUB, caller, written
+from tests.flow.test_choice import call
+from tests.jvm.exportwriter import Writer
+from tests.pt import ptwriter as w
+
+SITE = CALLER + 0x20
+STUBS = {name: 0x100000 + 0x100 * k for k, name in enumerate((
+    "resolve_static_call", "resolve_opt_virtual_call", "resolve_virtual_call", "ic_miss", "wrong_method", "x",
+))}  # fmt: skip
+TABLE, LATER = 0x110000, 0x110100
+TSC = 5000
+
+
+def image_of(opcode: str, checks: bool) -> CodeImage:
+    image = CodeImage(lateness=50)
+    begun = Writer(tsc=10).codelet(0x1000, 0x1010, 182, "x").replay_begin(1).replay_end(1)
+    for name, at in STUBS.items():
+        begun.dynamic_code(at, name, b"\xff\xe0".ljust(32, b"\x90"))
+    image.feed(begun.bytes() + written(opcode, checks=checks).bytes())
+    image.feed(Writer(tsc=TSC - 10).dynamic_code(TABLE, "vtable stub(1)", bytes(32)).bytes())
+    image.feed(Writer(tsc=TSC + 10).dynamic_code(LATER, "vtable stub(2)", bytes(32)).bytes())
+    return image
+
+
+def to(target: int, at: int = SITE, opcode: int = CALL) -> Branch:
+    return Branch(at, call(at, target, opcode))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "checks", "by", "target", "expected"),
+    [
+        ("invokestatic", False, "resolve_static_call", CALLEE + 0x20, [to(CALLEE + 0x20)]),
+        ("invokestatic", False, "resolve_static_call", ADAPTER,
+         [to(ADAPTER, CALLER + STUB + STUB_JUMP, JMP), to(CALLER + STUB)]),
+        ("invokestatic", False, "resolve_static_call", 0x1234, []),
+        ("invokestatic", False, "resolve_static_call", CALLEE + 0x24, []),  # no entry
+        ("invokevirtual", True, "resolve_virtual_call", CALLEE + 0x1020, [to(CALLEE + 0x1000)]),  # the one that checks
+        ("invokevirtual", True, "resolve_virtual_call", ADAPTER + 0x30, [to(ADAPTER + 0x23)]),
+        ("invokevirtual", True, "ic_miss", CALLEE + 0x1020, [to(TABLE)]),
+        ("invokevirtual", True, "wrong_method", CALLEE + 0x20, [to(STUBS["resolve_virtual_call"])]),
+        ("invokevirtual", False, "wrong_method", CALLEE + 0x20, [to(STUBS["resolve_opt_virtual_call"])]),
+        ("invokestatic", False, "wrong_method", CALLEE + 0x20, [to(STUBS["resolve_static_call"])]),
+        ("invokestatic", False, "x", CALLEE + 0x20, []),
+        ("invokestatic", False, "", 0, [to(CALLEE + 0x20)]),  # an adapter
+        ("invokevirtual", True, "", 0, []),
+    ],
+)  # fmt: skip
+def test_what_each_stub_does(opcode: str, checks: bool, by: str, target: int, expected: list[Branch]) -> None:
+    image = image_of(opcode, checks)
+    bindings = Bindings(image, Callees(image), lambda at, size: call(at, CALLEE, CALL)[:size], 100)
+    assert bindings.of(SITE + 5, target, STUBS.get(by, ADAPTER + 0x30) + 1, TSC) == expected
+    assert bindings.of(0x20, target, STUBS.get(by, ADAPTER), TSC) == []  # no caller
+    assert bindings.of(SITE + 5, target, 0x9999, TSC) == []
+
+
+def test_only_a_call_of_a_compiled_method_becomes_one_of_a_table() -> None:
+    image = image_of("invokevirtual", True)
+    for believed in (call(SITE, ADAPTER + 0x23), call(SITE, TABLE), b"", b"\x90" * 5):
+        bindings = Bindings(image, Callees(image), lambda at, size, code=believed: code, 100)
+        assert bindings.of(SITE + 5, CALLEE + 0x20, STUBS["ic_miss"], TSC) == []
+
+
+def test_the_call_is_bound_when_the_trace_shows_it() -> None:
+    """It may go to B's method or C's, which run alike. It is bound to C's, as the resolver went there."""
+    image = CodeImage()
+    at, resolver = CALLER + 0x20, STUBS["resolve_static_call"]
+    code = bytearray(caller(to=resolver))
+    code[0x25:0x27] = b"\xff\xe0"  # jmp rax
+    image.feed(Writer(tsc=10).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
+    image.feed(written("invokestatic").bytes())
+    for k, door in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
+        body = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
+        told = Writer(tsc=900 + k).nmethod_load(door - 0x20, body, 2 + k, entry=door - 0x20, verified_entry=door)
+        image.feed(told.bytes())
+    image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3).bytes())
+    flow = Flow(PtConfig())
+    flow.set_code(image.view(2000))
+    flow.jumps = of_image(image)
+    chooser = Chooser(flow, image, 1000)
+    start = w.psb() + w.mode_exec(64) + w.fup(at) + w.psbend()
+    trace = start + w.tip(CALLEE + 0x1020) + (w.tnt8("!") + w.tip(at)) * 4
+    piece = segment(trace, tsc=(2000, 2100))
+    chooser.begin(piece)
+    outputs = flow.feed(piece)
+    assert not any(len(out.breaks) for out in outputs)
+    ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
+    back = at + 5
+    assert ran == [at, resolver, CALLEE + 0x1020, back] + [at, CALLEE + 0x1020, back] * 3
+    assert chooser.counts["taught"] == 1
+    assert chooser.counts["searches"] == 0
