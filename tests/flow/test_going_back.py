@@ -131,7 +131,10 @@ def test_a_patch_is_as_good_as_new_code(seed: int, size: int, steps: int, rng: R
         now[at : at + len(new)] = new
         flow.patch(BASE + at, new)
         assert decode(flow, processor.trace) == decode(flow_over(bytes(now)), processor.trace)
-    flow.set_code(CodeView.of([(BASE, code)], epoch=1))
+    again = CodeView.of([(BASE, code)], epoch=1)
+    flow.set_code(again)  # it says nothing new
+    assert decode(flow, processor.trace) == decode(flow_over(bytes(now)), processor.trace)
+    flow.set_code(again._replace(blob=np.array([1], np.int32)))
     assert decode(flow, processor.trace) == decode(flow_over(code), processor.trace)
 
 
