@@ -7,8 +7,10 @@ receiver is looked at, to inline-cache, vtable and itable stubs. The JVM moves i
 callee's name stays.
 
 C1 writes one such stub for each call, C2 for each call that does not look at the receiver, both in the order of the
-calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Where the numbers differ, as where stubs are shared, it is
-not known whose each is. One that looks never goes there (CompiledIC::set_to_monomorphic): to the interpreter it goes
+calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Since JDK 20 (JDK-8280481) calls of one method that cannot
+be overridden share one; those stand behind the others, in the order of addresses in the compiler's memory
+(emit_shared_stubs_to_interp): rather that in which it met the methods, so that is a guess. Where the numbers differ it
+is not known whose each is. One that looks never goes there (CompiledIC::set_to_monomorphic): to the interpreter it goes
 through the adapter's entry that checks.
 """
 
@@ -46,11 +48,14 @@ class Calls(NamedTuple):
 
 
 def calls(
-    code: NDArray[np.uint8], start: int, debug: DebugInfo, kind: SiteKind, classes: Classes, java: Callable[[int], bool]
-) -> Calls:
-    """Of an nmethod of this kind at `start`. `java`: whether an address is where Java calls go."""
+    code: NDArray[np.uint8], start: int, debug: DebugInfo, kind: SiteKind, classes: Classes,
+    java: Callable[[int], bool], shared: bool = False,
+) -> Calls:  # fmt: skip
+    """Of an nmethod of this kind at `start`. `java`: whether an address is where Java calls go; `shared`: calls of one
+    method may share a stub."""
     at, index = sites(code, debug)
     found: list[Call] = []
+    places: list[int] = []
     whole = True
     for offset, i, target in zip(at.tolist(), index.tolist(), targets(code, start, at).tolist(), strict=True):
         frame = int(debug.frame_at[i])
@@ -64,12 +69,36 @@ def calls(
             ic = offset - _INLINE_CACHE
             looks = ic >= 0 and bool(code[ic] == 0x48 and code[ic + 1] == 0xB8)
             found.append(Call(offset, callee, looks, -1))
+            places.append(i)
     stubs = _stubs(code, found[-1].offset + CALL_SIZE if found else len(code))
     own = [k for k, call in enumerate(found) if kind != SiteKind.C2 or not call.looks]
-    if len(own) == len(stubs):
-        for k, stub in zip(own, stubs, strict=True):
-            found[k] = found[k]._replace(stub=-1 if found[k].looks else stub)
+    number = {k: n for n, k in enumerate(own)}
+    if shared:
+        number = _shared(found, own, [_place(debug, i) for i in places], classes)
+    if len(set(number.values())) == len(stubs):
+        for k, n in number.items():
+            found[k] = found[k]._replace(stub=-1 if found[k].looks else stubs[n])
     return Calls(found, stubs, whole)
+
+
+def _shared(found: list[Call], own: list[int], places: list[tuple[int, ...]], classes: Classes) -> dict[int, int]:
+    """Which stub each of the calls `own` has, by number. `places`: of the calls, in the order of bytecode."""
+    of: dict[object, list[int]] = {}
+    alone = []
+    for k in own:
+        callee = found[k].callee
+        declared = classes.declared(callee) if callee is not None else None
+        if callee is not None and declared is not None and declared.bound:
+            of.setdefault((declared.holder, callee.name, callee.descriptor), []).append(k)
+        else:
+            alone.append(k)
+    groups = [[k] for k in alone] + sorted(of.values(), key=lambda calls: min(places[k] for k in calls))
+    return {k: n for n, calls in enumerate(groups) for k in calls}
+
+
+def _place(debug: DebugInfo, pc: int) -> tuple[int, ...]:
+    """Bytecode indices, of the outermost frame first."""
+    return tuple(debug.bci[int(debug.frame_at[pc]) : int(debug.frame_at[pc + 1])][::-1].tolist())
 
 
 def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

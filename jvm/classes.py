@@ -7,14 +7,24 @@ the oldest first, and is then not known.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from jvm import export
-from jvm.classfile import ClassFile, ClassFileError, Invoked
+from jvm.classfile import FINAL, PRIVATE, STATIC, ClassFile, ClassFileError, Invoked
 
 MAX_BYTES = 1 << 28
 """Of class files kept."""
-READ = 256
+READ = 1024
 """Class files kept in a form that can be asked."""
+_MOST_SUPERCLASSES = 64
+_INVOKESTATIC, _INVOKEDYNAMIC = 0xB8, 0xBA
+
+
+class Declared(NamedTuple):
+    """A method."""
+
+    holder: str
+    bound: bool  # no other can be called instead, whatever the receiver (Method::can_be_statically_bound)
 
 
 class Classes:
@@ -23,6 +33,7 @@ class Classes:
     def __init__(self) -> None:
         self.methods: dict[int, export.Method] = {}
         self._definition: dict[int, int] = {}  # class → definition
+        self._named: dict[str, int] = {}  # class, by name: the last of that name
         self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
         self._bytes = 0
         self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
@@ -35,6 +46,7 @@ class Classes:
             case export.Class():
                 self.told += 1
                 self._definition[record.id] = record.definition
+                self._named[record.signature[1:-1]] = record.id
             case export.ClassDef():
                 self.told += 1
                 self._bytes += len(record.data) - len(self._data.pop(record.id, b""))
@@ -55,6 +67,20 @@ class Classes:
             return None
         code = file.code(told.name, told.signature)
         return file.invoked(code, bci) if code is not None else None
+
+    def declared(self, callee: Invoked) -> Declared | None:
+        """The method that is named, as resolution finds it in the class or in those above; None: not known."""
+        bound = callee.opcode in (_INVOKESTATIC, _INVOKEDYNAMIC) or callee.name == "<init>"
+        owner: str | None = callee.owner
+        for _ in range(_MOST_SUPERCLASSES):
+            file = self._file(self._named.get(owner, 0)) if owner is not None else None
+            if owner is None or file is None:
+                break
+            flags = file.method_flags(callee.name, callee.descriptor)
+            if flags is not None:
+                return Declared(owner, bound or bool(flags & (PRIVATE | STATIC | FINAL) or file.flags & FINAL))
+            owner = file.super_name
+        return Declared(callee.owner, True) if bound else None
 
     def _file(self, class_id: int) -> ClassFile | None:
         definition = self._definition.get(class_id, 0)

@@ -1,4 +1,4 @@
-"""Class files (JVMS chapter 4), as far as it takes to know what a bytecode calls.
+"""Class files (JVMS chapter 4), as far as it takes to know what a bytecode calls, and whether that can be overridden.
 
 A constant's place is known only behind all those before it, so a file is walked once, when it is opened: where each
 constant begins, and which methods have code and where. Names are decoded when they are asked for, the others never.
@@ -37,7 +37,9 @@ _INVOKES = {
 
 _U2 = struct.Struct(">H")
 _PAIR = struct.Struct(">HH")  # the two indices in a reference, a NameAndType, an InvokeDynamic
-_MEMBER = struct.Struct(">2xHHH")  # behind the flags: name, descriptor, attributes
+_CLASS_INFO = struct.Struct(">H2xH")  # flags, (itself,) superclass
+_MEMBER = struct.Struct(">HHHH")  # flags, name, descriptor, attributes
+PRIVATE, STATIC, FINAL = 0x2, 0x8, 0x10
 _ATTRIBUTE = struct.Struct(">HI")  # name, bytes that follow
 _CODE = struct.Struct(">4xI")  # behind the maxima of stack and locals: bytes of code
 _CODE_REST = 12  # bytes of a Code attribute without code, handlers and attributes
@@ -61,9 +63,10 @@ class Invoked(NamedTuple):
 
 
 class _Method(NamedTuple):
+    flags: int
     name: int  # both: index of a Utf8
     descriptor: int
-    start: int  # of its code: [start, end) in the file
+    start: int  # of its code: [start, end) in the file; empty if it has none
     end: int
 
 
@@ -73,7 +76,9 @@ class ClassFile:
 
     _data: bytes
     _pool: array[int]  # where constant i begins; 0 for places without: no tag looks like the first byte of a file
-    _methods: list[_Method]  # those with code
+    _methods: list[_Method]
+    flags: int
+    _super: int  # index of a class; 0: none
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> ClassFile:
@@ -83,6 +88,7 @@ class ClassFile:
             raise ClassFileError("it does not begin with CAFEBABE", 0)
         try:
             pool, at = _read_pool(data)
+            flags, super_ = _CLASS_INFO.unpack_from(data, at)
             (interfaces,) = _U2.unpack_from(data, at + 6)
             _, at = _read_members(data, pool, at + 8 + 2 * interfaces, coded=False)  # fields
             methods, at = _read_members(data, pool, at, coded=True)
@@ -96,12 +102,21 @@ class ClassFile:
             raise ClassFileError("it is cut", len(data))
         if at < len(data):
             raise ClassFileError("there is more behind its end", at)
-        return cls(data, pool, methods)
+        return cls(data, pool, methods, flags, super_)
 
     def code(self, name: str, descriptor: str) -> bytes | None:
         """The bytecode of a method; None if it is native or abstract, or there is no such method."""
         method = self._by_name.get((name, descriptor))
-        return None if method is None else self._data[method.start : method.end]
+        return self._data[method.start : method.end] if method is not None and method.end else None
+
+    def method_flags(self, name: str, descriptor: str) -> int | None:
+        """None if it has no such method of its own."""
+        method = self._by_name.get((name, descriptor))
+        return None if method is None else method.flags
+
+    @property
+    def super_name(self) -> str | None:
+        return self._class_name(self._super)
 
     def invoked(self, code: bytes, bci: int) -> Invoked | None:
         """What the instruction that begins at `bci` of `code` (of a method of this class) calls.
@@ -173,13 +188,13 @@ def _read_pool(data: bytes) -> tuple[array[int], int]:
 
 
 def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[list[_Method], int]:
-    """From the number of fields or methods on: those with code, if they may have it; and where they end."""
+    """From the number of fields or methods on: the methods (`coded`; no fields), and where they end."""
     (count,) = _U2.unpack_from(data, at)
     at += 2
     found = []
     for _ in range(count):
         begin = at
-        name, descriptor, attributes = _MEMBER.unpack_from(data, at)
+        flags, name, descriptor, attributes = _MEMBER.unpack_from(data, at)
         at += _MEMBER.size
         for index in (name, descriptor):
             if index >= len(pool) or data[pool[index]] != _UTF8:
@@ -192,8 +207,8 @@ def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[
                     raise ClassFileError("a method with two Code attributes", at)
                 code = _code_range(data, at + _ATTRIBUTE.size, size)
             at += _ATTRIBUTE.size + size
-        if code[1]:
-            found.append(_Method(name, descriptor, *code))
+        if coded:
+            found.append(_Method(flags, name, descriptor, *code))
     return found, at
 
 

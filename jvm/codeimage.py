@@ -20,6 +20,7 @@ search goes back from the last start ≤ ip only as far as something may still r
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable
@@ -57,6 +58,7 @@ class CodeImage:
         self.lateness = lateness
         self.sites = sites if sites is not None else Sites()
         self.codelets = Codelets()
+        self.jdk = 0  # the JVM's feature release; 0: not known
         self.methods: dict[int, str] = {}
         self.classes = Classes()
         self.counts: Counter[str] = Counter()
@@ -98,6 +100,9 @@ class CodeImage:
 
     def apply(self, record: export.Record) -> None:
         match record:
+            case export.AgentInfo():
+                number = re.match(r"\d+", record.vm_version)
+                self.jdk = int(number[0]) if number else 0
             case export.Method():
                 self.methods[record.id] = names.display(record.class_signature, record.name)
                 self.classes.add(record)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
 """JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
+_SHARED = 20
+"""The first JDK in which calls share stubs."""
 _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
 
 
@@ -168,7 +170,8 @@ class Callees:
             to = self._image.at(target, v.loaded)
             return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
 
-        found = calls.calls(code, v.start, v.debug, v.site_kind, self._image.classes, java)
+        shared = self._image.jdk >= _SHARED
+        found = calls.calls(code, v.start, v.debug, v.site_kind, self._image.classes, java, shared)
         self._stubs[v.id] = np.array(found.stubs, np.int64)
         (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
@@ -193,9 +196,22 @@ class Callees:
     def _note(self, v: Version) -> None:
         """Where its calls lead that are bound."""
         rows = self._of[v.id]
+        self._read_stubs(v, rows)
         site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
         columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns)
         self._led.note(v, site, stub, looks != 0, callee, *columns)
+
+    def _read_stubs(self, v: Version, rows: I64) -> None:
+        """A call that leads to a stub of the nmethod's own has that, and who shares one with it; who was taken to have
+        that has the one that they were taken to have."""
+        to = calls.targets(self._image.code(v), v.start, rows[:, 0] - v.start)
+        for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - v.start, self._stubs[v.id])).tolist():
+            taken = int(rows[k, 1])
+            if taken != to[k]:
+                with_it = rows[:, 1] == taken if taken else rows[:, 0] == rows[k, 0]
+                rows[rows[:, 1] == to[k], 1] = taken
+                rows[with_it, 1] = to[k]
+                self._sites = None
 
     def _find_entries(self, nmethods: list[Version]) -> None:
         rows = []

@@ -70,19 +70,22 @@ class Made:
         handlers = struct.pack(">H", 1) + bytes(8)
         return self.attribute("Code", struct.pack(">HHI", 4, 4, len(code)) + code + handlers + b"\0\1" + inner)
 
-    def member(self, name: str | bytes, descriptor: str, *attributes: bytes) -> bytes:
-        head = struct.pack(">HHHH", 1, self.utf8(name), self.utf8(descriptor), len(attributes))
+    def member(self, name: str | bytes, descriptor: str, *attributes: bytes, flags: int = 1) -> bytes:
+        head = struct.pack(">HHHH", flags, self.utf8(name), self.utf8(descriptor), len(attributes))
         return head + b"".join(attributes)
 
-    def method(self, name: str | bytes, descriptor: str, code: bytes | None = None) -> None:
+    def method(self, name: str | bytes, descriptor: str, code: bytes | None = None, flags: int = 1) -> None:
         attributes = [self.attribute("Signature", bytes(2))]
         if code is not None:
             attributes.append(self.code(code))
-        self.methods.append(self.member(name, descriptor, *attributes, self.attribute("Deprecated", b"")))
+        self.methods.append(self.member(name, descriptor, *attributes, self.attribute("Deprecated", b""), flags=flags))
 
-    def bytes(self, places: int | None = None, interfaces: Sequence[int] = ()) -> bytes:
+    def bytes(
+        self, places: int | None = None, interfaces: Sequence[int] = (), flags: int = 1, above: str | None = None
+    ) -> bytes:
         tail = struct.pack(">H", 1) + self.attribute("SourceFile", bytes(2))
-        this = struct.pack(f">HHHH{len(interfaces)}H", 1, self.class_("A"), 0, len(interfaces), *interfaces)
+        named = self.class_("A"), self.class_(above) if above else 0
+        this = struct.pack(f">HHHH{len(interfaces)}H", flags, *named, len(interfaces), *interfaces)
         members = [struct.pack(">H", len(some)) + b"".join(some) for some in (self.fields, self.methods)]
         head = struct.pack(">IHHH", 0xCAFEBABE, 0, 61, self.places if places is None else places)
         return b"".join((head, *self.constants, this, *members, tail))
