@@ -1,11 +1,13 @@
 """How fast the trace is decoded, against libipt and perf, in one run.
 
     python -m benchmarks.decode RECORDING [--peers libipt,perf] [--rounds N] [--json]
+    python -m benchmarks.decode RECORDING --exact 4 --repeat 25 …
     python -m benchmarks.decode TRACE --pages ADDR:DUMP --filter LO-HI [--noretcomp] [--repeat N] …
 
 RECORDING is what `streamer record` wrote (its .json or .perf.data): each AUX stream is decoded as one thread, over
-the code as it was at the end. With --pages, TRACE is raw packets and the code is a list of page addresses and the
-pages; --repeat lays the trace behind itself.
+the code as it was at the end. With --exact MB it is the longest part of it, up to so many MB, that one state of the
+code explains (benchmarks/exact.py), with that code. With --pages, TRACE is raw packets and the code is a list of page
+addresses and the pages; --repeat lays the trace behind itself.
 
 Contenders take turns, round after round, and CPU time is measured, so that a busy machine changes figures but not
 ratios. "Cold" is the first pass over code never seen (fresh tables, compiled kernels; libipt: a fresh image and block
@@ -32,6 +34,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from benchmarks import exact
 from capture.perfdata import PerfDataError
 from capture.replay import Replay
 from jvm.codeimage import CodeImage
@@ -154,6 +157,14 @@ def from_recording(path: Path, repeat: int) -> Case:
     streams = [Stream(key, configs[key], np.tile(np.concatenate(data), repeat)) for key, data in parts.items() if data]
     data_file = path if path.suffix == ".data" else path.with_name(f"{path.stem}.perf.data")
     return Case(streams, view, data_file if data_file.exists() and repeat == 1 else None)
+
+
+def from_part(path: Path, most: int, repeat: int) -> Case:
+    part = exact.longest(path, most)
+    if part is None:
+        raise BenchmarkError(f"{path}: no part of {most / 8e6:.1f} MB of which the code is known")
+    print(f"stream {part.stream.cpu}: {len(part.data) / 1e6:.2f} MB", file=sys.stderr)
+    return Case([Stream(part.stream, part.config, np.tile(part.data, repeat))], part.code)
 
 
 # -- us
@@ -385,6 +396,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", default="libipt", help="of " + ", ".join(PEERS))
     parser.add_argument("--pages", metavar="ADDR:DUMP", help="TRACE is raw packets, and this the code")
     parser.add_argument("--filter", default="0-0", metavar="LO-HI", help="the IP filter, with --pages")
+    parser.add_argument(
+        "--exact", type=float, metavar="MB", help="the part of a JVM recording of which the code is known"
+    )
     parser.add_argument("--noretcomp", action="store_true", help="return compression was off, with --pages")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
@@ -398,6 +412,8 @@ def main(arguments: list[str] | None = None) -> int:
             lo, _, hi = options.filter.partition("-")
             ranges = int(lo, 0), int(hi or "0", 0)
             case = from_pages(options.trace, options.pages, ranges, options.repeat, options.noretcomp)
+        elif options.exact:
+            case = from_part(options.trace, round(options.exact * 1e6), options.repeat)
         else:
             case = from_recording(options.trace, options.repeat)
         with tempfile.TemporaryDirectory() as directory:

@@ -1,0 +1,121 @@
+"""The longest part of a JVM recording that one state of the code explains.
+
+Decoders are raced over one state of the code: where it is not what ran, all of them lose their way, and the race is
+about that. The pipeline follows the recording as `streamer run` does; a part is what one thread ran in one stream
+without a contradiction, a patch, or a change of code that it has run over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture.replay import Replay
+from jvm.codeview import CodeView
+from stages import decode, reconstruct, segment
+from stages.flow.flow import Flow
+from stages.messages import Chunk, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
+from streamer.topology import feed_chain, flush_chain
+
+_PSB = b"\x02\x82" * 8
+
+
+class Part(NamedTuple):
+    stream: StreamKey
+    config: PtConfig
+    data: NDArray[np.uint8]  # from a PSB on
+    code: CodeView
+
+
+class _Search:
+    def __init__(self, most: int) -> None:
+        """Bytes looked for; not more."""
+        self._most = most
+        self._at: dict[StreamKey, tuple[ThreadKey, int, int]] = {}  # thread; where the part under way begins, and ends
+        self._died = -1.0  # stretches, by then
+        self.best: tuple[StreamKey, int, int] | None = None
+        self.code: list[tuple[int, bytes]] = []
+
+    @property
+    def found(self) -> int:
+        return self.best[2] - self.best[1] if self.best else 0
+
+    def walked(self, flow: Flow, piece: Segment, broken: bool) -> None:
+        statistics = flow.statistics()
+        begin, end = piece.offset, piece.offset + len(piece.data)
+        if statistics["died"] != self._died:
+            self._died = statistics["died"]
+            self._at.clear()  # no part of any stream that has begun is explained by the code as it is now
+        elif not broken and piece.continues:
+            thread, since, until = self._at.get(piece.stream, (piece.thread, begin, begin))
+            if (thread, until) == (piece.thread, begin):
+                begin = since
+        if broken:
+            self._at.pop(piece.stream, None)
+            return
+        self._at[piece.stream] = piece.thread, begin, end
+        if end - begin > max(self.found, self._most // 8) * 1.1:
+            self.best = piece.stream, begin, min(end, begin + self._most)
+            c = flow.code
+            rows = zip(c.start.view(np.uint64).tolist(), c.data_at.tolist(), (c.end - c.start).tolist(), strict=True)
+            self.code = [(start, c.code[at : at + size].tobytes()) for start, at, size in rows]
+
+
+def longest(recording: Path, most: int) -> Part | None:
+    """At most about `most` bytes, at least an eighth of that; None: there is no such part."""
+    search = _Search(most)
+    chain: list[Any] = [decode.make(first=True), segment.make(), reconstruct.make()]
+    configs: dict[StreamKey, PtConfig] = {}
+    with _listening(search), Replay(recording) as replay:
+        for message in replay.messages():
+            if isinstance(message, StreamOpen):
+                configs[message.stream] = message.config
+            for _ in feed_chain(chain, message):
+                pass
+            if search.found >= most:
+                break
+        else:
+            for _ in flush_chain(chain):
+                pass
+    if search.best is None:
+        return None
+    stream, begin, end = search.best
+    data = _bytes(recording, stream, begin, end)
+    start = data.find(_PSB)
+    if start < 0:
+        return None
+    return Part(stream, configs[stream], np.frombuffer(data[start:], np.uint8), CodeView.of(search.code))
+
+
+@contextmanager
+def _listening(search: _Search) -> Iterator[None]:
+    feed = Flow.feed
+
+    def listened(flow: Flow, piece: Segment, *rest: Any, **named: Any) -> Any:
+        outputs = feed(flow, piece, *rest, **named)
+        search.walked(flow, piece, any(len(output.breaks) for output in outputs))
+        return outputs
+
+    Flow.feed = listened  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Flow.feed = feed  # type: ignore[method-assign]
+
+
+def _bytes(recording: Path, stream: StreamKey, begin: int, end: int) -> bytes:
+    out = bytearray()
+    with Replay(recording) as replay:
+        for message in replay.messages():
+            if isinstance(message, Chunk) and message.stream == stream:
+                lo, hi = max(begin - message.offset, 0), min(end - message.offset, len(message.data))
+                if lo < hi:
+                    out += bytes(message.data[lo:hi])
+                if message.offset >= end:
+                    break
+    return bytes(out)
