@@ -210,7 +210,7 @@ def teach(t, w, order, target):  # type: ignore[no-untyped-def]
     w.learnt[row + 1] = target
     w.learnt[row + 2] = order
     w.learnt[row + 3] = x[X_POS]
-    w.learnt[row + 4] = t.last[x[X_AT]]
+    w.learnt[row + 4] = _where(t, x[X_AT])
 
 
 @inner

@@ -76,6 +76,41 @@ def test_only_a_call_of_a_compiled_method_becomes_one_of_a_table() -> None:
         assert bindings.of(SITE + 5, CALLEE + 0x20, STUBS["ic_miss"], TSC) == []
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
+    """CALL, the caller's stub, and the adapter: it tests whether its method is compiled; if so it calls what fixes the
+    call; it jumps to the interpreter. The next time the call goes to the compiled method, which runs like that."""
+    image = CodeImage()
+    adapter, interpreter, outside = 0x40000, 0x48000, 0x90000
+    body = bytearray(b"\x90" * 0x60)
+    body[0x20:0x22], body[0x22:0x27], body[0x27:0x29] = b"\x74\x05", call(adapter + 0x22, outside), b"\xff\xe1"
+    code = bytearray(caller(to=CALLER + STUB, lands=adapter + 0x20))
+    code[0x25:0x27] = b"\xff\xe0"  # jmp rax
+    image.feed(written("invokestatic").bytes())
+    w_ = (
+        Writer(tsc=900).dynamic_code(adapter, "I2C/C2I adapters", bytes(body)).interpreter(interpreter, b"\x90\xff\xe0")
+    )
+    method = b"\x90" * 0x20 + b"\x75\x00\xff\xe0" + b"\x90" * 0x1C
+    told.nmethod_load(CALLEE, method, 2, entry=CALLEE, verified_entry=CALLEE + 0x20)
+    told.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3)
+    image.feed(told.bytes())
+    flow = Flow(PtConfig(filter_lo=0x10000, filter_hi=0x50000))
+    flow.set_code(image.view(2000))
+    flow.jumps = of_image(image)
+    chooser = Chooser(flow, image, 1000)
+    start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()
+    fixed = w.tnt8(".") + w.tip_pgd() + w.tip_pge(adapter + 0x27) if compiled else w.tnt8("!")
+    trace = start + fixed + w.tip(interpreter) + w.tip(SITE) + w.tnt8("!") + w.tip(CALLEE if compiled else interpreter)
+    piece = segment(trace, tsc=(2000, 2100))
+    chooser.begin(piece)
+    outputs = flow.feed(piece)
+    assert not any(len(out.breaks) for out in outputs)
+    assert chooser.counts["taught"] == compiled
+    assert chooser.counts["searches"] == 0
+    ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
+    assert (CALLEE + 0x20 in ran) == compiled
+
+
 def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     """It may go to B's method or C's, which run alike. It is bound to C's, as the resolver went there."""
     image = CodeImage()
