@@ -87,9 +87,8 @@ def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
     code = bytearray(caller(to=CALLER + STUB, lands=adapter + 0x20))
     code[0x25:0x27] = b"\xff\xe0"  # jmp rax
     image.feed(written("invokestatic").bytes())
-    w_ = (
-        Writer(tsc=900).dynamic_code(adapter, "I2C/C2I adapters", bytes(body)).interpreter(interpreter, b"\x90\xff\xe0")
-    )
+    told = Writer(tsc=900).dynamic_code(adapter, "I2C/C2I adapters", bytes(body))
+    told.interpreter(interpreter, b"\x90\xff\xe0")
     method = b"\x90" * 0x20 + b"\x75\x00\xff\xe0" + b"\x90" * 0x1C
     told.nmethod_load(CALLEE, method, 2, entry=CALLEE, verified_entry=CALLEE + 0x20)
     told.nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3)
