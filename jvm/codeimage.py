@@ -47,6 +47,8 @@ UNKNOWN_METHOD = "[unknown method]"
 INTERPRETER = "[interpreter]"
 
 
+LAG = 16
+"""By that part of the lateness texts begin later than what tells of them (jvm.codetexts)."""
 _FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
 
 
@@ -55,7 +57,7 @@ class CodeImage:
 
     def __init__(self, lateness: int | None = None, sites: Sites | None = None) -> None:
         """`lateness`: ticks that a load may be told late; None: any."""
-        self.lateness = lateness
+        self._lateness = lateness
         self.sites = sites if sites is not None else Sites()
         self.codelets = Codelets()
         self.jdk = 0  # the JVM's feature release; 0: not known
@@ -74,7 +76,7 @@ class CodeImage:
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
         self._entrance = Entrance()
-        self._texts = Texts((lateness or 0) // 16, self._entrance.opened)
+        self._texts = Texts((lateness or 0) // LAG, self._entrance.opened)
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)
@@ -357,6 +359,15 @@ class CodeImage:
     def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
         """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""
         return self._texts.uncertain(begin, begin if end is None else end)
+
+    @property
+    def lateness(self) -> int | None:
+        """May be told later than all else, for a clock is; texts that are there by then keep their times."""
+        return self._lateness
+
+    @lateness.setter
+    def lateness(self, ticks: int) -> None:
+        self._lateness, self._texts.lag = ticks, ticks // LAG
 
     def versions(self) -> Iterable[Version]:
         """All that are kept; `patched` is what has been told so far."""

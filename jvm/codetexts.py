@@ -110,7 +110,7 @@ class Texts:
         """`lag`: ticks by which a text begins later than what tells of it. A decoder notices what is shown too late at
         the first branch, and what is shown too early perhaps never: one version of a method often runs like another.
         `opened`: entries of methods, since when they stand there."""
-        self._lag, self._opened = lag, opened
+        self.lag, self._opened = lag, opened
         self._code: Arena[np.uint8] = Arena(np.uint8)
         self._texts = _Rows(TEXT_DTYPE)
         self._patches = _Rows(PATCH_DTYPE)
@@ -144,7 +144,7 @@ class Texts:
         if len(code):
             before = max(before, version.loaded)
             until = until if before < until < after else after
-            at = before + (after - before) // 2 if until == after else min(until + self._lag, after)
+            at = before + (after - before) // 2 if until == after else min(until + self.lag, after)
             edit = _Edit(max(offset, 0), code.copy(), before, after, until, at)
             self._edits.setdefault(version.id, (version, []))[1].append(edit)
 
@@ -218,7 +218,7 @@ class Texts:
             around = np.arange(max(edit.offset - 4, 0), min(end, len(code) - CALL_SIZE + 1))
             opened = self._last_opened(version, code, around[code[around] == CALL])
             if edit.before < opened < edit.after:
-                edit = edit._replace(at=min(opened + self._lag, edit.after))
+                edit = edit._replace(at=min(opened + self.lag, edit.after))
             dated.append(edit)
         return sorted(dated, key=lambda edit: (edit.after, edit.at))
 
@@ -316,7 +316,7 @@ class Texts:
         opened = self._last_opened(version, shown, calls[shown[calls] == CALL])
         texts = [self._texts.rows[row] for row in self._of[version.id][-2:]]
         if texts[-1]["since"] < opened < after:
-            since = min(opened + self._lag, after, int(texts[-1]["until"]))
+            since = min(opened + self.lag, after, int(texts[-1]["until"]))
             for text, end in zip(texts, ("until", "since")[-len(texts) :], strict=True):
                 text[end] = since
 

@@ -219,7 +219,7 @@ class Callees:
             method = self._image.classes.methods.get(v.method)
             if method is not None and v.verified_entry and not v.osr_entry:
                 name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
-                rows.append((name, holder, v.verified_entry, v.entry, v.since, v))
+                rows.append((name, holder, v.verified_entry, v.entry, _made(v), v))
         rows.sort(key=lambda row: row[0])
         self._compiled = [row[-1] for row in rows]
         self._entries = tuple(np.array([row[k] for row in rows], np.uint64).view(np.int64) for k in range(5))
@@ -227,13 +227,14 @@ class Callees:
 
 def _tables(versions: list[Version]) -> tuple[I64, ...]:
     kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
-    rows = [
-        (v.start, TABLES[stub], v.loaded if v.since else 0, min(v.until, _FOREVER))
-        for v, stub in kinds
-        if stub in TABLES
-    ]
+    rows = [(v.start, TABLES[stub], _made(v), min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
     rows.sort(key=lambda row: row[2], reverse=True)
     return tuple(np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy())
+
+
+def _made(v: Version) -> int:
+    """0: it was there before."""
+    return v.loaded if v.since else 0
 
 
 def _owner(signature: str) -> str:

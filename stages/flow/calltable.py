@@ -36,7 +36,7 @@ class CallTable(NamedTuple):
     holder: I64  # a class
     verified: I64
     checking: I64  # the entry that checks the receiver, 0: none
-    since: I64
+    since: I64  # it was told; 0: it was there before
     until: I64
     # adapters that calls of others came to, ascending by 2 · arguments + looks
     adapter_key: I64

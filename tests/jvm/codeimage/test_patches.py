@@ -324,3 +324,15 @@ def test_a_call_leads_to_a_method_since_there_is_one() -> None:
     assert changes == [2800, 3500]
     assert text(code.view(2799), site, 5) == call(site, first + 8)
     assert text(code.view(2800), site, 5) == call(site, second + 8)
+
+
+def test_texts_lag_by_a_part_of_the_lateness() -> None:
+    """Also if that is told later than what was there at the beginning."""
+    site, second = BASE + 8, 0x6000
+    code = CodeImage(lateness=0)
+    code.feed(methods(Writer()).at(1000).nmethod_load(BASE, CODE[:8] + call(site, 0x5000) + CODE[13:], 1).bytes())
+    code.lateness = 160
+    written = methods(Writer()).at(2800).nmethod_load(second, CODE, 2, verified_entry=second + 8)
+    code.feed(written.code_patch(site + 1, 2000, 3000, call(site, second + 8)[1:]).bytes())
+    assert code.next_change(2700) == 2810
+    assert text(code.view(2810), site, 5) == call(site, second + 8)
