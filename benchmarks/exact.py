@@ -7,18 +7,17 @@ without a contradiction, a patch, or a change of code that it has run over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.listening import listening
 from capture.replay import Replay
 from jvm.codeview import CodeView
 from stages import decode, reconstruct, segment
-from stages.flow.flow import Flow
+from stages.flow.flow import Flow, FlowOutput
 from stages.messages import Chunk, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
 from streamer.topology import feed_chain, flush_chain
 
@@ -45,7 +44,8 @@ class _Search:
     def found(self) -> int:
         return self.best[2] - self.best[1] if self.best else 0
 
-    def walked(self, flow: Flow, piece: Segment, broken: bool) -> None:
+    def walked(self, flow: Flow, piece: Segment, outputs: list[FlowOutput]) -> None:
+        broken = any(len(output.breaks) for output in outputs)
         statistics = flow.statistics()
         begin, end = piece.offset, piece.offset + len(piece.data)
         if statistics["died"] != self._died:
@@ -71,7 +71,7 @@ def longest(recording: Path, most: int) -> Part | None:
     search = _Search(most)
     chain: list[Any] = [decode.make(first=True), segment.make(), reconstruct.make()]
     configs: dict[StreamKey, PtConfig] = {}
-    with _listening(search), Replay(recording) as replay:
+    with listening(search.walked), Replay(recording) as replay:
         for message in replay.messages():
             if isinstance(message, StreamOpen):
                 configs[message.stream] = message.config
@@ -90,22 +90,6 @@ def longest(recording: Path, most: int) -> Part | None:
     if start < 0:
         return None
     return Part(stream, configs[stream], np.frombuffer(data[start:], np.uint8), CodeView.of(search.code))
-
-
-@contextmanager
-def _listening(search: _Search) -> Iterator[None]:
-    feed = Flow.feed
-
-    def listened(flow: Flow, piece: Segment, *rest: Any, **named: Any) -> Any:
-        outputs = feed(flow, piece, *rest, **named)
-        search.walked(flow, piece, any(len(output.breaks) for output in outputs))
-        return outputs
-
-    Flow.feed = listened  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Flow.feed = feed  # type: ignore[method-assign]
 
 
 def _bytes(recording: Path, stream: StreamKey, begin: int, end: int) -> bytes:

@@ -10,14 +10,13 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from jvm import export
-from jvm.classfile import FINAL, PRIVATE, STATIC, ClassFile, ClassFileError, Invoked
+from jvm.classfile import FINAL, INVOKEDYNAMIC, INVOKESTATIC, PRIVATE, STATIC, ClassFile, ClassFileError, Invoked
 
 MAX_BYTES = 1 << 28
 """Of class files kept."""
 READ = 1024
 """Class files kept in a form that can be asked."""
 _MOST_SUPERCLASSES = 64
-_INVOKESTATIC, _INVOKEDYNAMIC = 0xB8, 0xBA
 
 
 class Declared(NamedTuple):
@@ -70,7 +69,7 @@ class Classes:
 
     def declared(self, callee: Invoked) -> Declared | None:
         """The method that is named, as resolution finds it in the class or in those above; None: not known."""
-        bound = callee.opcode in (_INVOKESTATIC, _INVOKEDYNAMIC) or callee.name == "<init>"
+        bound = callee.opcode in (INVOKESTATIC, INVOKEDYNAMIC) or callee.name == "<init>"
         owner: str | None = callee.owner
         for _ in range(_MOST_SUPERCLASSES):
             file = self._file(self._named.get(owner, 0)) if owner is not None else None

@@ -26,13 +26,13 @@ _SIZE = bytes((0, 3, 0, 5, 5, 9, 9, 3, 3, 5, 5, 5, 5, 0, 0, 4, 3, 5, 5, 3, 3)).l
 _CODE_NAME = b"\x01\x00\x04Code"  # the Utf8 constant, tag and all
 
 # What an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0), and its bytes.
-_INVOKEDYNAMIC = 0xBA
+INVOKESTATIC, INVOKEDYNAMIC = 0xB8, 0xBA
 _INVOKES = {
     0xB6: ((_METHODREF,), 3),
     0xB7: ((_METHODREF, _INTERFACE_METHODREF), 3),
     0xB8: ((_METHODREF, _INTERFACE_METHODREF), 3),
     0xB9: ((_INTERFACE_METHODREF,), 5),
-    _INVOKEDYNAMIC: ((_INVOKE_DYNAMIC,), 5),
+    INVOKEDYNAMIC: ((_INVOKE_DYNAMIC,), 5),
 }
 
 _U2 = struct.Struct(">H")
@@ -133,7 +133,7 @@ class ClassFile:
         if reference is None:
             return None
         described = self._pair(reference[1], (_NAME_AND_TYPE,))
-        owner = "" if opcode == _INVOKEDYNAMIC else self._class_name(reference[0])
+        owner = "" if opcode == INVOKEDYNAMIC else self._class_name(reference[0])
         if described is None or owner is None:
             return None
         name, descriptor = self._text(described[0]), self._text(described[1])

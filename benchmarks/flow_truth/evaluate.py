@@ -23,6 +23,7 @@ from benchmarks.flow_truth import FlowTruthError, compare
 from benchmarks.flow_truth.compare import COUNTS, INCIDENT_DTYPE, LOST, Decoded
 from benchmarks.flow_truth.record import NAME, Run
 from benchmarks.flow_truth.steps import Blocks, Part, Steps, StreamSteps
+from benchmarks.listening import listening
 from capture.emulator.truth import Truth
 from capture.perfdata import PerfDataError
 from capture.replay import Replay
@@ -158,8 +159,14 @@ class Evaluation:
         began = time.process_time()
         stage = reconstruct.make()
         chain: list[Any] = [decode.make(first=True), segment.make(), _Listening(self, stage)]
+
+        def heard(_: Flow, segment: Segment, outputs: list[FlowOutput]) -> None:
+            self._heard += 1
+            with self._not_the_product():
+                self._compare(segment, outputs, stage)
+
         try:
-            with Replay(self.directory / f"{NAME}.json") as replay, self._listening(stage):
+            with Replay(self.directory / f"{NAME}.json") as replay, listening(heard):
                 for message in replay.messages():
                     if isinstance(message, Chunk):
                         with self._not_the_product():
@@ -213,23 +220,6 @@ class Evaluation:
 
     def _stream(self, key: StreamKey) -> StreamSteps:
         return self._streams[f"cpu{key.cpu}" if key.cpu >= 0 else f"tid{key.tid}"]
-
-    @contextmanager
-    def _listening(self, stage: Reconstruct) -> Iterator[None]:
-        feed = Flow.feed
-
-        def listened(flow: Flow, segment: Segment, *rest: Any, **named: Any) -> list[FlowOutput]:
-            outputs = feed(flow, segment, *rest, **named)
-            self._heard += 1
-            with self._not_the_product():
-                self._compare(segment, outputs, stage)
-            return outputs
-
-        Flow.feed = listened  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            Flow.feed = feed  # type: ignore[method-assign]
 
     @contextmanager
     def _not_the_product(self) -> Iterator[None]:

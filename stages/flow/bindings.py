@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from jvm.calls import CALL, CALL_SIZE, JMP, STUB_JUMP, targets
+from jvm.classfile import INVOKESTATIC
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
 from jvm.stubs import Stub, stub_of
 from stages.flow.callees import Callees
 
-_INVOKESTATIC = 0xB8
 _BINDING = (Stub.RESOLVE_STATIC, Stub.RESOLVE_OPT_VIRTUAL, Stub.RESOLVE_VIRTUAL)
 
 
@@ -86,7 +86,7 @@ class Bindings:
         callee, looks = self._callees.named(call), self._callees.looks(call)
         if callee is None:
             return 0
-        static = Stub.RESOLVE_STATIC if callee.opcode == _INVOKESTATIC else Stub.RESOLVE_OPT_VIRTUAL
+        static = Stub.RESOLVE_STATIC if callee.opcode == INVOKESTATIC else Stub.RESOLVE_OPT_VIRTUAL
         return self._stub(Stub.RESOLVE_VIRTUAL if looks else static)
 
     def _stub(self, wanted: Stub) -> int:

@@ -92,8 +92,7 @@ class Callees:
 
     def compiled(self, site: int, tsc: int) -> int:
         """The verified entry of what the call there names, as it stands at `tsc`; 0: none, or several."""
-        k, known = self._call(site), self.now()
-        callee = int(known.callee[k]) if k >= 0 else -1
+        callee, known = self._callee(site), self._calls
         if callee < 0:
             return 0
         rows = np.arange(*np.searchsorted(known.entry_name, [known.name[callee], known.name[callee] + 1]))
@@ -106,8 +105,7 @@ class Callees:
     def table(self, site: int, tsc: int, fresh: int) -> int:
         """The stub that looks up what the call there names: one that others led to, or, if it is the only one, that was
         made `fresh` ticks before `tsc` at most and that nothing has led to; 0: not known."""
-        k, known = self._call(site), self.now()
-        callee = int(known.callee[k]) if k >= 0 else -1
+        callee, known = self._callee(site), self._calls
         if callee < 0:
             return 0
         led = known.led[known.led_callee == callee]
@@ -119,9 +117,13 @@ class Callees:
 
     def named(self, site: int) -> Invoked | None:
         """What the bytecode at the call there names."""
-        k = self._call(site)
-        callee = int(self.now().callee[k]) if k >= 0 else -1
+        callee = self._callee(site)
         return self._invoked[callee] if callee >= 0 else None
+
+    def _callee(self, site: int) -> int:
+        """The number of what the call there names; −1: not known."""
+        k = self._call(site)
+        return int(self._calls.callee[k]) if k >= 0 else -1
 
     def _call(self, site: int) -> int:
         """Which of the calls stands there now; −1: none."""

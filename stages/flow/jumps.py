@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.stubs import RESOLVERS, Stub, stub_of
-from stages.flow.raw import inner
+from stages.flow.raw import inner, least_at
 
 I64 = NDArray[np.int64]
 
@@ -97,12 +97,6 @@ def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
     if what < INTO_COMPILED or lo == hi:
         return True
     if what == BEHIND_CALL and not lo <= ip < hi:
-        begin, end = 0, n
-        while begin < end:
-            mid = (begin + end) >> 1
-            if doors[mid] < ip:
-                begin = mid + 1
-            else:
-                end = mid
-        return begin == n or doors[begin] != ip
+        at = least_at(doors, n, ip)
+        return at == n or doors[at] != ip
     return what == BEHIND_CALL or (what == INTO_INTERPRETER) == (lo <= ip < hi)

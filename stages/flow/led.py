@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm import calls
-from jvm.classfile import Invoked
+from jvm.classfile import INVOKESTATIC, Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Version
 from jvm.stubs import Stub, stub_of
@@ -22,7 +22,6 @@ from stages.flow.calltable import TABLES
 
 I64 = NDArray[np.int64]
 
-_INVOKESTATIC = 0xB8
 _MOST = 8  # places kept of one key
 _ARGUMENT = re.compile(r"\[*(?:L[^;]*;|[ZBCSIJFD])")
 
@@ -31,7 +30,7 @@ def fingerprint(callee: Invoked) -> str:
     """As AdapterFingerPrint: all integers but long are one type, all references another."""
     arguments = callee.descriptor[1:].partition(")")[0]
     basic = ("I" if a in "ZBCS" else a if len(a) == 1 else "L" for a in _ARGUMENT.findall(arguments))
-    return ("" if callee.opcode == _INVOKESTATIC else "L") + "".join(basic)
+    return ("" if callee.opcode == INVOKESTATIC else "L") + "".join(basic)
 
 
 class _Places:

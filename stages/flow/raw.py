@@ -134,3 +134,16 @@ else:
             return builder.lshr(zeros, ir.Constant(ir.IntType(64), 3))
 
         return types.int64(types.int64), codegen
+
+
+@inner
+def least_at(column, n, least):  # type: ignore[no-untyped-def]
+    """Index of the first of n ascending items that is ≥ `least`; n: none."""
+    lo, hi = 0, n
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if column[mid] < least:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo

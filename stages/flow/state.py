@@ -81,10 +81,9 @@ BREAKS = 1024  # room for so many in one call
 BR = 7
 
 LEARNT = 1024  # room for so many in one call
-LE = (
-    5  # columns: return address on top of the stack, target (0: none), index in the order, stream position, the jump or
-)
-# call itself
+LE = 5
+"""Columns: return address on top of the stack, target (0: none), index in the order, stream position, and the jump or
+call itself."""
 
 STRIDE = 4096  # bytes between two copies of the state
 KEPT = X_SIZE + SLOTS  # numbers of a copy

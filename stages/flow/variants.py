@@ -17,7 +17,7 @@ from jvm.calls import CALL, JMP
 from jvm.codetexts import Uncertain
 from stages.flow import x86
 from stages.flow.calltable import ANY, NO_CALLS, VTABLE, CallTable
-from stages.flow.raw import inner
+from stages.flow.raw import inner, least_at
 
 I64 = NDArray[np.int64]
 
@@ -121,14 +121,7 @@ class Known(NamedTuple):
 @inner
 def first(column, least):  # type: ignore[no-untyped-def]
     """Index of the first item ≥ `least` of an ascending column."""
-    lo, hi = 0, len(column)
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if column[mid] < least:
-            lo = mid + 1
-        else:
-            hi = mid
-    return lo
+    return least_at(column, len(column), least)
 
 
 @inner
