@@ -34,8 +34,9 @@ from stages.flow.graph import (
 )
 from stages.flow.jumps import NO_JUMPS, Jumps
 from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
-from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, TAUGHT, X_AT, X_LAST_IP
+from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, TAUGHT, X_AT
 from stages.flow.tables import Capacity, empty, enlarged
+from stages.flow.tally import Tally, spread
 from stages.messages import PtConfig, Segment, ThreadKey
 
 __all__ = ["BREAK_DTYPE", "LEARNT_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
@@ -75,10 +76,10 @@ class FlowOutput:
         """The paths broken up into address ranges."""
         none, nothing = np.empty(0, np.int64), np.empty(0, np.float64)
         args = (self.paths, self.times, self.ticks, self.tables.raw())
-        n = int(orders.spread(*args, none, none, none, nothing))
+        n = int(spread(*args, none, none, none, nothing))
         lo, hi, instrs, ticks = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
         if n:
-            orders.spread(*args, lo, hi, instrs, ticks)
+            spread(*args, lo, hi, instrs, ticks)
         return Spent(lo.view(np.uint64), hi.view(np.uint64), instrs, ticks)
 
 
@@ -176,9 +177,7 @@ class Flow:
         """A new generation: empty tables. Calling contexts go with them."""
         c = self._capacity
         self._use(empty(c, self._image.code, self._jumps, self._config, self._context))
-        self._times = np.zeros(c.paths, np.int64)
-        self._ticks = np.zeros(c.paths, np.float64)
-        self._seen = np.zeros(c.paths, np.int64)
+        self._tally = Tally(c.paths)
 
     @property
     def tables(self) -> Tables:
@@ -244,12 +243,7 @@ class Flow:
             thread = self._threads[segment.thread] = Thread(self._root())
         if not segment.continues:
             thread.lose()
-        thread.x[X_LAST_IP] = np.uint64(segment.last_ip).view(np.int64)
-        marks = segment.marks
-        timed = marks[marks["tsc"] > 0]
-        stops = np.clip(timed["offset"].astype(np.int64) - segment.offset, 0, len(segment.data))
-        tsc = np.concatenate(([segment.tsc], timed["tsc"].astype(np.int64), [segment.tsc_end])).astype(np.int64)
-        return self._walk(segment.thread, Piece(thread, self._buffers, segment.data, segment.offset, stops), tsc)
+        return self._walk(segment.thread, Piece(thread, self._buffers, segment))
 
     def run(self, piece: Piece, end: int = NEVER, *, hold: int = 0) -> int:
         """Walk on, to `end` (where a packet begins) at most. Contradictions are held from the position `hold` on. DONE;
@@ -259,11 +253,8 @@ class Flow:
             if result != TABLES_FULL or not self._enlarge():
                 return result
 
-    def _walk(self, key: ThreadKey, piece: Piece, tsc: NDArray[np.int64]) -> list[FlowOutput]:
-        """At the piece's stops it is `tsc[1:-1]`, at its ends tsc[0] and [-1]."""
+    def _walk(self, key: ThreadKey, piece: Piece) -> list[FlowOutput]:
         self._sums["bytes"] += piece.size
-        ticks = np.maximum(np.diff(tsc), 0)
-        done = 0  # stops accounted for
         out: list[FlowOutput] = []
         hold = NEVER if self.search is None else 0
         before, tries = -1, 0
@@ -280,45 +271,37 @@ class Flow:
                 if self.taught is not None:
                     self.taught(piece)
                 continue
-            reached = int(np.count_nonzero(piece.stop_at >= 0))
-            at = np.concatenate(([0], piece.stop_at[done:reached], [piece.reached])).astype(np.int64)
-            spent = ticks[done : reached + 1].copy()
-            if result != DONE:
-                spent[-1] = 0  # the interval goes on in the next output, which is charged with all of it
-            done = reached
-            out.append(self._output(key, piece, at, spent))
+            out.append(self._output(key, piece, result == DONE))
             if result == DONE:
                 return out
             if result == TABLES_FULL:
                 self._renew()
             piece.begin_output()
 
-    def _output(self, key: ThreadKey, piece: Piece, at: NDArray[np.int64], spent: NDArray[np.float64]) -> FlowOutput:
+    def _output(self, key: ThreadKey, piece: Piece, whole: bool) -> FlowOutput:
         order, breaks, learnt = piece.order, piece.breaks, piece.learnt
-        self._break_kinds += np.bincount(breaks["cause"], minlength=B_END)
-        certain, instrs = order, self._tables.path_instrs
-        suspect = 0
-        if (breaks["sure"] < breaks["order"]).any():
-            certain = orders.observed(order, breaks["sure"], breaks["order"])
-            gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
-            suspect = int(instrs[orders.paths(gone)].sum())
-            at = orders.moved(at, breaks["sure"], breaks["order"])
-            learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
+        at, ticks = piece.charge(whole)
         t = self._tables
-        n = orders.tally(certain, at, spent, instrs, t.path, t.pool, self._times, self._ticks, self._seen)
-        seen = self._seen[:n].copy()
-        times, ticks = self._times[seen], self._ticks[seen]
-        self._times[seen] = 0
-        self._ticks[seen] = 0
+        certain, suspect, lost = order, 0, 0
+        if len(breaks):
+            self._break_kinds += np.bincount(breaks["cause"], minlength=B_END)
+            lost = int((breaks["offset"] - breaks["sure_offset"]).sum())
+            if (breaks["sure"] < breaks["order"]).any():
+                certain = orders.observed(order, breaks["sure"], breaks["order"])
+                gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
+                suspect = int(t.path_instrs[orders.paths(gone)].sum())
+                at = orders.moved(at, breaks["sure"], breaks["order"])
+                learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
+        spent = self._tally(t, certain, at, ticks)
         if self._context:
             self._fold(piece.thread, certain)
-        lost = int((breaks["offset"] - breaks["sure_offset"]).sum())
-        self._sums["symbols"] += len(order)
-        self._sums["paths_taken"] += int(times.sum())
-        self._sums["instructions"] += int(times @ instrs[seen])
-        self._sums["suspect_instructions"] += suspect
-        self._sums["suspect_bytes"] += lost
-        return FlowOutput(key, t, order, breaks, seen, times, ticks, suspect, lost, learnt)
+        for name, more in (
+            ("symbols", len(order)), ("paths_taken", spent.taken),
+            ("instructions", spent.instructions),
+            ("suspect_instructions", suspect), ("suspect_bytes", lost),
+        ):  # fmt: skip
+            self._sums[name] += more
+        return FlowOutput(key, t, order, breaks, *spent[:3], suspect, lost, learnt)
 
     def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
         at = 0

@@ -29,7 +29,6 @@ from stages.flow.graph import (
     blob_of,
     raw_tables,
 )
-from stages.flow.raw import inner
 
 
 @njit(cache=True, nogil=True)
@@ -148,91 +147,6 @@ def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int
     """Which indexes lie in the parts [sure[k], at[k])."""
     k = np.searchsorted(sure, where, side="right")
     return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
-
-
-@inner
-def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
-    """Move what has been added up for paths made of paths to those."""
-    plain, end = 0, n
-    for j in range(n):
-        x = seen[j]
-        if not path[x * PA + PA_FLAGS] & PATH_OF_PATHS:
-            seen[plain] = x
-            plain += 1
-            continue
-        rate = spent[x] / instrs[x] if instrs[x] else 0.0
-        first = np.int64(path[x * PA + PA_POOL])
-        for k in range(first, first + path[x * PA + PA_LEN]):
-            part = np.int64(pool[k])
-            if times[part] == 0:
-                seen[end] = part
-                end += 1
-            times[part] += times[x]
-            if rate > 0:
-                spent[part] += rate * instrs[part]
-        times[x], spent[x] = 0, 0.0
-    for j in range(n, end):
-        seen[plain] = seen[j]
-        plain += 1
-    return plain
-
-
-@njit(cache=True, nogil=True)
-def tally(order, stops, ticks, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
-    """Add up how often each path was taken, and its share of time; of one made of paths, how often those were. Returns
-    how many different paths there were.
-
-    `stops` are ascending indexes in `order`; `ticks[k]` passed between `stops[k]` and `stops[k + 1]` and are shared
-    by the paths there in proportion to their instructions. `times` (int64, zeros) and `spent` (float64, zeros) are
-    by path id; `seen` gets the ids.
-    """
-    n = np.int64(0)  # a plain number would have `_of_parts` compiled twice
-    for k in range(len(stops) - 1):
-        total = np.int64(0)
-        last = np.int64(0)
-        for j in range(stops[k], stops[k + 1]):
-            x = np.int64(order[j])
-            if x >= 0:
-                last = x
-                if times[x] == 0:
-                    seen[n] = x
-                    n += 1
-                times[x] += 1
-                total += instrs[x]
-            else:
-                times[last] -= x
-                total -= x * instrs[last]
-        if total == 0 or ticks[k] == 0:
-            continue
-        rate = ticks[k] / total
-        for j in range(stops[k], stops[k + 1]):
-            x = np.int64(order[j])
-            if x >= 0:
-                last = x
-                spent[x] += rate * instrs[x]
-            else:
-                spent[last] -= rate * x * instrs[last]
-    return _of_parts(n, instrs, path, pool, times, spent, seen)
-
-
-@njit(cache=True, nogil=True)
-def spread(seen, times, spent, where, lo, hi, instrs, ticks):  # type: ignore[no-untyped-def]
-    t = raw_tables(where)
-    n = 0
-    for j in range(len(seen)):
-        p = seen[j]
-        total = t.path_instrs[p]
-        for k in range(t.path[p * PA + PA_LEN]):
-            s = np.int64(t.pool[t.path[p * PA + PA_POOL] + k])
-            for r in range(t.stretch[s * ST + ST_RANGES]):
-                if len(lo):
-                    x = np.int64(t.stretch[s * ST + ST_RANGE]) + r
-                    lo[n] = t.ranges[3 * x]
-                    hi[n] = t.ranges[3 * x + 1]
-                    instrs[n] = t.ranges[3 * x + 2] * times[j]
-                    ticks[n] = spent[j] * t.ranges[3 * x + 2] / total if total else 0.0
-                n += 1
-    return n
 
 
 @njit(cache=True, nogil=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from stages.flow import kernel
@@ -16,9 +17,11 @@ from stages.flow.state import (
     BREAKS,
     COPIES,
     EARLY,
+    FIRST,
     KEPT,
     LE,
     LEARNT,
+    SECOND,
     X_AT,
     X_BASE,
     X_BREAKS,
@@ -26,6 +29,7 @@ from stages.flow.state import (
     X_DEPTH,
     X_FUP,
     X_HOLD,
+    X_LAST_IP,
     X_LEARNT,
     X_MODE,
     X_OUT,
@@ -36,17 +40,22 @@ from stages.flow.state import (
     X_SURE_OUT,
     X_SURE_POS,
     X_WHERE,
+    keep,
+    raw_walker,
 )  # fmt: skip
+from stages.messages import Segment
 
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
 NEVER = int(kernel.NEVER)
+_SIGN = 1 << 63
 
 BREAK_DTYPE = np.dtype(
     [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8"), ("sure", "<i8"),
      ("sure_offset", "<i8")]
 )  # fmt: skip
 LEARNT_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
+_NO_BREAKS, _NOTHING_LEARNT = np.zeros(0, BREAK_DTYPE), np.zeros(0, LEARNT_DTYPE)
 
 
 class Thread:
@@ -57,6 +66,7 @@ class Thread:
         self.ring = np.zeros(SLOTS, np.int32)
         self.context = np.zeros(C_SIZE, np.int64)
         self.begin_context(root)
+        self.addresses = addresses(self.x, self.ring)
 
     def begin_context(self, root: int) -> None:
         self.context[[C_ROOT, C_NODE, C_BEHIND]] = root, root, 0
@@ -81,40 +91,86 @@ class Buffers:
     """What pieces are worked on in, one after the other."""
 
     def __init__(self) -> None:
-        self.data = np.zeros(1 << 16, np.uint8)
-        self.order = np.empty(1 << 16, np.int32)
         self.breaks = np.empty(BREAKS * BR, np.int64)
         self.learnt = np.empty(LEARNT * LE, np.int64)
         self.kept = np.zeros(COPIES * KEPT, np.int64)
+        self.io = np.zeros(kernel.IO_SIZE, np.int64)  # for `kernel.run`: to ask numpy for an address takes long
+        self._make_data(1 << 16)
+        self._make_stops(1 << 10)
+
+    def _make_data(self, size: int) -> None:
+        self.data = np.zeros(size, np.uint8)
+        self.order = np.empty(2 * size, np.int32)
+        self.io[2:7] = addresses(self.order, self.breaks, self.learnt, self.kept, self.data)
+
+    def _make_stops(self, size: int) -> None:
+        self.stops = np.empty(size, np.int64)
+        self.stop_at = np.empty(size, np.int64)
+        self.ticks = np.empty(size, np.int64)
+        self.io[[kernel.IO_STOPS, kernel.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
+
+    def put(self, segment: Segment) -> int:
+        """The data with PADDING zeros behind it, room for the order of its paths, and its time packets; how many."""
+        size, n = len(segment.data), len(segment.marks)
+        if size + 2048 > len(self.data):
+            self._make_data(size + 2048)
+        if n + 1 > len(self.stops):
+            self._make_stops(n + 1)
+        self.data[:size] = segment.data
+        self.data[size : size + PADDING] = 0
+        marks = segment.marks
+        args = (marks["tsc"], marks["offset"], segment.offset, size, segment.tsc, segment.tsc_end)
+        return int(_intervals(*args, self.stops, self.stop_at, self.ticks))
+
+
+@njit(cache=True, nogil=True)
+def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
+    n = 0
+    before = begin
+    for k in range(len(tsc)):
+        now = np.int64(tsc[k])
+        if now > 0:
+            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - origin, 0), size), -1
+            ticks[n] = max(now - before, 0)
+            before = now
+            n += 1
+    ticks[n] = max(end - before, 0)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _begin(io, output):  # type: ignore[no-untyped-def]
+    w = raw_walker(io)
+    x = w.x
+    if output:
+        x[X_OUT] = x[X_BREAKS] = x[X_LEARNT] = x[X_SURE_OUT] = 0
+        x[X_SURE_POS] = x[X_POS]
+        x[X_CAUSE] = 0
+    keep(w, FIRST)
+    keep(w, SECOND)
 
 
 class Piece:
-    """`data` with PADDING zeros behind it is copied to the buffers; positions are counted from its beginning."""
+    """The data of a segment, copied to the buffers; positions are counted from its beginning. Between its ends and its
+    time packets, at `stops`, TSC ticks passed."""
 
-    def __init__(self, thread: Thread, buffers: Buffers, data: NDArray[np.uint8], offset: int, stops: I64) -> None:
-        """`offset`: of data[0] in the stream; `stops`: ascending positions, see `kernel.run`."""
-        self.thread, self.buffers, self.offset, self.size = thread, buffers, offset, len(data)
-        self.stops, self.stop_at = stops, np.full(len(stops), -1, np.int64)
-        if self.size + PADDING > len(buffers.data):
-            buffers.data = np.zeros(self.size + PADDING, np.uint8)
-        if 2 * self.size + 4096 > len(buffers.order):
-            buffers.order = np.empty(2 * self.size + 4096, np.int32)
-        buffers.data[: self.size] = data
-        buffers.data[self.size : self.size + PADDING] = 0
-        thread.x[X_POS] = 0
-        thread.x[X_ROOM] = len(buffers.order)
-        b = buffers
-        self._io = np.zeros(kernel.IO_SIZE, np.int64)
-        self._io[:7] = addresses(thread.x, thread.ring, b.order, b.breaks, b.learnt, b.kept, b.data)
-        self._io[[kernel.IO_STOPS, kernel.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
-        self._io[kernel.IO_N_STOPS] = len(stops)
+    def __init__(self, thread: Thread, buffers: Buffers, segment: Segment) -> None:
+        self.thread, self.buffers, self.offset, self.size = thread, buffers, segment.offset, len(segment.data)
+        n = buffers.put(segment)
+        self.stops, self.stop_at, self._ticks = buffers.stops[:n], buffers.stop_at[:n], buffers.ticks[: n + 1]
+        self._charged = 0  # intervals
+        x = thread.x
+        x[X_POS] = 0
+        x[X_ROOM] = len(buffers.order)
+        x[X_LAST_IP] = (segment.last_ip ^ _SIGN) - _SIGN
+        self._io = buffers.io
+        self._io[:2] = thread.addresses
+        self._io[kernel.IO_N_STOPS] = n
         self.begin_output()
 
     def settle(self) -> None:
         """There is no going back behind here: the code has been changed, or what has been found was taken away."""
-        x, kept = self.thread.x, self.buffers.kept
-        kept[:X_SIZE] = kept[KEPT : KEPT + X_SIZE] = x
-        kept[X_SIZE:KEPT] = kept[KEPT + X_SIZE : EARLY * KEPT] = self.thread.ring
+        _begin(self._io, False)
 
     def early(self) -> State | None:
         """Where the walk was some packets before the sure point at which a contradiction was held; None: between there
@@ -136,11 +192,7 @@ class Piece:
 
     def begin_output(self) -> None:
         """What has been found was taken away."""
-        x = self.thread.x
-        x[X_OUT] = x[X_BREAKS] = x[X_LEARNT] = x[X_SURE_OUT] = 0
-        x[X_SURE_POS] = x[X_POS]
-        x[X_CAUSE] = 0
-        self.settle()
+        _begin(self._io, True)
 
     def run(self, tables: I64, hold: int = NEVER, end: int = NEVER) -> int:
         """`kernel.run` up to `end`; contradictions at or behind `hold` are held."""
@@ -167,10 +219,18 @@ class Piece:
 
     # -- what has been found
 
-    @property
-    def reached(self) -> int:
-        """Length of the order."""
-        return int(self.thread.x[X_OUT])
+    def charge(self, whole: bool) -> tuple[I64, I64]:
+        """Where in the order the intervals begin and end that were walked since this was last asked, and the ticks of
+        each. The last goes on in the next output if not `whole`: that is charged with all of it."""
+        done, reached = self._charged, len(self.stops)
+        if not whole:
+            reached = int(np.count_nonzero(self.stop_at >= 0))
+        self._charged = reached
+        at, ticks = np.empty(reached - done + 2, np.int64), self._ticks[done : reached + 1].copy()
+        at[0], at[1:-1], at[-1] = 0, self.stop_at[done:reached], self.thread.x[X_OUT]
+        if not whole:
+            ticks[-1] = 0
+        return at, ticks
 
     @property
     def order(self) -> NDArray[np.int32]:
@@ -179,7 +239,10 @@ class Piece:
     @property
     def breaks(self) -> NDArray[np.void]:
         """BREAK_DTYPE, positions in the stream."""
-        breaks: NDArray[np.void] = self.buffers.breaks[: self.thread.x[X_BREAKS] * BR].copy().view(BREAK_DTYPE)
+        n = int(self.thread.x[X_BREAKS])
+        if n == 0:
+            return _NO_BREAKS
+        breaks: NDArray[np.void] = self.buffers.breaks[: n * BR].copy().view(BREAK_DTYPE)
         breaks["offset"] += self.offset
         breaks["sure_offset"] += self.offset
         return breaks
@@ -187,6 +250,9 @@ class Piece:
     @property
     def learnt(self) -> NDArray[np.void]:
         """LEARNT_DTYPE, positions in the stream: what resolvers did, so far."""
-        learnt: NDArray[np.void] = self.buffers.learnt[: self.thread.x[X_LEARNT] * LE].copy().view(LEARNT_DTYPE)
+        n = int(self.thread.x[X_LEARNT])
+        if n == 0:
+            return _NOTHING_LEARNT
+        learnt: NDArray[np.void] = self.buffers.learnt[: n * LE].copy().view(LEARNT_DTYPE)
         learnt["offset"] += self.offset
         return learnt
