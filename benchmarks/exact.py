@@ -36,7 +36,7 @@ class _Search:
         """Bytes looked for; not more."""
         self._most = most
         self._at: dict[StreamKey, tuple[ThreadKey, int, int]] = {}  # thread; where the part under way begins, and ends
-        self._died = -1.0  # stretches, by then
+        self._died = self._patches = 0.0  # stretches, and changes of bytes, by then
         self.best: tuple[StreamKey, int, int] | None = None
         self.code: list[tuple[int, bytes]] = []
 
@@ -48,16 +48,17 @@ class _Search:
         broken = any(len(output.breaks) for output in outputs)
         statistics = flow.statistics()
         begin, end = piece.offset, piece.offset + len(piece.data)
-        if statistics["died"] != self._died:
-            self._died = statistics["died"]
+        patched, self._patches = statistics["patches"] != self._patches, statistics["patches"]
+        died, self._died = statistics["died"] != self._died, statistics["died"]
+        if died or patched:
             self._at.clear()  # no part of any stream that has begun is explained by the code as it is now
-        elif not broken and piece.continues:
+        if broken or patched:  # somewhere in this piece
+            self._at.pop(piece.stream, None)
+            return
+        if piece.continues:
             thread, since, until = self._at.get(piece.stream, (piece.thread, begin, begin))
             if (thread, until) == (piece.thread, begin):
                 begin = since
-        if broken:
-            self._at.pop(piece.stream, None)
-            return
         self._at[piece.stream] = piece.thread, begin, end
         if end - begin > max(self.found, self._most // 8) * 1.1:
             self.best = piece.stream, begin, min(end, begin + self._most)

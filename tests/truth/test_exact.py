@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamer.demo
 from benchmarks import exact
+from jvm.codeview import CodeView
 from stages.decode import Decode
 from stages.flow.flow import Flow
 from stages.messages import Chunk, Decoded, StreamOpen, ThreadKey
@@ -32,6 +33,18 @@ def test_one_state_of_the_code_explains_it() -> None:
             assert not breaks(outputs)
             instructions = flow.statistics()["instructions"]
     assert instructions > 1e6
+
+
+def test_a_piece_in_which_a_call_was_put_right_is_no_part_of_it() -> None:
+    flow = Flow()
+    flow.set_code(CodeView.of([(0x1000, b"\x90" * 64)]))
+    search = exact._Search(8000)
+    for begin in range(0, 4000, 1000):
+        if begin == 1000:
+            flow.patch(0x1000, b"\xcc")
+        search.walked(flow, segment(bytes(1000), offset=begin, continues=begin > 0), [])
+    assert search.best is not None
+    assert search.best[1:] == (2000, 4000)
 
 
 def test_a_recording_that_is_too_short_has_none() -> None:
