@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.flow.raw import addresses, i32_at, i64_at, inner, u8_at
+from stages.flow.raw import addresses, i32_at, i64_at, inner, product, u8_at
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -154,7 +154,7 @@ def raw_tables(a):  # type: ignore[no-untyped-def]
 @inner
 def scatter(x):  # type: ignore[no-untyped-def]
     """A hash of a 64-bit number; the caller masks its low bits."""
-    h = x * -7046029254386353131
+    h = product(x, -7046029254386353131)
     return (h >> 40) ^ (h >> 20)
 
 

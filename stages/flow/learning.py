@@ -84,6 +84,7 @@ from stages.flow.unit import (
     D_TOP,
     D_WINDOW,
     D_X,
+    DOUBTED,
     PARTS,
     PROBES,
     PUSHED,
@@ -108,6 +109,7 @@ from stages.flow.unit import (
     U_SURE_PARTS,
     UN,
     WINDOW,
+    home_of,
     level,
     mark_of,
     moves,
@@ -190,7 +192,8 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             lo, hi = min(min(lo, spare) + pushes, RING), min(min(hi, spare) + pushes, RING)
             if off_next:
                 called |= 1 if pushes else 0
-                f[U_HOPS] |= t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_EFFECT] & (E_HOP | E_TEACHES)
+                effect = t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_EFFECT]
+                f[U_HOPS] |= DOUBTED if effect & (E_HOP | E_TEACHES) else 0
             if not t.path[row + PA_FLAGS] & PATH_RETURNS:
                 continue
             tip = _by_tip(t, p)
@@ -296,7 +299,7 @@ def learn(t):  # type: ignore[no-untyped-def]
     kept = _stack(t, x, parts, n, f, left)
     if kept < 0:
         return _unfit(t)
-    i = d[D_WINDOW] & mask
+    i = home_of(d[D_WINDOW]) & mask
     for probe in range(PROBES):
         if t.unit[UN * i + U_KEY] == 0:
             break

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -49,6 +50,7 @@ I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
 NEVER = int(kernel.NEVER)
 _SIGN = 1 << 63
+Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
 BREAK_DTYPE = np.dtype(
     [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8"), ("sure", "<i8"),
@@ -61,10 +63,10 @@ _NO_BREAKS, _NOTHING_LEARNT = np.zeros(0, BREAK_DTYPE), np.zeros(0, LEARNT_DTYPE
 class Thread:
     """Where one thread is: `x` (state.X_…), its return stack, its calling context."""
 
-    def __init__(self, root: int) -> None:
-        self.x = np.zeros(X_SIZE, np.int64)
-        self.ring = np.zeros(SLOTS, np.int32)
-        self.context = np.zeros(C_SIZE, np.int64)
+    def __init__(self, root: int, zeros: Zeros = np.zeros) -> None:
+        self.x = zeros(X_SIZE, np.int64)
+        self.ring = zeros(SLOTS, np.int32)
+        self.context = zeros(C_SIZE, np.int64)
         self.begin_context(root)
         self.addresses = addresses(self.x, self.ring)
 
@@ -90,32 +92,33 @@ class State(NamedTuple):
 class Buffers:
     """What pieces are worked on in, one after the other."""
 
-    def __init__(self) -> None:
-        self.breaks = np.empty(BREAKS * BR, np.int64)
-        self.learnt = np.empty(LEARNT * LE, np.int64)
-        self.kept = np.zeros(COPIES * KEPT, np.int64)
+    def __init__(self, size: int = 1 << 16, stops: int = 1 << 10, zeros: Zeros = np.zeros) -> None:
+        """For pieces of so many bytes and time packets; they grow."""
+        self._zeros = zeros
+        self.breaks = zeros(BREAKS * BR, np.int64)
+        self.learnt = zeros(LEARNT * LE, np.int64)
+        self.kept = zeros(COPIES * KEPT, np.int64)
         self.io = np.zeros(kernel.IO_SIZE, np.int64)  # for `kernel.run`: to ask numpy for an address takes long
-        self._make_data(1 << 16)
-        self._make_stops(1 << 10)
+        self._make_data(size)
+        self._make_stops(stops)
 
     def _make_data(self, size: int) -> None:
-        self.data = np.zeros(size, np.uint8)
-        self.order = np.empty(2 * size, np.int32)
+        self.data = self._zeros(size + PADDING, np.uint8)
+        self.order = self._zeros(2 * size + 4096, np.int32)
         self.io[2:7] = addresses(self.order, self.breaks, self.learnt, self.kept, self.data)
 
-    def _make_stops(self, size: int) -> None:
-        self.stops = np.empty(size, np.int64)
-        self.stop_at = np.empty(size, np.int64)
-        self.ticks = np.empty(size, np.int64)
+    def _make_stops(self, n: int) -> None:
+        self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
+        self.ticks = self._zeros(n + 1, np.int64)
         self.io[[kernel.IO_STOPS, kernel.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
 
     def put(self, segment: Segment) -> int:
         """The data with PADDING zeros behind it, room for the order of its paths, and its time packets; how many."""
         size, n = len(segment.data), len(segment.marks)
-        if size + 2048 > len(self.data):
-            self._make_data(size + 2048)
-        if n + 1 > len(self.stops):
-            self._make_stops(n + 1)
+        if size + PADDING > len(self.data):
+            self._make_data(size)
+        if n > len(self.stops):
+            self._make_stops(n)
         self.data[:size] = segment.data
         self.data[size : size + PADDING] = 0
         marks = segment.marks

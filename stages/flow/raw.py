@@ -60,8 +60,18 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def i64_at(address: int) -> Any:
         return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int64))
 
+    def product(x: int, by: int) -> int:
+        return ctypes.c_int64(int(x) * by).value
+
+    def _word(data: Any, index: int) -> ctypes.c_int64:
+        item = ctypes.sizeof(data.contents)
+        return ctypes.c_int64.from_address(ctypes.addressof(data.contents) + int(index) * item)
+
     def load64(data: Any, index: int) -> int:
-        return int.from_bytes(bytes(data[index : index + 8]), "little", signed=True)
+        return _word(data, index).value
+
+    def store64(data: Any, index: int, value: int) -> None:
+        _word(data, index).value = int(value)
 
     def call(function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         return _STAND_INS[int(function)](a, b, c, d)
@@ -88,6 +98,12 @@ else:
 
     u8_at, i32_at, i64_at = _pointer_maker(types.uint8), _pointer_maker(types.int32), _pointer_maker(types.int64)
 
+    @near
+    def product(x, by):  # type: ignore[no-untyped-def]
+        """x · by, of int64, modulo 2⁶⁴. (Numba tells LLVM that products and sums of signed numbers do not overflow:
+        where one does, anything may come out.)"""
+        return np.int64(np.uint64(x) * np.uint64(by))
+
     @intrinsic
     def call(typingctx, function, a, b, c, d):  # type: ignore[no-untyped-def]
         """Calls an `entry`."""
@@ -101,7 +117,7 @@ else:
 
     @intrinsic
     def load64(typingctx, data, index):  # type: ignore[no-untyped-def]
-        """The eight bytes at `data[index]`, little-endian, as int64."""
+        """The eight bytes from `data[index]` on, little-endian, as int64."""
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(64).as_pointer())
@@ -110,6 +126,17 @@ else:
             return load
 
         return types.int64(data, types.int64), codegen
+
+    @intrinsic
+    def store64(typingctx, data, index, value):  # type: ignore[no-untyped-def]
+        """`load64` will find `value` there."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(64).as_pointer())
+            builder.store(args[2], place, align=1)
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64, types.int64), codegen
 
     @intrinsic
     def prefetch(typingctx, data, index):  # type: ignore[no-untyped-def]

@@ -18,6 +18,7 @@ from stages.flow.index import (
 from stages.flow.unit import (
     U_KEY,
     UN,
+    home_of,
     window_of,
 )
 
@@ -56,7 +57,7 @@ def _units(old, numbers, new):  # type: ignore[no-untyped-def]
         key = np.int64(numbers[UN * j + U_KEY])
         if key <= 0:
             continue
-        i = window_of(old[UW * j], old[UW * j + 1], old[UW * j + 2], key) & mask
+        i = home_of(window_of(old[UW * j], old[UW * j + 1], old[UW * j + 2], key)) & mask
         while new[UW * i + U_KEY // 2] != 0:
             i = (i + 1) & mask
         new[UW * i : UW * i + UW] = old[UW * j : UW * j + UW]

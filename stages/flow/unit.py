@@ -47,6 +47,8 @@ from stages.flow.raw import (
     load64,
     near,
     prefetch,
+    product,
+    store64,
     zero_bytes,
 )
 from stages.flow.state import (
@@ -85,10 +87,12 @@ U_AHEAD = 31  # the slot of the unit that came two later, the last time
 # its top, 0: any; so far below its top the four of U_PUSHED are pushed.
 GONE = np.int64(-1)  # as a key: a unit over code that has changed
 
+DOUBTED = 1 << 30  # U_HOPS; more bytes than a piece has
+
 SEEN = 1 << 15  # windows seen once, or found unfit
 
 # `Tables.draft`: where the state, the order and the data are (`learn` needs them), and the state at a window's begin
-D_X, D_ORDER, D_DATA, D_WINDOW, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_SIZE = range(12)
+D_X, D_ORDER, D_DATA, D_WINDOW, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_SURE, D_SIZE = range(13)
 
 UNFIT, NEW = np.int64(0), np.int64(1)
 
@@ -113,16 +117,22 @@ def level(depth, f):  # type: ignore[no-untyped-def]
 
 @near
 def window_of(first, second, third, key):  # type: ignore[no-untyped-def]
-    """A hash, of 47 bits. Of the third word only one byte: the target of a TIP that began in the window's last."""
-    h = first * -7046029254386353131 + second * -6939452855193903323 + (key << 8 ^ third & 255) * 2685821657736338717
-    h &= 0x7FFFFFFFFFFFFFFF
-    return (h ^ h >> 29) >> 16
+    """A hash. Of the third word only one byte: the target of a TIP that began in the window's last."""
+    both = product(first, -7046029254386353131) ^ product(second, -6939452855193903323)
+    return both ^ product(key << 8 ^ third & 255, 2685821657736338717)
+
+
+@near
+def home_of(window):  # type: ignore[no-untyped-def]
+    """Where to begin to look; the caller masks it. The upper bits of a product depend on all of its factors."""
+    return window >> 54 ^ window >> 40
 
 
 @near
 def mark_of(window):  # type: ignore[no-untyped-def]
     """(where in `seen`, what stands there)"""
-    return window & (SEEN - 1), (window >> 15) & 0x3FFFFFFF | 1
+    h = (window ^ window >> 29) >> 16
+    return h & (SEEN - 1), (h >> 15) & 0x3FFFFFFF | 1
 
 
 @inner
@@ -132,75 +142,78 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
 
     Called as `hot` is.
     """
-    x, ring, order, data = w.x, w.ring, w.order, w.data
-    unit, units = t.unit, t.units
+    x, ring, order, data, unit = w.x, w.ring, w.order, w.data, t.unit
     mask, epoch = t.g[G_UNIT_MASK], t.g[G_EPOCH]
     begin, pos, last_ip, out = x[X_POS], x[X_POS], x[X_LAST_IP], x[X_OUT]
-    top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
-    sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
-    sure_unit = np.int64(-1)  # the one that the last sure point is in
-    capacity = x[X_ROOM] - SPARE
+    top, depth = x[X_TOP], x[X_DEPTH]
+    limit = min(limit, pos + x[X_ROOM] - SPARE - out)  # a unit has more bytes than it adds to the order
+    doubts = np.int64(0 if x[X_HOLD] - MOST >= limit else DOUBTED)  # a jump out of the filter is doubted first
+    d = t.draft
+    d[D_SURE] = -1  # the unit that the last sure point is in
     two_before = before = np.int64(0)
-    hops_until = x[X_HOLD] - MOST  # further on a jump out of the filter is doubted first
     key = place(x[X_AT], x[X_MODE] & M_CALLED)
-    while pos < limit and out < capacity:
+    while pos < limit:
         first, second, third = load64(data, pos), load64(data, pos + 8), load64(data, pos + 16)
-        i = window_of(first, second, third, key) & mask
+        i = home_of(window_of(first, second, third, key)) & mask
+        n = UN * i
         found = False
         for _ in range(PROBES):
-            n, v = UN * i, UW * i
             k = np.int64(unit[n + U_KEY])
             if k == key:
-                other = (first ^ units[v]) | (second ^ units[v + 1])
-                other |= (third ^ units[v + 2]) & units[v + U_LAST_MASK]
-                other |= (last_ip ^ units[v + U_IP]) >> 16
+                other = (first ^ load64(unit, n)) | (second ^ load64(unit, n + 2))
+                other |= (third ^ load64(unit, n + 4)) & load64(unit, n + 2 * U_LAST_MASK)
+                other |= (last_ip ^ load64(unit, n + 2 * U_IP)) >> 16
                 if other == 0:
-                    frame, frame2 = np.int64(unit[n + U_FRAME]), np.int64(unit[n + U_FRAME2])
-                    fits = (frame == 0) | (frame == ring[top])
-                    fits &= (frame2 == 0) | (frame2 == ring[(top - 1) & (SLOTS - 1)])
-                    fits &= (depth >= unit[n + U_NEED]) & (pos + unit[n + U_SIZE] < limit)
-                    fits &= (unit[n + U_HOPS] == 0) | (pos <= hops_until)
+                    fits = (depth >= unit[n + U_NEED]) & (pos + (unit[n + U_SIZE] | unit[n + U_HOPS] & doubts) < limit)
+                    if load64(unit, n + U_FRAME):  # one of the two
+                        frame, frame2 = np.int64(unit[n + U_FRAME]), np.int64(unit[n + U_FRAME2])
+                        fits &= (frame == 0) | (frame == ring[top])
+                        fits &= (frame2 == 0) | (frame2 == ring[(top - 1) & (SLOTS - 1)])
                     if fits and (unit[n + U_EPOCH] == epoch or still_right(t, i)):
                         found = True
                         break
             elif k == 0:
                 break
             i = (i + 1) & mask
+            n = UN * i
         if not found:
             break
-        n = UN * i
-        unit[UN * two_before + U_AHEAD] = i
-        two_before, before = before, i
-        ahead = np.int64(unit[n + U_AHEAD])
-        prefetch(units, UW * ahead)
-        prefetch(units, UW * ahead + UW // 2)
-        low = top - np.int64(unit[n + U_LOW]) + 1
-        for k in range(PUSHED):  # what is above the top is in nobody's use
-            ring[(low + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
+        unit[two_before + U_AHEAD] = i
+        two_before, before = before, n
+        ahead = UN * np.int64(unit[n + U_AHEAD])
+        prefetch(unit, ahead)
+        prefetch(unit, ahead + UW)
+        low = (top - np.int64(unit[n + U_LOW]) + 1) & (SLOTS - 1)
+        if low <= SLOTS - PUSHED:  # what is above the top is in nobody's use
+            store64(ring, low, load64(unit, n + U_PUSHED))
+            store64(ring, low + 2, load64(unit, n + U_PUSHED + 2))
+        else:
+            for k in range(PUSHED):
+                ring[(low + k) & (SLOTS - 1)] = np.int64(unit[n + U_PUSHED + k])
         entered, f = np.int64(unit[n + U_BASE]), np.int64(unit[n + U_DEPTH])
-        base = level(depth, entered) if entered else base
+        if entered:
+            x[X_BASE] = level(depth, entered)
         depth = level(depth, f)
         top = (top + (f >> 16)) & (SLOTS - 1)
         path = np.int64(unit[n + U_PATH])
         order[out] = path
         out += 1 if path else 0
         key = np.int64(unit[n + U_AFTER])
-        last_ip = units[UW * i + U_IP_AFTER]
+        last_ip = load64(unit, n + 2 * U_IP_AFTER)
         sure_after = np.int64(unit[n + U_SURE])
         if sure_after:
-            sure_pos, sure_out, sure_unit = pos + sure_after, out, i
+            x[X_SURE_POS], x[X_SURE_OUT], d[D_SURE] = pos + sure_after, out, i
         pos += np.int64(unit[n + U_SIZE])
         if data[pos] == 0:  # a branch: mostly as it was the last time, and what is behind it takes long
             pos += zero_bytes(load64(data, pos))
-    if sure_unit >= 0:
-        sure_pos += zero_bytes(load64(data, sure_pos))
-        out, sure_out = part_by_part(t, order, out, sure_out, sure_unit)
+    if d[D_SURE] >= 0:
+        x[X_SURE_POS] += zero_bytes(load64(data, x[X_SURE_POS]))
+        out, x[X_SURE_OUT] = part_by_part(t, order, out, x[X_SURE_OUT], d[D_SURE])
     t.g[G_UNIT_BYTES] += pos - begin
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, (key >> 1) - 1, out
-    x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
-    x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
+    x[X_TOP], x[X_DEPTH] = top, depth
     x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if key & 1 else 0)
-    if pos >= limit or out >= capacity:
+    if pos >= limit:
         return UNFIT
     window = window_of(load64(data, pos), load64(data, pos + 8), load64(data, pos + 16), key)
     at, mark = mark_of(window)
@@ -209,9 +222,8 @@ def by_units(t, w, limit):  # type: ignore[no-untyped-def]
         if seen != ~mark:
             t.seen[at] = mark
         return UNFIT
-    d = t.draft
     d[D_WINDOW], d[D_POS], d[D_PLACE], d[D_IP] = window, pos, key, last_ip
-    d[D_OUT], d[D_TOP], d[D_DEPTH], d[D_BASE] = out, top, depth, base
+    d[D_OUT], d[D_TOP], d[D_DEPTH], d[D_BASE] = out, top, depth, x[X_BASE]
     return NEW
 
 

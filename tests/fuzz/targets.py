@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 import streamer.demo
 from capture.perfdata import PerfDataError
@@ -35,7 +36,7 @@ from stages.decode import Decode
 from stages.flow import order as orders
 from stages.flow.flow import Capacity, Flow
 from stages.flow.graph import Tables
-from stages.flow.piece import PADDING, Thread
+from stages.flow.piece import Buffers, Thread
 from stages.flow.stretch import PACKET_STRETCHES
 from stages.messages import Account, Chunk, Clock, PtConfig, StreamKey, StreamOpen
 from stages.pt import packets as p
@@ -174,6 +175,10 @@ def events(data: bytes) -> None:
     pt_fuzz.one(data, _TRACE)
 
 
+def _zeros(size: int, dtype: type[Any]) -> NDArray[Any]:
+    return fence.zeros(size, dtype, END)
+
+
 class _FencedFlow(Flow):
     """Every array that kernels see lies between fences."""
 
@@ -187,11 +192,9 @@ class _FencedFlow(Flow):
 
     def room(self, size: int) -> None:
         """Buffers as small as a trace of `size` bytes allows."""
-        b = self._buffers
-        b.data, b.order = fence.zeros(size + PADDING, np.uint8, END), fence.zeros(2 * size + 4096, np.int32, END)
-        b.breaks, b.learnt, b.kept = (fence.copy(a, END) for a in (b.breaks, b.learnt, b.kept))
-        thread = self._threads.setdefault(THREAD, Thread(1))
-        thread.x, thread.ring, thread.context = (fence.copy(a, END) for a in (thread.x, thread.ring, thread.context))
+        self._buffers = Buffers(size, size // 50 + 1, _zeros)
+        if THREAD not in self._threads:
+            self._threads[THREAD] = Thread(1, _zeros)
 
 
 _SMALL = Capacity(4 * PACKET_STRETCHES, 4096, 4096, 16 * PACKET_STRETCHES, 1 << 17, 256, 1024)
