@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ def _product(x, by):  # type: ignore[no-untyped-def]
     return product(x, by)
 
 
+@settings(deadline=None)  # it compiles
 @given(WORD, WORD)
 def test_products_are_modulo_two_to_the_64(x: int, by: int) -> None:
     assert _product(np.int64(x), np.int64(by)) == wrapped(x * by)
@@ -56,6 +57,7 @@ def _stored(where, at, value):  # type: ignore[no-untyped-def]
     return load64(numbers, at)
 
 
+@settings(deadline=None)  # it compiles
 @given(st.integers(0, 6), WORD)
 def test_words_are_stored_anywhere(at: int, value: int) -> None:
     numbers: NDArray[np.int32] = np.full(8, 77, np.int32)
