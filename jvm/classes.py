@@ -10,7 +10,17 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from jvm import export
-from jvm.classfile import FINAL, INVOKEDYNAMIC, INVOKESTATIC, PRIVATE, STATIC, ClassFile, ClassFileError, Invoked
+from jvm.classfile import (
+    FINAL,
+    INTERFACE,
+    INVOKEDYNAMIC,
+    INVOKESTATIC,
+    PRIVATE,
+    STATIC,
+    ClassFile,
+    ClassFileError,
+    Invoked,
+)
 
 MAX_BYTES = 1 << 28
 """Of class files kept."""
@@ -80,6 +90,21 @@ class Classes:
                 return Declared(owner, bound or bool(flags & (PRIVATE | STATIC | FINAL) or file.flags & FINAL))
             owner = file.super_name
         return Declared(callee.owner, True) if bound else None
+
+    def extends(self, name: str, above: str) -> bool | None:
+        """Whether class `name` is `above` or below it; None: not known, or that is an interface."""
+        over = self._file(self._named.get(above, 0))
+        if over is None or over.flags & INTERFACE:
+            return None
+        owner: str | None = name
+        for _ in range(_MOST_SUPERCLASSES):
+            if owner is None or owner == above:
+                return owner is not None
+            file = self._file(self._named.get(owner, 0))
+            if file is None:
+                break
+            owner = file.super_name
+        return None
 
     def _file(self, class_id: int) -> ClassFile | None:
         definition = self._definition.get(class_id, 0)

@@ -31,6 +31,9 @@ _SHARED = 20
 _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
 
 
+_DECLARED = 4  # column of callees
+
+
 class _Numbers(dict[T, int]):
     """Of things, in the order in which they were first asked for."""
 
@@ -55,7 +58,7 @@ class Callees:
         self._names: _Numbers[tuple[str, str]] = _Numbers()
         self._classes: _Numbers[str] = _Numbers()
         self._arguments: _Numbers[str] = _Numbers()
-        self._columns: list[list[int]] = [[], [], [], []]  # of callees
+        self._columns: list[list[int]] = [[], [], [], [], []]  # of callees
         self._sites: tuple[I64, ...] | None = None  # of calls, if no version has come or gone
         self._compiled: list[Version] = []  # the entries below are theirs
         self._entries: tuple[I64, ...] = ()
@@ -98,9 +101,18 @@ class Callees:
         rows = np.arange(*np.searchsorted(known.entry_name, [known.name[callee], known.name[callee] + 1]))
         rows = rows[(known.since[rows] <= tsc) & (tsc < known.until[rows])]
         own = rows[known.holder[rows] == known.owner[callee]]
+        if not len(own):
+            own = rows[known.holder[rows] == known.declared[callee]]
         if not len(own) and known.kind[callee] != OWN and len(np.unique(known.holder[rows])) == 1:
-            own = rows
+            own = rows if self._overrides(int(known.holder[rows[0]]), int(known.declared[callee])) else own
         return int(known.verified[own[np.argmax(known.since[own])]]) if len(own) else 0
+
+    def _overrides(self, holder: int, declared: int) -> bool:
+        """Whether a method of class `holder` may stand in for one of `declared`."""
+        if declared < 0:
+            return True
+        names = list(self._classes)
+        return self._image.classes.extends(names[holder], names[declared]) is not False
 
     def table(self, site: int, tsc: int, fresh: int) -> int:
         """The stub that looks up what the call there names: one that others led to, or, if it is the only one, that was
@@ -136,6 +148,10 @@ class Callees:
         nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
         told = self._image.classes.told
         again = self._partial if told != self._told else frozenset[int]()
+        if told != self._told:
+            declared = self._columns[_DECLARED]
+            for k in (k for k, known in enumerate(declared) if known < 0):
+                declared[k] = self._declared(self._invoked[k])
         self._told = told
         for v in nmethods:
             if v.id not in self._of or v.id in again:
@@ -190,17 +206,21 @@ class Callees:
             kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
             name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
             self._invoked.append(callee)
-            row = name, owner, kind, self._arguments[fingerprint(callee)]
+            row = name, owner, kind, self._arguments[fingerprint(callee)], self._declared(callee)
             for column, value in zip(self._columns, row, strict=True):
                 column.append(value)
         return number
+
+    def _declared(self, callee: Invoked) -> int:
+        declared = self._image.classes.declared(callee)
+        return self._classes[declared.holder] if declared is not None else -1
 
     def _note(self, v: Version) -> None:
         """Where its calls lead that are bound."""
         rows = self._of[v.id]
         self._read_stubs(v, rows)
         site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
-        columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns)
+        columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns[:_DECLARED])
         self._led.note(v, site, stub, looks != 0, callee, *columns)
 
     def _read_stubs(self, v: Version, rows: I64) -> None:

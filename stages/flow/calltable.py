@@ -31,6 +31,7 @@ class CallTable(NamedTuple):
     owner: I64  # a number for the class
     kind: I64  # see above
     arguments: I64  # a number for the fingerprint of their types
+    declared: I64  # a number for the class in which the method stands that is named; −1: not known
     # compiled methods, ascending by name
     entry_name: I64
     holder: I64  # a class

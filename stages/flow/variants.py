@@ -321,16 +321,17 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     callee, looks = calls.callee[p], calls.looks[p]
     if callee < 0:
         return n
-    name, owner, kind = calls.name[callee], calls.owner[callee], calls.kind[callee]
+    name, owner, kind, declared = calls.name[callee], calls.owner[callee], calls.kind[callee], calls.declared[callee]
     begin = first(calls.entry_name, name)
     end = first(calls.entry_name, name + 1)
     own = kind != ANY
     for e in range(begin, end):
-        own = own or calls.holder[e] == owner
+        own = own or calls.holder[e] == owner or calls.holder[e] == declared
     for guess in range(2 if kind >= VTABLE or not own else 1):
         for e in range(begin, end):
             to = calls.checking[e] if looks else calls.verified[e]
-            if to and (calls.holder[e] != owner) == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
+            guessed = calls.holder[e] != owner and calls.holder[e] != declared
+            if to and guessed == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
                 n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else NEAR)
     if looks:
         n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
