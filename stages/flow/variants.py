@@ -27,8 +27,10 @@ MOST = 24  # variants of one instruction, and what stands there
 ROOM = 64  # for candidates
 _TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
+_NOP = np.array([0x0F, 0x1F, 0x44, 0, 0], np.uint8)
 """What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
-stack's check, or of another seven that do not steer (MacroAssembler::verified_entry, x86)."""
+stack's check, or of SUB RSP, imm32 (MacroAssembler::verified_entry, x86), the last of which is then 0xFF or 0; else
+five bytes that do not steer, as in wrappers of native methods."""
 EXACT = 50  # the trace's own times are that much more exact than the code image's
 MADE = 10  # a call leads to the stub that was made for it after that part of `slack` at most
 FOREVER = np.int64((1 << 63) - 1)
@@ -230,8 +232,10 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
             n = _branch(buffer, found, n, here, _JMP, known.refusal[0], _LATER)
         settled = known.refused[entered] < tsc - slack // EXACT  # for good
         if refusal and size >= 7 and not settled:
+            seven = buffer[6] == 0xFF or buffer[6] == 0
             for c in range(WINDOW):
-                buffer[n * WINDOW + c] = _BANG[c] if c < len(_BANG) else buffer[c]
+                five = _BANG[c % 5] if seven else _NOP[c % 5]
+                buffer[n * WINDOW + c] = five if c < 5 else buffer[c]
             n = _candidate(found, n, _LATER, _INFERRED)
     if not settled:
         n = _others(known, here, size, opcode, tsc, slack, buffer, found, n)

@@ -30,6 +30,7 @@ from tests.jvm.test_classfile import call as invoke
 from tests.pt.machine import BASE
 
 CALLER, CALLEE, OTHER, ADAPTER = 0x10000, 0x20000, 0x30000, 0x40000
+TOP = "java/lang/Object"
 STUB = 0x40  # offset of the caller's own stub, behind its call at 0x20
 
 
@@ -79,7 +80,7 @@ def entries(table: CallTable, call: int) -> dict[int, int]:
     callee, looks = int(table.callee[call]), bool(table.looks[call])
     name, owner, kind = (int(column[callee]) for column in (table.name, table.owner, table.kind))
     of_name = table.entry_name == name
-    own = of_name & (table.holder == owner)
+    own = of_name & ((table.holder == owner) | (table.holder == table.declared[callee]))
     if kind == OWN or (kind == ANY and own.any()):
         of_name = own
     compiled = table.checking if looks else table.verified
@@ -97,6 +98,38 @@ def test_a_static_call_goes_to_its_class() -> None:
 
 def test_a_virtual_call_goes_to_any_class() -> None:
     assert candidates(image_of("invokevirtual")) == (CALLER + STUB, {CALLEE + 0x20, CALLEE + 0x1020})
+
+
+@pytest.mark.parametrize(
+    ("compiled", "above", "expected"),
+    [
+        ("Top", TOP, True),
+        ("Other", "B", True),
+        ("Other", TOP, False),
+        ("Other", None, True),
+    ],
+)
+def test_what_is_compiled_of_an_inherited_method(compiled: str, above: str | None, expected: bool) -> None:
+    """B inherits work from Top. That of one class is compiled: of Top, of an heir, of a stranger, of one not known."""
+    top, other = Made(), Made()
+    top.method("work", "()V", None)
+    w = Writer(tsc=50).class_def(11, "Top", top.bytes(above=TOP)).class_(11, "LTop;", 11)
+    w.class_def(12, "B", Made().bytes(above="Top")).class_(12, "LB;", 12)
+    w.class_def(14, TOP, Made().bytes()).class_(14, "Ljava/lang/Object;", 14)
+    if above:
+        w.class_def(13, "Other", other.bytes(above=above)).class_(13, "LOther;", 13)
+    made = Made()
+    made.method("main", "()V", invoke(OPCODES["invokevirtual"], made.ref("work", "()V", "B", METHODREF)))
+    w.class_def(1, "A", made.bytes()).class_(1, "LA;", 1).method(1, "LA;", "main")
+    w.method(2, f"L{compiled};", "work", "()V", class_id=0)
+    w.nmethod_load(CALLEE, bytes(64), 2, entry=CALLEE, verified_entry=CALLEE + 0x20)
+    w.nmethod_load(CALLER, caller(), 1, [(0x25, [(1, 0)])], level=3)
+    image = CodeImage()
+    image.feed(w.bytes())
+    callees = Callees(image)
+    assert callees.compiled(CALLER + 0x20, 1000) == (CALLEE + 0x20 if expected else 0)
+    guess = entries(callees.now(), 0)[CALLEE + 0x20]
+    assert guess == (compiled != "Top")
 
 
 def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> None:

@@ -90,10 +90,17 @@ def test_nothing_is_offered_that_stood_there_at_another_time(tsc: int) -> None:
     assert chosen(laid_out(*LOOP), TWICE, known, tsc) is None
 
 
-def test_a_method_made_not_entrant_and_what_was_there_before() -> None:
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ("89842400c0feff", "8984240000feff"),  # the stack's check
+        ("488b06a802", "0f1f440000"),  # a wrapper of a native method: no instruction of seven bytes
+    ],
+)
+def test_a_method_made_not_entrant_and_what_was_there_before(first: str, again: str) -> None:
     entry, stub = BASE + 0x200, BASE + 0x300
-    bang = bytes.fromhex("89842400c0feff")
-    code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, bang + b"\x74\x01\x90\xc3"), (0x300, b"\xff\xe0"))
+    method = bytes.fromhex(first) + b"\x74\x01\x90\xc3"
+    code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, method), (0x300, b"\xff\xe0"))
     known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2))
     known = known._replace(refusal=np.array([stub]), entry=np.array([entry]), refused=np.array([FOREVER]))
     refused = w.tip(BASE + 5) + w.tip(BASE) * 5
@@ -102,7 +109,7 @@ def test_a_method_made_not_entrant_and_what_was_there_before() -> None:
     assert found[0] == Choice(0, entry, call(entry, stub, 0xE9), True)
     jump = code[:0x200] + call(entry, stub, 0xE9) + code[0x205:]
     walked = (w.tnt8("!!") + w.tip(BASE)) * 6
-    back = [Choice(0, entry, bang[:3] + b"\0\0" + bang[5:], True)]
+    back = [Choice(0, entry, bytes.fromhex(again), True)]
     assert chosen(jump, walked, known, tsc=5000) == back
     # for good: from then on nothing else stands there
     since = known._replace(refused=np.array([4000]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jvm.classes import Classes, Declared
-from jvm.classfile import FINAL, PRIVATE, STATIC, Invoked
+from jvm.classfile import FINAL, INTERFACE, PRIVATE, STATIC, Invoked
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER
 from stages.flow.callees import Callees
@@ -55,6 +55,21 @@ def test_a_method_is_found_in_the_class_or_above() -> None:
     assert declared("Odd", "open") is None
     assert declared("NotTold", "open") is None
     assert declared("Top", "nothing") is None
+
+
+def test_which_class_extends_which() -> None:
+    w = told(told(Writer(), 1, "Top", of()), 2, "Mid", of(), above="Top")
+    told(told(w, 3, "Leaf", of(), above="Mid"), 4, "Face", of(), flags=INTERFACE)
+    told(told(w, 5, "Odd", of(), above="NotTold"), 6, "Ring", of(), above="Ring")
+    extends = classes_of(w).extends
+    assert extends("Leaf", "Leaf")
+    assert extends("Leaf", "Top")
+    assert extends("Top", "Leaf") is False
+    assert extends("Mid", "Leaf") is False
+    assert extends("Leaf", "Face") is None  # interfaces are not looked for
+    assert extends("Odd", "Top") is None
+    assert extends("Leaf", "NotTold") is None
+    assert extends("Ring", "Top") is None
 
 
 def test_a_class_that_is_above_itself_ends() -> None:
