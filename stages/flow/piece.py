@@ -129,15 +129,15 @@ class Buffers:
 @njit(cache=True, nogil=True)
 def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
     n = 0
-    before = begin
+    before = np.int64(begin)  # whatever a message says
     for k in range(len(tsc)):
         now = np.int64(tsc[k])
         if now > 0:
-            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - origin, 0), size), -1
+            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - np.int64(origin), 0), size), -1
             ticks[n] = max(now - before, 0)
             before = now
             n += 1
-    ticks[n] = max(end - before, 0)
+    ticks[n] = max(np.int64(end) - before, 0)
     return n
 
 
