@@ -49,7 +49,6 @@ from stages.messages import Segment
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
 NEVER = int(kernel.NEVER)
-_SIGN = 1 << 63
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
 BREAK_DTYPE = np.dtype(
@@ -122,22 +121,27 @@ class Buffers:
         self.data[:size] = segment.data
         self.data[size : size + PADDING] = 0
         marks = segment.marks
-        args = (marks["tsc"], marks["offset"], segment.offset, size, segment.tsc, segment.tsc_end)
-        return int(_intervals(*args, self.stops, self.stop_at, self.ticks))
+        numbers = (_signed(segment.offset), size, _signed(segment.tsc), _signed(segment.tsc_end))
+        return int(_intervals(marks["tsc"], marks["offset"], *numbers, self.stops, self.stop_at, self.ticks))
+
+
+def _signed(number: int) -> int:
+    """As an int64, whatever a message says."""
+    return (number & (1 << 64) - 1 ^ 1 << 63) - (1 << 63)
 
 
 @njit(cache=True, nogil=True)
 def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
     n = 0
-    before = np.int64(begin)  # whatever a message says
+    before = begin
     for k in range(len(tsc)):
         now = np.int64(tsc[k])
         if now > 0:
-            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - np.int64(origin), 0), size), -1
+            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - origin, 0), size), -1
             ticks[n] = max(now - before, 0)
             before = now
             n += 1
-    ticks[n] = max(np.int64(end) - before, 0)
+    ticks[n] = max(end - before, 0)
     return n
 
 
@@ -165,7 +169,7 @@ class Piece:
         x = thread.x
         x[X_POS] = 0
         x[X_ROOM] = len(buffers.order)
-        x[X_LAST_IP] = (segment.last_ip ^ _SIGN) - _SIGN
+        x[X_LAST_IP] = _signed(segment.last_ip)
         self._io = buffers.io
         self._io[:2] = thread.addresses
         self._io[kernel.IO_N_STOPS] = n

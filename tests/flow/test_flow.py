@@ -304,3 +304,12 @@ def test_hardware(name: str, lo: int, hi: int) -> None:
     trace = (directory / "trace").read_bytes().rstrip(b"\x55")
     text = "".join(f"{ip:x}\n" for ip in addresses(flow.feed(segment(trace))))
     assert hashlib.md5(text.encode()).hexdigest() == (directory / "trace.ips.md5").read_text().split()[0]
+
+
+@pytest.mark.parametrize("at", [0, (1 << 63) + 5, (1 << 64) - 1])
+def test_numbers_that_no_trace_has_are_only_wrong(at: int) -> None:
+    flow = flow_over(b"\xc3")
+    trace = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend() + w.tip(BASE) * 8
+    for last_ip in (0, (1 << 64) - 1):
+        piece = segment(trace, offset=at, last_ip=last_ip, times=[(at & 0xFF, (1 << 64) - 1)], tsc=(at, at))
+        assert len(addresses(flow.feed(piece))) == 8
