@@ -7,6 +7,7 @@ the oldest first, and is then not known.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from jvm import export
@@ -80,15 +81,10 @@ class Classes:
     def declared(self, callee: Invoked) -> Declared | None:
         """The method that is named, as resolution finds it in the class or in those above; None: not known."""
         bound = callee.opcode in (INVOKESTATIC, INVOKEDYNAMIC) or callee.name == "<init>"
-        owner: str | None = callee.owner
-        for _ in range(_MOST_SUPERCLASSES):
-            file = self._file(self._named.get(owner, 0)) if owner is not None else None
-            if owner is None or file is None:
-                break
-            flags = file.method_flags(callee.name, callee.descriptor)
-            if flags is not None:
+        for owner, file in self._upwards(callee.owner):
+            flags = file.method_flags(callee.name, callee.descriptor) if file is not None else None
+            if file is not None and flags is not None:
                 return Declared(owner, bound or bool(flags & (PRIVATE | STATIC | FINAL) or file.flags & FINAL))
-            owner = file.super_name
         return Declared(callee.owner, True) if bound else None
 
     def extends(self, name: str, above: str) -> bool | None:
@@ -96,15 +92,22 @@ class Classes:
         over = self._file(self._named.get(above, 0))
         if over is None or over.flags & INTERFACE:
             return None
+        for owner, file in self._upwards(name):
+            if owner == above:
+                return True
+            if file is not None and file.super_name is None:
+                return False
+        return None
+
+    def _upwards(self, name: str) -> Iterator[tuple[str, ClassFile | None]]:
+        """A class and those above it, as far as they are known: the first that is not is the last."""
         owner: str | None = name
         for _ in range(_MOST_SUPERCLASSES):
-            if owner is None or owner == above:
-                return owner is not None
+            if owner is None:
+                return
             file = self._file(self._named.get(owner, 0))
-            if file is None:
-                break
-            owner = file.super_name
-        return None
+            yield owner, file
+            owner = file.super_name if file is not None else None
 
     def _file(self, class_id: int) -> ClassFile | None:
         definition = self._definition.get(class_id, 0)

@@ -150,8 +150,9 @@ class Callees:
         again = self._partial if told != self._told else frozenset[int]()
         if told != self._told:
             declared = self._columns[_DECLARED]
-            for k in (k for k, known in enumerate(declared) if known < 0):
-                declared[k] = self._declared(self._invoked[k])
+            for k, known in enumerate(declared):
+                if known < 0:
+                    declared[k] = self._declared(self._invoked[k])
         self._told = told
         for v in nmethods:
             if v.id not in self._of or v.id in again:
