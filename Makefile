@@ -74,4 +74,3 @@ packages:
 
 clean:
 	rm -rf $(VENV) build
-	find . -name '*.nb[ic]' -delete  # numba's cache does not notice a change in another module

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks import exact
@@ -39,6 +38,7 @@ from capture.perfdata import PerfDataError
 from capture.replay import Replay
 from jvm.codeimage import CodeImage
 from jvm.codeview import CodeView
+from jvm.kernels import kernel
 from stages.decode import Decode
 from stages.flow.code import Code, Image
 from stages.flow.flow import Flow
@@ -86,7 +86,7 @@ class Result:
         self.seconds.setdefault(name, []).append(seconds)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _branches(where, end):  # type: ignore[no-untyped-def]
     data = u8_at(where[0])
     n, at = 0, 0

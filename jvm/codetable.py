@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from jvm.kernels import kernel
 
 MEMO_BITS = 15
 
@@ -52,7 +53,7 @@ def build(rows: NDArray[np.void], pc: NDArray[np.uint32], pc_site: NDArray[np.in
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find(table: Table, ip: Int, tsc: Int) -> Int:
     """Row of the innermost version that holds `ip` at `tsc` (uint64 both), −1 if there is none."""
     lo, hi = 0, table.start.size
@@ -70,7 +71,7 @@ def find(table: Table, ip: Int, tsc: Int) -> Int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def site_in(table: Table, row: Int, ip: Int) -> Int:
     """Site at `ip` in the version of `row`: of the first pc > ip, else the version's own."""
     offset = ip - table.start[row]
@@ -86,19 +87,19 @@ def site_in(table: Table, row: Int, ip: Int) -> Int:
     return np.int64(table.pc_site[lo]) if lo < end else np.int64(table.site[row])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slot_of(ip: Int) -> Int:
     """Where the memo has `ip` (uint64), if it has it. A slot that was never used holds no time."""
     return (ip * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - MEMO_BITS) << np.uint64(2)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def known(memo: NDArray[np.uint64], slot: Int, ip: Int, tsc: Int) -> Int:
     """Whether the memo has `ip` at `tsc` there."""
     return memo[slot] == ip and memo[slot + np.uint64(1)] <= tsc and tsc < memo[slot + np.uint64(2)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def store(table: Table, slot: Int, ip: Int, tsc: Int) -> Int:
     """Site at `ip` at `tsc` (uint64 both), 0 where nothing is known; found by search, and put into the memo."""
     row = np.int64(find(table, ip, tsc))
@@ -111,7 +112,7 @@ def store(table: Table, slot: Int, ip: Int, tsc: Int) -> Int:
     return site
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def locate(table: Table, ips: NDArray[np.uint64], tscs: NDArray[np.uint64], out: NDArray[np.int32]) -> None:
     """Sites of (n,) addresses at (n,) times into (n,) `out`; 0 where nothing is known."""
     memo = table.memo

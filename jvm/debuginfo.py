@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jvm.export import NmethodLoad
+from jvm.kernels import kernel
 
 FINE = 64
 """Bytes. A stretch of code is described finely if it is not longer, from one pc to the next."""
@@ -117,7 +117,7 @@ def _detail(pc: NDArray[np.uint32]) -> float:
     return float(runs[runs <= FINE].sum() / int(pc[-1]))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _places(frame_at, method, bci, key):  # type: ignore[no-untyped-def]
     """Of each frame, a number for its place in the inline tree: the callers with their bcis, and the method."""
     for i in range(len(frame_at) - 1):
@@ -130,7 +130,7 @@ def _places(frame_at, method, bci, key):  # type: ignore[no-untyped-def]
             above ^= above >> np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _entries(pc, frame_at, bci, place, low, high, offset, frame):  # type: ignore[no-untyped-def]
     seen = np.full(len(low), -2, np.int64)  # the last run in which the place occurs
     ready = np.ones(len(low), np.bool_)  # no run has begun, or it has gone on

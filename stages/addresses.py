@@ -11,10 +11,10 @@ One pass goes from packets to sums, because this is also what is done when there
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jvm.codetable import Table, known, slot_of, store
+from jvm.kernels import kernel
 from stages.messages import U8
 from stages.pt import packets as pt
 from stages.pt.packets import Int
@@ -29,7 +29,7 @@ OUTSIDE = -1
 """In place of a site: no code in the filter runs."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, when: U64, hits: U64, ticks: U64) -> None:
     """Goes on in `data` (whole packets) to the time `hi` (uint64) or the end: adds each address in a TIP, FUP (those in
     PSB+ too) or PGE packet to `hits[site]`, and the time from there to the next one, or a PGD, to `ticks[site]`.
@@ -102,7 +102,7 @@ def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, wh
     when[LAST_IP], when[SINCE] = last_ip, max(since, until)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slope(point: I64, tsc: U64, k: Int) -> float:
     """Ticks a byte behind point `k`."""
     width = point[k + 1] - point[k]

@@ -16,9 +16,9 @@ is taken as a whole, so one that is cut by the chunk's end waits for the next ch
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import kernel
 from stages.messages import U8, MarkKind
 from stages.pt import packets as pt
 from stages.pt.packets import Int
@@ -45,26 +45,26 @@ EDGE_SIZE = np.array([1, 3, 5, 7, 0, 0, 0, 0], np.int64)
 # What nearly all bytes of a trace are, without the way through next_packet. The rest of it is for next_packet.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_tnt(byte: Int, context: Int) -> Int:
     """Is it a short TNT, outside of a block, or padding there?"""
     return byte & 1 == 0 and byte != 2 and context & pt.BLOCK_BYTES == 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_tip(byte: Int, at: Int, end: Int) -> Int:
     """Is it a whole TIP with an IP?"""
     return byte & 0x1F == 0x0D and PLAIN_SIZE[byte >> 5] != 0 and at + PLAIN_SIZE[byte >> 5] <= end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_edge(byte: Int, at: Int, end: Int) -> Int:
     """Is it a whole TIP.PGE or TIP.PGD? (The loop knows them too because a traced program with a filter is full of
     them.)"""
     return byte & 0x0F == 1 and EDGE_SIZE[byte >> 5] != 0 and at + EDGE_SIZE[byte >> 5] <= end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
     """Address (uint64) of the TIP that begins with `byte` at `at`."""
     ip = np.uint64(data[at + 1]) | np.uint64(data[at + 2]) << np.uint64(8)
@@ -77,7 +77,7 @@ def plain_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
     return pt.reconstruct_ip(last_ip, 3, ip)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def full_tsc(payload: Int, near: Int) -> Int:
     """A TSC packet has 56 bits: the time nearest to `near` (uint64) that ends in them."""
     tsc = (near & ~_TSC_BITS) | payload
@@ -89,7 +89,7 @@ def full_tsc(payload: Int, near: Int) -> Int:
     return tsc
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def timing(state: NDArray[np.uint64], kind: Int, payload: Int, sub: Int, mtc_shift: Int, num: Int, den: Int) -> Int:
     """Takes in a TSC, TMA or MTC packet; True if `state[TIME]` was set by it."""
     if kind == pt.TSC:
@@ -125,7 +125,7 @@ def timing(state: NDArray[np.uint64], kind: Int, payload: Int, sub: Int, mtc_shi
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mark(marks: NDArray[np.void], n: Int, kind: Int, offset: Int, ip: Int, tsc: Int, size: Int) -> None:
     marks[n]["offset"] = offset
     marks[n]["ip"] = ip
@@ -134,7 +134,7 @@ def _mark(marks: NDArray[np.void], n: Int, kind: Int, offset: Int, ip: Int, tsc:
     marks[n]["size"] = size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _psb_plus(
     data: U8, at: Int, end: Int, last: Int, state: NDArray[np.uint64], mtc_shift: Int, num: Int, den: Int, late: Int
 ) -> Int:
@@ -174,7 +174,7 @@ def _psb_plus(
     return to, ip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk(
     data: U8,
     at: Int,
@@ -255,7 +255,7 @@ def walk(
     return at, n, why
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def last_ip_at(data: U8, start: Int, at: Int, last_ip: Int) -> Int:
     """Last IP (uint64) before the packet at `at`, if it was `last_ip` before the packet at `start`."""
     context = np.int64(0)

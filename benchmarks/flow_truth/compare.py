@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.flow_truth.steps import BIT, END, OVF, PGD, PGE, PSB, TIP
+from jvm.kernels import kernel
 from stages.flow.graph import (
     CUT,
     FAR,
@@ -71,7 +71,7 @@ class Decoded(NamedTuple):
     ranges: I64
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _close(state, ended, incidents, n):  # type: ignore[no-untyped-def]
     if state[C_WRONG] + state[C_EXTRA] == 0:
         return n
@@ -83,7 +83,7 @@ def _close(state, ended, incidents, n):  # type: ignore[no-untyped-def]
     return n + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count(steps_first, start, ic_lo, ic_hi, counts, verdict, k, what):  # type: ignore[no-untyped-def]
     """All blocks of step k are `what`."""
     for b in range(steps_first[k], steps_first[k + 1]):
@@ -91,7 +91,7 @@ def _count(steps_first, start, ic_lo, ic_hi, counts, verdict, k, what):  # type:
         counts[verdict[b]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _forward(ranges, r, r_end, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
     """One block further along the ranges from `here` in range r: (range, place), range −1 if the block is not there."""
     while r < r_end and (here == ranges[3 * r + 1] or ic_lo <= here < ic_hi):
@@ -106,7 +106,7 @@ def _forward(ranges, r, r_end, here, start, end, ic_lo, ic_hi):  # type: ignore[
     return r, end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _backward(ranges, r, r_first, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
     while r >= r_first and (here == ranges[3 * r] or ic_lo <= here - 1 < ic_hi):
         r -= 1
@@ -120,7 +120,7 @@ def _backward(ranges, r, r_first, here, start, end, ic_lo, ic_hi):  # type: igno
     return r, start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
     """How many ranges with something in them lie from `here` in r up to `there` in q."""
     n = 0
@@ -133,7 +133,7 @@ def _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
     """From step k on; `final`: `decoded` is the last of this piece. `verdict` (uint8) gets what became of
     each block, like an index of `counts`. Returns (steps used, incidents)."""
@@ -319,7 +319,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, ver
     return k, n_incidents
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_lost(first, start, ic_lo, ic_hi, counts, verdict, what):  # type: ignore[no-untyped-def]
     for k in range(len(first) - 1):
         _count(first, start, ic_lo, ic_hi, counts, verdict, k, what)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.flow_truth import FlowTruthError
 from capture.emulator.truth import Branch, Mark, Truth
+from jvm.kernels import kernel
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
@@ -113,7 +113,7 @@ class Part(NamedTuple):
     hi: int
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo, filter_hi, steps):  # type: ignore[no-untyped-def]
     """Walk the packets of `data` (which begins at stream position `base`) up to `limit`.
 

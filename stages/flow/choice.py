@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import inner, kernel
 from stages.flow import x86
 from stages.flow.code import Code
 from stages.flow.jumps import ANYWHERE, BEHIND_CALL, fits, leads
 from stages.flow.memo import bit_length
-from stages.flow.raw import addresses, inner, load64, u8_at
+from stages.flow.raw import addresses, load64, u8_at
 from stages.flow.size import full_ip, size_of
 from stages.flow.state import NONE
 from stages.flow.variants import (
@@ -266,7 +266,7 @@ def _copy(to, of):  # type: ignore[no-untyped-def]
         to[k] = of[k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, farthest, log, log_code):  # type: ignore[no-untyped-def]
     """Walk from the state `w`, `stack`, with at most `most` choices, none farther than `farthest`; see above. Fills
     `log`, `log_code`; returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far

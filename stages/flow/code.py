@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jvm.codeview import CodeView
+from jvm.kernels import kernel
 
 I64 = NDArray[np.int64]
 GAP = 1 << 20
@@ -207,7 +207,7 @@ def _copy(blobs: Code, places: Code) -> None:
         places.code[a : a + n] = blobs.code[b : b + n]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(new, at, old, lo, hi):  # type: ignore[no-untyped-def]
     """Where a byte of `new` is another in `old` (blobs of both ascend; `at`: where in `old.code` each of new's would
     lie). Returns how many intervals there are; only as many as fit are written."""

@@ -17,8 +17,8 @@ address patched by the JVM), the tree goes to the frame that was called from the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from jvm.kernels import inner, kernel
 from stages.flow.graph import (
     DEAD,
     G_CALL_MASK,
@@ -46,9 +46,6 @@ from stages.flow.graph import (
     ST_KIND,
     raw_tables,
     scatter,
-)
-from stages.flow.raw import (
-    inner,
 )
 
 NO = 4
@@ -171,7 +168,7 @@ def _step(t, key):  # type: ignore[no-untyped-def]
     return after | i << TIMES
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
     """Follow `order[begin:]` from the context `c` (C_SIZE,), adding instructions to nodes. Returns where it stopped:
     before the end only with `may_grow`, if the table of contexts is too full. `where`: `Tables.raw()`."""
@@ -216,7 +213,7 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
     return j
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def settle(where):  # type: ignore[no-untyped-def]
     """Bring `Tables.node_instrs` up to date. `where`: `Tables.raw()`."""
     t = raw_tables(where)

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.flow.raw import addresses, i32_at, i64_at, inner, product, u8_at
+from jvm.kernels import inner
+from stages.flow.raw import addresses, i32_at, i64_at, product, u8_at
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]

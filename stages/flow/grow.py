@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     DEAD,
     FULL,
@@ -28,10 +29,7 @@ from stages.flow.index import (
     F_STALE,
     slot_of,
 )
-from stages.flow.raw import (
-    call,
-    inner,
-)
+from stages.flow.raw import call
 
 TO_WALK, TO_CUT, TO_PASS, TO_BUILD, TO_LEARN, TO_CHECK = (np.int64(k) for k in range(6))
 

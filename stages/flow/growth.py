@@ -26,10 +26,7 @@ from stages.flow.learning import (
 from stages.flow.memo import (
     build,
 )
-from stages.flow.raw import (
-    entry,
-    i64_at,
-)
+from stages.flow.raw import entry, i64_at
 from stages.flow.stretch import (
     alive,
     cut_stretch,

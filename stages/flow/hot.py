@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     COND,
     DEAD,
@@ -74,11 +75,7 @@ from stages.flow.memo import (
     LEFT_MASK,
     PUSH,
 )
-from stages.flow.raw import (
-    inner,
-    load64,
-    zero_bytes,
-)
+from stages.flow.raw import load64, zero_bytes
 from stages.flow.size import (
     MASKS,
     SIZES,

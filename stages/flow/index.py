@@ -13,8 +13,8 @@ known in a list for the day on which there is some.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from jvm.kernels import inner, kernel
 from stages.flow.graph import (
     DEAD,
     G_EPOCH,
@@ -38,9 +38,6 @@ from stages.flow.graph import (
     blob_of,
     raw_tables,
     scatter,
-)
-from stages.flow.raw import (
-    inner,
 )
 
 LINE = 8  # bits of an address within a line
@@ -165,7 +162,7 @@ def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
     return dead
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
     """Forget what depends on code in any of the intervals [lo[k], hi[k]); how many stretches died.
 

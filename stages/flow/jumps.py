@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
+from jvm.kernels import inner
 from jvm.stubs import RESOLVERS, Stub, stub_of
-from stages.flow.raw import inner, least_at
+from stages.flow.raw import least_at
 
 I64 = NDArray[np.int64]
 

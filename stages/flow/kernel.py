@@ -13,8 +13,8 @@ So the fast parts stay small enough to keep their state in registers, and the ex
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from jvm.kernels import kernel
 from stages.flow.graph import (
     FAR,
     FULL,
@@ -38,9 +38,7 @@ from stages.flow.packet import (
     drain,
     packet,
 )
-from stages.flow.raw import (
-    i64_at,
-)
+from stages.flow.raw import i64_at
 from stages.flow.size import size_of
 from stages.flow.state import (
     B_OFF_CODE,
@@ -104,7 +102,7 @@ SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL
 IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_SIZE = 7, 8, 9, 10, 11
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run(where, io):  # type: ignore[no-untyped-def]
     """Walk a piece of trace. `where`: `Tables.raw()`; `io`: addresses and numbers, in the order above.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     E_HOP,
     E_TEACHES,
@@ -45,14 +46,7 @@ from stages.flow.graph import (
     ST_TIP_PATH,
     UW,
 )
-from stages.flow.raw import (
-    i32_at,
-    i64_at,
-    inner,
-    load64,
-    u8_at,
-    zero_bytes,
-)
+from stages.flow.raw import i32_at, i64_at, load64, u8_at, zero_bytes
 from stages.flow.size import (
     SIZES,
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     COND,
     FAR,
@@ -57,9 +58,6 @@ from stages.flow.grow import (
 from stages.flow.index import (
     link,
     slot_of,
-)
-from stages.flow.raw import (
-    inner,
 )
 from stages.flow.stretch import (
     ONCE,

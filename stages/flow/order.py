@@ -10,9 +10,9 @@ from what came before: see the breaks). A path may be made of paths (`stages.flo
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import kernel
 from stages.flow import x86
 from stages.flow.graph import (
     G_CODE_SIZE,
@@ -31,7 +31,7 @@ from stages.flow.graph import (
 )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unroll(order, out):  # type: ignore[no-untyped-def]
     n = 0
     last = 0
@@ -71,7 +71,7 @@ def plain(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
     n = 0
     for p in order:
@@ -91,7 +91,7 @@ def stretches(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _addresses(ids, where, out):  # type: ignore[no-untyped-def]
     t = raw_tables(where)
     n = 0
@@ -149,7 +149,7 @@ def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int
     return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _varint(out, at, value):  # type: ignore[no-untyped-def]
     while value >= 0x80:
         out[at] = value & 0x7F | 0x80
@@ -159,7 +159,7 @@ def _varint(out, at, value):  # type: ignore[no-untyped-def]
     return at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pack(order, follows, out):  # type: ignore[no-untyped-def]
     at = 0
     key = 0
@@ -176,7 +176,7 @@ def _pack(order, follows, out):  # type: ignore[no-untyped-def]
     return _varint(out, at, right)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unpack(data, follows, order):  # type: ignore[no-untyped-def]
     """Returns how many numbers `order` got, or −1: the bytes are no packed order of that length."""
     at, n, key = 0, 0, np.int64(0)

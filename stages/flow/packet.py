@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     COND,
     DISABLED,
@@ -66,10 +67,7 @@ from stages.flow.memo import (
     LEFT_MASK,
     bit_length,
 )
-from stages.flow.raw import (
-    inner,
-    load64,
-)
+from stages.flow.raw import load64
 from stages.flow.size import (
     full_ip,
     size_of,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from stages.flow import kernel
+from jvm.kernels import kernel
+from stages.flow import kernel as driver
 from stages.flow.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
 from stages.flow.graph import S_LOST, SLOTS
 from stages.flow.raw import addresses
@@ -48,7 +48,7 @@ from stages.messages import Segment
 
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
-NEVER = int(kernel.NEVER)
+NEVER = int(driver.NEVER)
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
 BREAK_DTYPE = np.dtype(
@@ -97,7 +97,7 @@ class Buffers:
         self.breaks = zeros(BREAKS * BR, np.int64)
         self.learnt = zeros(LEARNT * LE, np.int64)
         self.kept = zeros(COPIES * KEPT, np.int64)
-        self.io = np.zeros(kernel.IO_SIZE, np.int64)  # for `kernel.run`: to ask numpy for an address takes long
+        self.io = np.zeros(driver.IO_SIZE, np.int64)  # for `driver.run`: to ask numpy for an address takes long
         self._make_data(size)
         self._make_stops(stops)
 
@@ -109,7 +109,7 @@ class Buffers:
     def _make_stops(self, n: int) -> None:
         self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
         self.ticks = self._zeros(n + 1, np.int64)
-        self.io[[kernel.IO_STOPS, kernel.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
+        self.io[[driver.IO_STOPS, driver.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
 
     def put(self, segment: Segment) -> int:
         """The data with PADDING zeros behind it, room for the order of its paths, and its time packets; how many."""
@@ -130,7 +130,7 @@ def _signed(number: int) -> int:
     return (number & (1 << 64) - 1 ^ 1 << 63) - (1 << 63)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
     n = 0
     before = begin
@@ -145,7 +145,7 @@ def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  #
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _begin(io, output):  # type: ignore[no-untyped-def]
     w = raw_walker(io)
     x = w.x
@@ -172,7 +172,7 @@ class Piece:
         x[X_LAST_IP] = _signed(segment.last_ip)
         self._io = buffers.io
         self._io[:2] = thread.addresses
-        self._io[kernel.IO_N_STOPS] = n
+        self._io[driver.IO_N_STOPS] = n
         self.begin_output()
 
     def settle(self) -> None:
@@ -202,10 +202,10 @@ class Piece:
         _begin(self._io, True)
 
     def run(self, tables: I64, hold: int = NEVER, end: int = NEVER) -> int:
-        """`kernel.run` up to `end`; contradictions at or behind `hold` are held."""
+        """`driver.run` up to `end`; contradictions at or behind `hold` are held."""
         self.thread.x[X_HOLD] = hold
-        self._io[kernel.IO_END] = min(end, self.size)
-        return int(kernel.run(tables, self._io))
+        self._io[driver.IO_END] = min(end, self.size)
+        return int(driver.run(tables, self._io))
 
     # -- where a held contradiction is
 

@@ -14,20 +14,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import cfunc, config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-# A function that only kernels call: without the wrappers that make it callable from Python, which take longer to
-# compile than the function itself.
-inner: Any = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
-
-
-# The same, written out where it is called: for what a hot loop does each time.
-near: Any = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
-)
+from jvm.kernels import c_callback, inner, near
 
 
 def entry(function: Any) -> int:
@@ -36,7 +28,7 @@ def entry(function: Any) -> int:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         _STAND_INS[id(function)] = function
         return id(function)
-    return int(cfunc("int64(int64,int64,int64,int64)", cache=True)(function).address or 0)
+    return int(c_callback(function, "int64(int64,int64,int64,int64)").address or 0)
 
 
 _STAND_INS: dict[int, Any] = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import kernel
 from stages.flow.graph import (
     ME,
     ME_KEY,
@@ -23,7 +23,7 @@ from stages.flow.unit import (
 )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _memo(old, new):  # type: ignore[no-untyped-def]
     mask = len(new) // ME - 1
     for j in range(len(old) // ME):
@@ -36,7 +36,7 @@ def _memo(old, new):  # type: ignore[no-untyped-def]
         new[ME * i : ME * i + ME] = old[ME * j : ME * j + ME]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pairs(old, new):  # type: ignore[no-untyped-def]
     mask = len(new) // 2 - 1
     for j in range(len(old) // 2):
@@ -49,7 +49,7 @@ def _pairs(old, new):  # type: ignore[no-untyped-def]
         new[2 * i + 1] = old[2 * j + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _units(old, numbers, new):  # type: ignore[no-untyped-def]
     mask = len(new) // UW - 1
     n = 0

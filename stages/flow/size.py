@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.flow.raw import (
-    inner,
-)
+from jvm.kernels import inner
 
 SIZES = np.array([0, 2, 4, 6, 6, 0, 8, 0], dtype=np.int64)
 """Bytes of an IP by IPBytes; 5 and 7 are no packet."""

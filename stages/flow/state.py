@@ -21,6 +21,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.flow.graph import (
     OFF,
     OUT,
@@ -39,12 +40,7 @@ from stages.flow.graph import (
     ST_RANGES,
     UNWALKED,
 )
-from stages.flow.raw import (
-    i32_at,
-    i64_at,
-    inner,
-    u8_at,
-)
+from stages.flow.raw import i32_at, i64_at, u8_at
 
 # the state, int64 each
 (

@@ -11,8 +11,8 @@ in the middle makes a shorter stretch that ends at its address.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from jvm.kernels import inner, kernel
 from stages.flow import x86
 from stages.flow.graph import (
     COND,
@@ -93,9 +93,6 @@ from stages.flow.jumps import (
     known,
     leads,
 )
-from stages.flow.raw import (
-    inner,
-)
 
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
@@ -130,7 +127,7 @@ def intern(t, address):  # type: ignore[no-untyped-def]
     return s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def intern_all(where, those):  # type: ignore[no-untyped-def]
     """Replace each address in `those` by its stretch; 0 stays 0. `where`: `Tables.raw()`."""
     t = raw_tables(where)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import inner, kernel
 from stages.flow.graph import (
     PA,
     PA_FLAGS,
@@ -22,7 +22,6 @@ from stages.flow.graph import (
     Tables,
     raw_tables,
 )
-from stages.flow.raw import inner
 
 
 class Taken(NamedTuple):
@@ -84,7 +83,7 @@ def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-unt
     return plain
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _tally(order, stops, ticks, instrs, path, pool, times, spent, seen, n_seen, ticks_seen):  # type: ignore[no-untyped-def]
     n = np.int64(0)  # a plain number would have `_of_parts` compiled twice
     for k in range(len(stops) - 1):
@@ -123,7 +122,7 @@ def _tally(order, stops, ticks, instrs, path, pool, times, spent, seen, n_seen, 
     return n, taken, instructions
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(seen, times, spent, where, lo, hi, instrs, ticks):  # type: ignore[no-untyped-def]
     t = raw_tables(where)
     n = 0

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.kernels import inner, near
 from stages.flow.graph import (
     DEAD,
     G_EPOCH,
@@ -42,15 +43,7 @@ from stages.flow.graph import (
 from stages.flow.grow import (
     still_right,
 )
-from stages.flow.raw import (
-    inner,
-    load64,
-    near,
-    prefetch,
-    product,
-    store64,
-    zero_bytes,
-)
+from stages.flow.raw import load64, prefetch, product, store64, zero_bytes
 from stages.flow.state import (
     M_CALLED,
     SPARE,

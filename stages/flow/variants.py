@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from jvm.calls import CALL, JMP
 from jvm.codetexts import Uncertain
+from jvm.kernels import inner
 from stages.flow import x86
 from stages.flow.calltable import ANY, NO_CALLS, VTABLE, CallTable
-from stages.flow.raw import inner, least_at
+from stages.flow.raw import least_at
 
 I64 = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.flow.raw import inner
+from jvm.kernels import inner
 
 OTHER, JUMP, CALL, COND, JUMP_IND, CALL_IND, RET, FAR, BAD = range(9)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jvm.kernels import inner, kernel
 from stages.pt import events as e
 from stages.pt.errors import BAD_CONTEXT, INTERNAL, NO_IP, QUEUE_FULL, SUPPRESSED_IP
 from stages.pt.events import AT_BOUND_FUP, AT_FUP, AT_TIP, EVENT, MORE
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.pt import events as e
 from stages.pt import instructions as i
 from stages.pt.errors import BAD_INSTRUCTION, BAD_MATCH, BAD_PACKET, BAD_RETURN, INTERNAL
-from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.walker import DROPPED, OK, WANTS_TIP, follows_statically, pop
 

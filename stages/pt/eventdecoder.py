@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from jvm.kernels import inner, kernel
 from stages.messages import U8
 from stages.pt import branches, interrupts, overflow, power, psb, timing
 from stages.pt import events as e
 from stages.pt import packets as p
 from stages.pt.errors import BAD_OPCODE, END, NO_PSB
 from stages.pt.events import EVENT, LAST, MORE
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 
 

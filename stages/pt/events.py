@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner, kernel
 from stages.messages import U8
 from stages.pt.errata import SKD007 as ERRATUM_SKD007
 from stages.pt.errata import SKZ84 as ERRATUM_SKZ84
 from stages.pt.errors import BAD_OPCODE, BAD_PACKET, END, QUEUE_FULL
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import (
     CUT,
     PAD,

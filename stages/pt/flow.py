@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner, kernel
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt.branching import branch, drop, forget_postponed
@@ -31,7 +32,6 @@ from stages.pt.errors import (
     NOT_ENABLED,
 )
 from stages.pt.eventdecoder import next_event, sync
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int
 from stages.pt.places import AT_INSTRUCTION, AT_IP, PLACE, is_elsewhere, skd022, to_event, trailing
 from stages.pt.walker import (

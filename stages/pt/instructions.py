@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.codeview import CodeView
+from jvm.kernels import inner, kernel
 from stages.pt.errors import BAD_INSTRUCTION, NO_MEMORY
 from stages.pt.events import MODE_16, MODE_32, MODE_64, MODE_UNKNOWN
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import Int, Records
 
 # what is needed to go on after it: nothing, its target, a packet; or it cannot be passed

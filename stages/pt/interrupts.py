@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jvm.kernels import inner
 from stages.pt import events as e
 from stages.pt.errors import BAD_CONTEXT, BAD_PACKET
 from stages.pt.events import AT_BOUND_FUP, AT_CFE, AT_FUP, MORE
-from stages.pt.kernel import inner
 from stages.pt.packets import IP_FLAG, Int
 
 # CFE types (SDM vol. 3, "CFE Packet Type and Vector Fields")

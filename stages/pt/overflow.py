@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jvm.kernels import inner
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt import packets as p
@@ -17,7 +18,6 @@ from stages.pt import timing
 from stages.pt.errata import APL11, APL12, SKD010
 from stages.pt.errors import BAD_CONTEXT, BAD_OPCODE, BAD_PACKET, END, INTERNAL
 from stages.pt.events import AT_BOUND_FUP, AT_EXSTOP, AT_FUP, AT_PWRX, AT_TIP, EVENT, LAST, MORE
-from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.psb import header_fup, psbend
 

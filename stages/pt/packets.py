@@ -46,8 +46,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.kernels import inner, kernel
 from stages.messages import U8
-from stages.pt.kernel import inner, kernel
 
 Records = NDArray[np.void]
 Int = Any  # int outside kernels, a machine integer of some width inside: mypy would call every mix an error

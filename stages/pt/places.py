@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt import instructions as i
 from stages.pt.branching import drop, forget_postponed, pass_postponed
 from stages.pt.errata import BDM64, SKD022, SKL014
 from stages.pt.errors import BAD_PACKET, END, INTERNAL
-from stages.pt.kernel import inner
 from stages.pt.packets import Int
 from stages.pt.walker import (
     AGAIN,

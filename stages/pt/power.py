@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.pt import events as e
 from stages.pt.errors import BAD_PACKET
 from stages.pt.events import AT_BOUND_FUP, AT_EXSTOP, AT_PWRX, EVENT, MORE
-from stages.pt.kernel import inner
 from stages.pt.packets import IP_FLAG, TRIG_ICNT, TRIG_MULT, Int
 
 

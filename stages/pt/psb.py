@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jvm.kernels import inner
 from stages.messages import U8
 from stages.pt import events as e
 from stages.pt import packets as p
@@ -16,7 +17,6 @@ from stages.pt.branches import exec_mode
 from stages.pt.errata import BDM70
 from stages.pt.errors import BAD_CONTEXT, BAD_STATUS, END, INTERNAL
 from stages.pt.events import AT_PSBEND, EVENT, MORE
-from stages.pt.kernel import inner
 from stages.pt.packets import Int
 
 

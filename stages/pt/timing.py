@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner, kernel
 from stages.pt import errata
 from stages.pt.errors import BAD_CONFIG, BAD_CONTEXT, BAD_PACKET, INTERNAL, NO_TIME
-from stages.pt.kernel import inner, kernel
 from stages.pt.packets import CBR, CYC, MTC, TMA, TSC, Int
 
 RATES_DTYPE = np.dtype(

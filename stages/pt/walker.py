@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from jvm.kernels import inner
 from stages.messages import U8
 from stages.pt import instructions as i
 from stages.pt.errors import EMPTY_STACK, ENDLESS, TOO_FAR
-from stages.pt.kernel import inner
 from stages.pt.packets import Int
 
 # What came of a step; errors are negative. A walk: goal reached, a packet is needed, …

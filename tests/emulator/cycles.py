@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from jvm.kernels import kernel
 from stages.messages import U8
 from stages.pt import packets as p
 from stages.pt import timing
@@ -39,7 +39,7 @@ def times(trace: U8, mtc_shift: int, ctc_num: int, ctc_den: int, nominal: int, c
     return Times(packets["kind"][tell], header[tell] == 1, before[tell], after[tell])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def _count(packets: Any, rates: Any, clock: Any, calibrate: bool, before: Any, after: Any, header: Any) -> None:
     inside = 0
     for k in range(packets.size):

@@ -8,12 +8,12 @@ import capstone
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from numba import njit
 
+from jvm.kernels import kernel
 from stages.flow import x86
 
 
-@njit(cache=True)
+@kernel
 def _decode(code, at, end):  # type: ignore[no-untyped-def]
     return x86.decode(code, at, end)
 
