@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from capture.perf_event import PMU
+from jvm.private import PrivacyError, private_directory
 from streamer.config import Settings
 
 State = Literal["ok", "limited", "missing"]
@@ -146,13 +147,9 @@ def runtime_dir(settings: Settings) -> Finding:
     path = settings.runtime_dir
     why = "rings and sockets"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        return Finding("runtime directory", "missing", f"{path}: {error.strerror}", "set STREAMER_RUNTIME_DIR", why)
-    status = path.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        remedy = f"chmod 700 {path}, or set STREAMER_RUNTIME_DIR to a private directory"
-        return Finding("runtime directory", "missing", f"{path} is open to others", remedy, why)
+        private_directory(path)
+    except PrivacyError as error:
+        return Finding("runtime directory", "missing", str(error), "set STREAMER_RUNTIME_DIR to a private one", why)
     free = shutil.disk_usage(path).free >> 20
     if free < 256:
         return Finding("runtime directory", "limited", f"{path}: {free} MiB free", "rings want some 256 MiB", why)

@@ -25,6 +25,7 @@ from streamer import summary, web
 from streamer.config import Settings
 from streamer.hub import Balance, Hub
 from streamer.hub.text import headline, plain, screen
+from streamer.session import traces
 from streamer.supervisor import Supervisor
 from streamer.topology import Topology
 
@@ -164,6 +165,7 @@ class Runner:
     async def _run_target(self) -> int:
         assert self.target is not None
         self.process = await trio.lowlevel.open_process(list(self.target), stdin=subprocess.DEVNULL)
+        traces(self.session, self.process.pid)
         try:
             status = await self.process.wait()
         finally:

@@ -1,21 +1,31 @@
 """One session of tracing: a private directory with everything that belongs to it.
 
 `<runtime_dir>/<name>/` holds the rings, the spooled JIT export and the sockets; docs/architecture.md lists them.
-It goes when the session ends; what an earlier session left behind after a crash is swept when a new one begins.
+It goes when the session ends. What an earlier session left behind goes when a new one begins, if its manifest says
+what that is (`streamer.manifest`), nobody holds its lock, and the JVM that it traced has ended too.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import structlog
+
+from jvm.private import PrivacyError, private_directory
+from streamer import manifest
+from streamer.manifest import ManifestError
+
 # sun_path holds 108 bytes (unix(7)); a socket's name needs some 24 of them
 _LONGEST_DIRECTORY = 80
+_NAME = re.compile(r"\d{6}-\d+")
+
+log = structlog.get_logger()
 
 
 class SessionError(Exception):
@@ -24,25 +34,68 @@ class SessionError(Exception):
 
 def _private(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SessionError(f"cannot make the runtime directory {path}: {error.strerror}") from error
-    status = path.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise SessionError(f"the runtime directory {path} must be yours and closed to others (chmod 700 {path})")
+        private_directory(path)
+    except PrivacyError as error:
+        raise SessionError(f"the runtime directory cannot be used: {error}") from error
+
+
+def _lock(directory: Path) -> int:
+    """The descriptor that holds the session. Raises OSError: BlockingIOError if another process holds it."""
+    fd = os.open(directory / manifest.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _sweep(runtime_dir: Path) -> None:
-    """Remove directories of sessions whose process is gone: nobody holds their lock."""
-    for lock in runtime_dir.glob("*/.lock"):
-        with suppress(OSError), lock.open("r+b") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent)
+    for directory in sorted(runtime_dir.iterdir()):
+        try:
+            target = manifest.read(directory).target
+            if target is None or not target.lives():
+                _sweep_one(directory)
+        except ManifestError as error:
+            if _NAME.fullmatch(directory.name):
+                log.warning("not swept", why=str(error))
+
+
+def _sweep_one(directory: Path) -> None:
+    try:
+        held = _lock(directory)
+    except OSError:
+        return  # it is in use, or another process sweeps it
+    try:
+        _remove(directory)
+    finally:
+        os.close(held)
+
+
+def _remove(directory: Path) -> None:
+    """Says what stays."""
+    with suppress(FileNotFoundError):  # another process swept it
+        try:
+            left = manifest.remove(directory)
+        except (ManifestError, OSError) as error:
+            log.warning("a session's directory stays", directory=str(directory), why=str(error))
+        else:
+            if left:
+                why = f"not made by a session: {', '.join(left[:5])}{' …' if len(left) > 5 else ''}"
+                log.warning("a session's directory stays", directory=str(directory), why=why)
+
+
+def traces(directory: Path, pid: int) -> None:
+    """Notes that the session traces process `pid`: its files stay for as long as that lives."""
+    try:
+        manifest.note_target(directory, pid)
+    except (ManifestError, OSError) as error:
+        log.warning("the session's manifest does not name its target", pid=pid, why=str(error))
 
 
 @contextmanager
-def session(runtime_dir: Path, keep: bool = False) -> Iterator[Path]:
-    """A new session directory, removed at the end unless `keep`.
+def session(runtime_dir: Path) -> Iterator[Path]:
+    """A new session directory with a manifest, removed at the end.
 
     Raises SessionError: not private, not writable, or a path too long for the sockets in it.
     """
@@ -54,11 +107,16 @@ def session(runtime_dir: Path, keep: bool = False) -> Iterator[Path]:
             f"the runtime directory {runtime_dir} is too long a path for sockets: set STREAMER_RUNTIME_DIR"
         )
     _private(path)
-    _private(path / "pt")
-    with (path / ".lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        held = _lock(path)
+    except OSError as error:
+        raise SessionError(f"{path / manifest.LOCK} cannot be locked: {error.strerror}") from error
+    try:
+        manifest.create(path)
+        _private(path / "pt")
+        yield path
+    finally:
         try:
-            yield path
+            _remove(path)
         finally:
-            if not keep:
-                shutil.rmtree(path, ignore_errors=True)
+            os.close(held)

@@ -20,7 +20,7 @@ from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
 from streamer.options import one_line, pipeline_options
-from streamer.session import session
+from streamer.session import session, traces
 
 PACK_LEVEL = 19
 
@@ -58,6 +58,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
         )
         recorder = Recorder(output, name, options={"java": list(java)})
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        traces(directory, process.pid)
         _end_on_signals(process)
         try:
             written = _record(drain, recorder, process, console, settings.capture.poll_ms / 1000)

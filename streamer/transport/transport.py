@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket as stdlib_socket
-import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import trio
 import zmq
 
+from jvm.private import PrivacyError, private_directory
 from streamer.config import TransportConfig
 from streamer.transport import codec
 from streamer.transport.security import Gatekeeper, Keys, TransportError, load_keys, serve_curve, use_curve
@@ -36,7 +36,10 @@ def addresses(config: TransportConfig, directory: Path, names: list[str]) -> dic
     if config.mode == "inproc":
         return {n: Address(f"inproc://{directory}/{n}", f"inproc://{directory}/{n}.acks") for n in names}
     if config.mode == "ipc":
-        private_directory(directory)
+        try:
+            private_directory(directory)  # ipc sockets follow the umask: their directory is what keeps others out
+        except PrivacyError as error:
+            raise TransportError(str(error)) from None
         paths = {n: directory / f"{n.replace('/', '-')}.ipc" for n in names}
         for path in paths.values():
             if len(os.fsencode(path)) + len(".acks") > MAX_IPC_PATH:
@@ -52,14 +55,6 @@ def addresses(config: TransportConfig, directory: Path, names: list[str]) -> dic
         raise TransportError(f"{len(names)} receivers need {2 * len(names)} ports from {config.tcp_port} on")
     urls = [f"tcp://{config.tcp_host}:{port}" for port in ports]
     return {n: Address(urls[2 * i], urls[2 * i + 1]) for i, n in enumerate(names)}
-
-
-def private_directory(directory: Path) -> None:
-    """Made with 0700; ipc sockets follow the umask, so their directory is what keeps others out."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = directory.stat()
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise TransportError(f"{directory} must belong to you alone: chmod 700")
 
 
 def check_host(config: TransportConfig) -> None:

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from streamer.session import SessionError, session
+from streamer import manifest
+from streamer.manifest import Manifest, ManifestError, Process
+from streamer.session import SessionError, session, traces
 
 
 @pytest.fixture
@@ -41,16 +49,149 @@ def test_a_file_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
         pass
 
 
-def test_what_a_crashed_session_left_is_swept_but_a_running_one_is_not(short: Path) -> None:
-    short.chmod(0o700)
-    crashed = short / "000000-1"
-    crashed.mkdir(mode=0o700)
-    (crashed / ".lock").touch()
-    with session(short) as running:
-        assert not crashed.exists()
+@pytest.fixture
+def runtime(short: Path) -> Path:
+    """The runtime directory of the sessions below."""
+    (short / "run").mkdir(0o700)
+    return short / "run"
+
+
+def crashed(runtime: Path, **fields: object) -> Path:
+    """A session directory whose process is gone: the manifest is there, the lock is free."""
+    directory = runtime / "000000-1"
+    (directory / "pt").mkdir(mode=0o700, parents=True)
+    (directory / manifest.LOCK).touch()
+    made = Manifest(owner=Process(pid=1 << 22, start=1), uid=os.geteuid())
+    manifest.write(directory, made.model_copy(update=fields))
+    for name in ("jit-7.ring", "jit-7.ring.new", "jit-7.export", "told-cpu0.records", "heads", "pt/cpu0.ring"):
+        (directory / name).touch()
+    (directory / "pt/emulator.json").touch()
+    for name in ("decode-0.ipc", "decode-0.ipc.acks"):
+        with socket.socket(socket.AF_UNIX) as made_socket:
+            made_socket.bind(str(directory / name))
+    return directory
+
+
+def test_a_session_says_whose_it_is(short: Path) -> None:
+    with session(short / "run") as path:
+        own = Process.of(os.getpid())
+        assert own.lives()
+        assert manifest.read(path) == Manifest(owner=own, uid=os.geteuid())
+        traces(path, os.getppid())
+        assert manifest.read(path).target == Process.of(os.getppid())
+        assert json.loads((path / "session.json").read_text())["target"]["pid"] == os.getppid()
+
+
+def test_what_a_crashed_session_left_is_swept_but_a_running_one_is_not(runtime: Path) -> None:
+    left = crashed(runtime)
+    with session(runtime) as running:
+        assert not left.exists()
         child = os.fork()
         if child == 0:  # another process beginning a session must leave ours alone
-            with session(short / "."):
+            with session(runtime / "."):
                 os._exit(0 if running.exists() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert running.exists()
+
+
+def test_a_crashed_session_stays_while_its_jvm_runs(runtime: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as target:
+        left = crashed(runtime, target=Process.of(target.pid))
+        with session(runtime):
+            assert (left / "jit-7.ring").exists()
+        target.send_signal(signal.SIGKILL)
+        target.wait()
+    with session(runtime):
+        assert not left.exists()
+
+
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_directory_without_a_manifest_stays_with_all_that_is_in_it(
+    runtime: Path, lock: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mine", "000000-1"):
+        (runtime / name / "sub").mkdir(parents=True)
+        (runtime / name / "sub" / "jit-1.ring").touch()
+        if lock:
+            (runtime / name / manifest.LOCK).touch()
+    with session(runtime):
+        pass
+    assert all((runtime / name / "sub" / "jit-1.ring").exists() for name in ("mine", "000000-1"))
+    said = "".join(capsys.readouterr())
+    assert "000000-1/session.json: No such file" in said
+    assert "mine" not in said  # looks like no session, and is none
+
+
+def test_unknown_content_stays_and_is_said(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = crashed(runtime)
+    (left / "letter.txt").write_text("dear")
+    (left / "pt" / "deep").mkdir()
+    (left / "pt" / "deep" / "cpu1.ring").touch()
+    (left / "jit-1.ring").mkdir()
+    with session(runtime):
+        assert (left / "letter.txt").read_text() == "dear"
+        assert not (left / "jit-7.ring").exists()
+    there = sorted(str(path.relative_to(left)) for path in left.rglob("*"))
+    assert there == [".lock", "jit-1.ring", "letter.txt", "pt", "pt/deep", "pt/deep/cpu1.ring", "session.json"]
+    assert "not made by a session: jit-1.ring, letter.txt, pt/deep" in "".join(capsys.readouterr())
+
+
+def test_nothing_is_removed_through_links(runtime: Path, tmp_path: Path) -> None:
+    for name in ("cpu0.ring", "emulator.json", "jit-1.ring", manifest.LOCK):
+        (tmp_path / name).touch()
+    (tmp_path / "pt").mkdir()
+    (tmp_path / "pt" / "cpu9.ring").touch()
+    left = crashed(runtime)
+    (left / "pt" / "cpu0.ring").unlink()
+    (left / "pt" / "emulator.json").unlink()
+    (left / "pt").rmdir()
+    (left / "pt").symlink_to(tmp_path / "pt")
+    (left / "jit-1.ring").symlink_to(tmp_path / "jit-1.ring")
+    (tmp_path / "000000-2").mkdir()
+    elsewhere = crashed(tmp_path / "000000-2")
+    (runtime / "000000-2").symlink_to(elsewhere)
+    with session(runtime):
+        pass
+    assert (tmp_path / "pt" / "cpu9.ring").exists()
+    assert (tmp_path / "jit-1.ring").exists()
+    assert (left / "jit-1.ring").is_symlink()
+    assert (elsewhere / "jit-7.ring").exists()
+
+
+def test_a_lock_that_is_held_keeps_a_session(runtime: Path) -> None:
+    left = crashed(runtime)
+    with (left / manifest.LOCK).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with session(runtime):
+            assert (left / "pt" / "cpu0.ring").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{}", "Field required"),
+        ("[", "Invalid JSON"),
+        ('{"version": 99, "owner": {"pid": 1, "start": 1}, "uid": 0, "files": ["*"]}', "version 99"),
+        ('{"owner": {"pid": 1, "start": 1}, "uid": 4294967290, "files": ["*"]}', "user 4294967290"),
+    ],
+)
+def test_a_manifest_that_is_not_ours_removes_nothing(runtime: Path, text: str, why: str) -> None:
+    left = crashed(runtime)
+    (left / "session.json").write_text(text)
+    with pytest.raises(ManifestError, match=why):
+        manifest.read(left)
+    with session(runtime):
+        assert (left / "jit-7.ring").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+def test_a_manifest_or_file_of_another_user_removes_nothing(runtime: Path) -> None:
+    left = crashed(runtime)
+    os.chown(left / "jit-7.ring", 65533, 65533)
+    with session(runtime):
+        assert (left / "jit-7.ring").exists()
+        assert not (left / "jit-7.export").exists()
+    os.chown(left / "jit-7.ring", 0, 0)
+    os.chown(left / "session.json", 65533, 65533)
+    with session(runtime):
+        assert (left / "jit-7.ring").exists()

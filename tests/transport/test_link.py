@@ -18,7 +18,7 @@ from streamer.config import TransportConfig
 from streamer.transport.link import Receiver, Sender
 from streamer.transport.security import TransportError, create_keys, load_keys
 from streamer.transport.sequence import GapDetector, Numbering
-from streamer.transport.transport import Address, Transport, addresses, open_transport, private_directory
+from streamer.transport.transport import Address, Transport, addresses, open_transport
 from tests.transport.waiting import eventually
 
 KEY = StreamKey("host", 1, 0, -1)
@@ -226,7 +226,7 @@ def test_the_directory_of_ipc_sockets_is_private(tmp_path: Path) -> None:
     assert len({e for a in found.values() for e in a}) == 4
     (tmp_path / "d").chmod(0o755)
     with pytest.raises(TransportError, match="chmod 700"):
-        private_directory(tmp_path / "d")
+        addresses(TransportConfig(mode="ipc"), tmp_path / "d", ["a/0"])
 
 
 async def test_ipc_files_are_gone_after_close(tmp_path: Path) -> None:
