@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+from jvm.private import PrivacyError, is_ours, safe_directory
+
+log = logging.getLogger(__name__)
 
 TIMEOUT = 300.0  # seconds for one command
 
@@ -18,11 +26,48 @@ class BuildError(RuntimeError):
 
 
 def cache_dir() -> Path:
-    """Where built libraries are kept: $XDG_CACHE_HOME or ~/.cache, else a private temporary directory."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
-    if not base:
-        return Path(tempfile.gettempdir()) / f"streamer-cache-{os.getuid()}"
-    return Path(base) / ("streamer" if os.environ.get("XDG_CACHE_HOME") else ".cache/streamer")
+    """The directory of all that is made once and kept, for this user's processes: $XDG_CACHE_HOME/streamer or
+    ~/.cache/streamer, else `streamer-cache-<uid>` in the temporary directory. It is there, and safe from other users
+    (`jvm.private`): what lies in it is loaded as code. Where none is, as when another user came first with that name,
+    a fresh one, of this process alone, until it ends. Raises BuildError if that is not safe either."""
+    why = ""
+    for wanted in _wanted():
+        try:
+            directory = safe_directory(wanted)
+        except PrivacyError as error:
+            why = why or str(error)
+        else:
+            if why:
+                _say(f"{why}: {directory} is the cache instead")
+            return directory
+    directory = _fresh(os.getpid())
+    _say(f"{why}: {directory} is the cache of this process instead")
+    return directory
+
+
+def _wanted() -> Iterator[Path]:
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        yield Path(base) / "streamer"
+    elif base := os.environ.get("HOME"):
+        yield Path(base) / ".cache" / "streamer"
+    yield Path(tempfile.gettempdir()) / f"streamer-cache-{os.geteuid()}"
+
+
+@cache
+def _fresh(pid: int) -> Path:
+    """One for each process: a child does not rely on its parent's, which goes with that."""
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="streamer-cache-"))
+        atexit.register(lambda: shutil.rmtree(directory, ignore_errors=True) if os.getpid() == pid else None)
+        return safe_directory(directory)
+    except (OSError, PrivacyError) as error:
+        raise BuildError(f"no place for a cache: {error}") from error
+
+
+@cache
+def _say(text: str) -> None:
+    """Once."""
+    log.warning(text)
 
 
 def compiler() -> str:
@@ -41,10 +86,10 @@ def compiled(name: str, sources: Sequence[Path], commands: Sequence[Sequence[str
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     target = cache_dir() / f"{digest.hexdigest()[:16]}-{name}"
-    if target.exists():
-        return target
+    with suppress(FileNotFoundError):
+        if is_ours(target.lstat()):
+            return target
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as directory:
             out = Path(directory) / name
             for words in commands:

@@ -34,9 +34,7 @@ def compile_flow() -> None:
 
 
 def main() -> None:
-    directory = cache_dir()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (directory / "warm.lock").open("wb") as lock:
+    with (cache_dir() / "warm.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
         compile_flow()
 
