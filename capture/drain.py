@@ -161,6 +161,7 @@ class Drain:
             spool.fill()
             if not over:
                 spool.reread()
+                spool.compact()
             for fault in spool.faults:
                 self._fault(fault)
             if may_send:
@@ -178,12 +179,10 @@ class Drain:
         except FileNotFoundError:
             return
         for name in names:
-            if name in self._jit_seen:
+            match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
+            if match is None or name in self._jit_seen:
                 continue
             self._jit_seen.add(name)
-            match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
-            if match is None:
-                continue
             pid = int(match[1])
             try:
                 if pid not in self._spools:
@@ -291,6 +290,8 @@ class Drain:
             "jit_bytes": sum(spool.taken for spool in self._spools.values()),
             "jit_dropped_records": sum(spool.dropped for spool in self._spools.values()),
             "jit_replays": sum(spool.replays for spool in self._spools.values()),
+            "jit_file_bytes": sum(spool.size for spool in self._spools.values()),
+            "jit_compactions": sum(spool.compactions for spool in self._spools.values()),
             "faults": len(self.faults) + len(self.source.faults),
         }
 

@@ -4,17 +4,24 @@ The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM nev
 back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and
 whoever starts later, a worker or this process, is fed from the file.
 
+The file is made anew without the records that do not matter any more (`capture.compaction`) when it is larger than
+twice those that did, and `SPARE`. What is younger than `RECENT` seconds, or has not been sent, stays as it was told: a
+worker that begins anew still gets trace of that time.
+
 What `capture.reread` finds changed in the process's memory goes into the same file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from capture.compaction import Compaction
 from capture.reread import Rereader
 from jvm.export import ExportError, whole_records
 from jvm.ring import STATE_ENDED, RingReader, file_header
@@ -22,12 +29,24 @@ from stages.messages import JitBatch
 
 BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
 MAX_RECORD = 1 << 30
+RECENT = 10.0
+SPARE = 8 << 20  # bytes
+MARK = 1.0  # seconds between two places of which it is known how old they are
 
 
 class JitSpool:
     """One process's JIT export."""
 
-    def __init__(self, path: Path, host: str, pid: int, rereader: Rereader | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        host: str,
+        pid: int,
+        rereader: Rereader | None = None,
+        *,
+        spare: int = SPARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Opens or makes the export file at `path`. A record that a dead writer left cut is taken off; it is still
         in the ring. Raises OSError, or ExportError when the file is no export of `pid`."""
         self.path, self.host, self.pid, self.rereader = path, host, pid, rereader
@@ -46,11 +65,15 @@ class JitSpool:
         self._file.truncate(self._end)
         self._sent = self._learnt = self._start
         self._seq = 0
+        self._spare, self._clock = spare, clock
+        self._matters = 0  # bytes of the file when it was last made anew
+        self._compaction: Compaction | None = None
+        self._marks: deque[tuple[float, int]] = deque()  # when the file ended where; the first is RECENT seconds old
         self._ring: RingReader | None = None
         self._replay_of = 0  # drop counter for which a replay was asked
         self.dropped = 0
         self.taken = 0
-        self.replays = 0
+        self.replays = self.compactions = 0
         self.fault = ""
 
     def _whole_end(self) -> int:
@@ -113,6 +136,52 @@ class JitSpool:
         self._append(records)
         self._learnt += len(records)
 
+    def compact(self) -> None:
+        """A step towards a file without what does not matter any more, if there is much of that. Where that cannot be
+        done (no room for two files) it is tried again when there is as much more."""
+        self._mark()
+        if self._compaction is None and not self._begin_compaction():
+            return
+        compaction = self._compaction
+        assert compaction is not None
+        try:
+            fd = compaction.step(self._end)
+        except (OSError, ExportError):
+            self._compaction, self._matters = None, self._end
+            return
+        if fd is None:
+            return
+        self._file.close()
+        self._file = os.fdopen(fd, "r+b", buffering=0)
+        self._compaction = None
+        moved = compaction.moved
+        self._matters = compaction.cut - moved
+        self._end, self._sent = self._end - moved, self._sent - moved
+        self._learnt = max(self._learnt - moved, self._start)
+        self._marks = deque((at, max(end - moved, self._start)) for at, end in self._marks)
+        self.compactions += 1
+
+    def _mark(self) -> None:
+        now = self._clock()
+        if not self._marks or now - self._marks[-1][0] >= MARK:
+            self._marks.append((now, self._end))
+        while len(self._marks) > 1 and now - self._marks[1][0] >= RECENT:
+            self._marks.popleft()
+
+    def _begin_compaction(self) -> bool:
+        if self._end <= 2 * self._matters + self._spare or self._clock() - self._marks[0][0] < RECENT:
+            return False
+        cut = min(self._marks[0][1], self._sent)
+        if self.rereader is not None and self._ring is not None:
+            cut = min(cut, self._learnt)
+        if cut - self._start <= self._matters + self._spare // 2:  # all that is new is recent
+            return False
+        try:
+            self._compaction = Compaction(self.path, self._file.fileno(), self._start, cut)
+        except OSError:
+            self._matters = self._end
+        return self._compaction is not None
+
     def _append(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
@@ -159,7 +228,14 @@ class JitSpool:
         os.preadv(self._file.fileno(), [data.data], at)
         return JitBatch(self.host, self.pid, seq, data, self.dropped, tsc)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._end
+
     def close(self) -> None:
+        if self._compaction is not None:
+            self._compaction.abandon()
         self._file.close()
         if self._ring is not None:
             self._ring.close()

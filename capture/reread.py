@@ -20,7 +20,6 @@ by mov); an nmethod of which a long run differs: something else is being put the
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
 
@@ -31,6 +30,7 @@ from capture import tsc
 from capture.memory import MOST, PAGE, ProcessMemory, UnreadableError
 from jvm import export
 from jvm.codediff import FILLING, GAP, filling
+from jvm.intervals import Intervals
 
 SECONDS = 0.1  # between two looks
 SHARE = 0.02  # of one CPU
@@ -87,8 +87,7 @@ class Rereader:
         self._last = -1.0
         self._saved = 0.0  # CPU seconds that may be spent
         self._page_cost = 5e-6
-        self._loaded: list[int] = []  # starts of nmethods, ascending
-        self._loaded_end: dict[int, int] = {}
+        self._loaded: Intervals[None] = Intervals()  # nmethods, until they are unloaded or overlapped
         self._complete = 0
 
     # ---- what the export tells
@@ -113,8 +112,7 @@ class Rereader:
                 self._news |= not record.flags & export.RecordFlag.REPLAYED
                 if self._inside(record.address, record.end) and len(self._loaded) < MAX_LOADED:
                     self._evict(record.address, record.end)
-                    self._loaded.insert(bisect_left(self._loaded, record.address), record.address)
-                    self._loaded_end[record.address] = record.end
+                    self._loaded.put(record.address, record.end, None)
                     self._told(record, record.address, record.code, _NMETHOD)
                     if 0 <= record.stub_offset < len(record.code):  # many of those are filled in at once
                         self._what[record.address + record.stub_offset - self._low : record.end - self._low] = _STUB
@@ -135,7 +133,7 @@ class Rereader:
             return  # told again, or nonsense
         size, pages = high - low, (high - low) // PAGE
         self._low, self._high = low, high
-        self._loaded, self._loaded_end = [], {}
+        self._loaded = Intervals()
         self._bytes = np.zeros(size, np.uint8)  # pages that stay zero take no memory
         self._what = np.zeros(size, np.uint8)
         self._seen = np.zeros(pages, np.uint64)  # TSC before the last reading, or (not read yet) when first told of
@@ -165,13 +163,8 @@ class Rereader:
 
     def _evict(self, start: int, end: int) -> None:
         """What has been loaded into [start, end) is no more."""
-        lo = bisect_right(self._loaded, start)
-        if lo and self._loaded_end[self._loaded[lo - 1]] > start:
-            lo -= 1
-        hi = bisect_left(self._loaded, end, lo)
-        for address in self._loaded[lo:hi]:
-            self._what[address - self._low : self._loaded_end.pop(address) - self._low] = _UNTOLD
-        del self._loaded[lo:hi]
+        for address, behind in self._loaded.take(start, end).items():
+            self._what[address - self._low : behind - self._low] = _UNTOLD
 
     # ---- what the memory tells
 

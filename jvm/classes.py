@@ -1,4 +1,5 @@
-"""The classes of a process and what their bytecode calls.
+"""The classes of a process and what their bytecode calls. A class is dropped with its methods when it was unloaded and
+nobody asks about that time any more.
 
 Class files are kept as they were told and read when something is asked of them: few are. What is too much is dropped,
 the oldest first, and is then not known.
@@ -42,7 +43,9 @@ class Classes:
 
     def __init__(self) -> None:
         self.methods: dict[int, export.Method] = {}
+        self._methods_of: dict[int, list[int]] = {}  # class → its methods
         self._definition: dict[int, int] = {}  # class → definition
+        self._name: dict[int, str] = {}  # of a class
         self._named: dict[str, int] = {}  # class, by name: the last of that name
         self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
         self._bytes = 0
@@ -52,10 +55,13 @@ class Classes:
     def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
         match record:
             case export.Method():
+                if record.id not in self.methods:
+                    self._methods_of.setdefault(record.class_id, []).append(record.id)
                 self.methods[record.id] = record
             case export.Class():
                 self.told += 1
                 self._definition[record.id] = record.definition
+                self._name[record.id] = record.signature[1:-1]
                 self._named[record.signature[1:-1]] = record.id
             case export.ClassDef():
                 self.told += 1
@@ -63,6 +69,22 @@ class Classes:
                 self._data[record.id] = bytes(record.data)
                 while self._bytes > MAX_BYTES:
                     self._bytes -= len(self._data.popitem(last=False)[1])
+
+    def remove(self, class_id: int) -> list[int]:
+        """Forgets a class and its methods; which those were."""
+        definition = self._definition.pop(class_id, 0)
+        self._bytes -= len(self._data.pop(definition, b""))
+        self._read.pop(definition, None)
+        name = self._name.pop(class_id, "")
+        if self._named.get(name) == class_id:
+            del self._named[name]
+        methods = self._methods_of.pop(class_id, [])
+        for method in methods:
+            del self.methods[method]
+        return methods
+
+    def __len__(self) -> int:
+        return len(self._name)
 
     def knows(self, method: int) -> bool:
         """Whether the bytecode of a method can be asked for."""

@@ -85,6 +85,7 @@ class CodeImage:
         self._by_id: dict[int, Version] = {}
         self._table: Table | None = None
         self._view: CodeView | None = None
+        self._unloaded: list[tuple[int, int]] = []  # (time, class) that are still to be forgotten
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
         self._replay_began = 0
 
@@ -130,6 +131,8 @@ class CodeImage:
             case export.Codelet():
                 self.codelets.add(record)
                 self._other(Kind.CODELET, record, record.start, record.end, label(record), memoryview(b""))
+            case export.ClassUnload():
+                self._unloaded.append((record.tsc, record.id))
             case export.Overflow():
                 self.counts["overflows"] += 1
                 self._replayed = None  # the replay under way, if any, is not whole
@@ -202,7 +205,7 @@ class CodeImage:
     def _unload(self, record: export.NmethodUnload) -> None:
         i = bisect_left(self._nmethod_starts, record.address)
         v = self._nmethods[i] if i < len(self._nmethods) else None
-        if v is None or v.start != record.address or v.loaded > record.tsc or v.method != record.method:
+        if v is None or v.start != record.address or v.loaded > record.tsc or record.method not in (0, v.method):
             self.counts["unknown_unloads"] += 1
         elif v.until == FOREVER:
             self.counts["unloads"] += 1
@@ -294,8 +297,9 @@ class CodeImage:
             self.primed_at = min(self.primed_at, tsc)
 
     def forget_before(self, tsc: int) -> None:
-        """No one will ask about a time before `tsc` again: drops versions that had ended by then, and what was patched
-        before."""
+        """No one will ask about a time before `tsc` again: drops versions that had ended by then, what was patched
+        before, and classes and methods that were gone."""
+        self._forget_classes(tsc)
         ended = [v for v in (*self._retired, *self._nmethods) if v.until <= tsc]
         if not self._texts.drop(ended, tsc) and not ended:
             return
@@ -310,6 +314,12 @@ class CodeImage:
         self._nmethod_starts = [v.start for v in self._nmethods]
         self._compact()
         self._changed()
+
+    def _forget_classes(self, tsc: int) -> None:
+        for _, class_id in (gone for gone in self._unloaded if gone[0] <= tsc):
+            for method in self.classes.remove(class_id):
+                self.methods.pop(method, None)
+        self._unloaded = [gone for gone in self._unloaded if gone[0] > tsc]
 
     # What is asked
 
@@ -383,6 +393,8 @@ class CodeImage:
         return {
             **{f"code_{name}": n for name, n in sorted(self.counts.items())},
             "code_versions": len(self._by_id),
+            "code_methods": len(self.methods),
+            "code_classes": len(self.classes),
             "code_retired": len(self._retired),
             "code_bytes": self._texts.size,
             "code_epoch": self.epoch,

@@ -54,6 +54,7 @@ class RecordType(IntEnum):
     VM_DEATH = 18
     NMETHOD_STATE = 19
     CODE_PATCH = 20
+    CLASS_UNLOAD = 21
 
 
 class RecordFlag(IntFlag):
@@ -303,6 +304,14 @@ class VmDeath(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassUnload(Record):
+    """The class is gone, and its methods with it: their ids do not come again. Found by polling, so its code may have
+    been unloaded before or be unloaded after it."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class CodePatch(Record):
     """Bytes that were found in the process's memory instead of those known before. The change happened after `before`,
     when they were still the old ones, and not after `after`. Without bytes (`code` empty): all that changed before
@@ -491,6 +500,10 @@ def _vm_death(head: _Head, p: _Payload) -> Record:
     return VmDeath(*head)
 
 
+def _class_unload(head: _Head, p: _Payload) -> Record:
+    return ClassUnload(*head, p.fields(_NUMBER)[0])
+
+
 def _code_patch(head: _Head, p: _Payload) -> Record:
     address, before, after, size, _ = p.fields(_PATCH)
     return CodePatch(*head, address, before, after, p.take(size))
@@ -524,6 +537,7 @@ _PARSERS: dict[int, Callable[[_Head, _Payload], Record]] = {
     RecordType.VM_DEATH: _vm_death,
     RecordType.NMETHOD_STATE: _nmethod_state,
     RecordType.CODE_PATCH: _code_patch,
+    RecordType.CLASS_UNLOAD: _class_unload,
 }
 
 
@@ -544,6 +558,15 @@ def iter_records(
             yield parser((tsc, tid, flags), _Payload(view[offset + HEADER.size : offset + size], offset))
         elif skipped is not None:
             skipped[kind] += 1
+
+
+def placed_records(buffer: Buffer) -> Iterator[tuple[int, int, Record]]:
+    """As `iter_records`, with where in `buffer` each record begins and its size."""
+    view = _octets(buffer)
+    for offset, kind, flags, tsc, tid, size in _frames(view):
+        parser = _PARSERS.get(kind)
+        if parser is not None:
+            yield offset, size, parser((tsc, tid, flags), _Payload(view[offset + HEADER.size : offset + size], offset))
 
 
 def _octets(buffer: Buffer) -> memoryview:

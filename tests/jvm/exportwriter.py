@@ -166,3 +166,6 @@ class Writer:
 
     def vm_death(self) -> Self:
         return self.record(RecordType.VM_DEATH, b"")
+
+    def class_unload(self, id_: int) -> Self:
+        return self.record(RecordType.CLASS_UNLOAD, struct.pack("<II", id_, 0))
