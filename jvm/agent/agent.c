@@ -116,7 +116,16 @@ static void start_thread(void) {
     pthread_attr_destroy(&attributes);
 }
 
+static jvmtiError listen_to(jvmtiEvent event) {
+    return (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, event, NULL);
+}
+
+// From here on class files are shown as they are loaded. Were the hook enabled earlier, JDK 24 and later would refuse an
+// AOT cache with linked classes, and with -XX:AOTMode=on not start (JDK: cds/filemap.cpp,
+// FileMapInfo::validate_aot_class_linking; JvmtiExport::should_post_class_file_load_hook). Classes from before are put
+// together again (class_files.c).
 static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
+    if (options.classes) listen_to(JVMTI_EVENT_CLASS_FILE_LOAD_HOOK);
     start_thread();
 }
 
@@ -151,16 +160,16 @@ static bool enable(char *error, size_t error_size) {
         JVMTI_EVENT_VM_INIT,
     };
     const jvmtiEvent class_events[] = {
-        JVMTI_EVENT_CLASS_FILE_LOAD_HOOK,
         JVMTI_EVENT_CLASS_LOAD,
         JVMTI_EVENT_CLASS_PREPARE,
     };
     jvmtiError failed = (*jvmti)->AddCapabilities(jvmti, &wanted);
     if (!failed) failed = (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
     for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++)
-        failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
+        failed = listen_to(events[i]);
     for (size_t i = 0; options.classes && !failed && i < sizeof class_events / sizeof *class_events; i++)
-        failed = (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, class_events[i], NULL);
+        failed = listen_to(class_events[i]);
+    if (options.classes && late && !failed) failed = listen_to(JVMTI_EVENT_CLASS_FILE_LOAD_HOOK);
     if (failed) snprintf(error, error_size, "JVMTI error %d", failed);
     return !failed;
 }

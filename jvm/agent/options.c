@@ -46,8 +46,6 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
         if (value && !strcmp(option, "ring") && *value == '/') {
             strcpy(o->ring, value);
         } else if (value && !strcmp(option, "dir") && *value == '/') {
-            snprintf(o->ring, sizeof o->ring, "%s/jit-%d.ring", value, getpid());
-        } else if (value && !strcmp(option, "dir") && *value == '/') {
             snprintf(o->ring, sizeof o->ring, "%.4000s/jit-%d.ring", value, getpid());
         } else if (value && !strcmp(option, "size") && parse_size(value)) {
             o->size = parse_size(value);

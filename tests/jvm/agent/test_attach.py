@@ -23,7 +23,8 @@ from jvm.cbuild import BuildError
 from jvm.export import iter_records
 from jvm.ring import RingReader
 from streamer.commands.attach import command
-from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, java, jcmd
+from tests.jdks import JDKS, java
+from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, jcmd
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
 
@@ -58,7 +59,7 @@ def exported(ring: Path) -> None:
     assert any(isinstance(record, export.NmethodLoad) for record in records)
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", JDKS)
 def test_diagnostic_commands(version: int) -> None:
     with Subject(version) as jvm:
         assert f"JDK {version}" in jcmd(jvm.pid, "VM.version")

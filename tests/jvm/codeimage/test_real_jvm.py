@@ -12,11 +12,12 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER, Kind
 from jvm.ring import RingReader
 from jvm.sites import SiteKind
+from tests.jdks import JDKS
 from tests.jvm.agent.java_process import Subject, eventually
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
 NOW = FOREVER - 1
-versions = pytest.mark.parametrize("version", [17, 25])
+versions = pytest.mark.parametrize("version", JDKS)
 
 
 @pytest.fixture
