@@ -13,11 +13,20 @@ seen                                            from                            
 `$Proxy12`, `jdk.proxy2.$Proxy3`                java.lang.reflect.Proxy             `$Proxy`, `jdk.proxy.$Proxy`
 `GeneratedMethodAccessor17`                     reflection before JDK 18            `GeneratedMethodAccessor`
 `A$$EnhancerByCGLIB$$1f2e3d4c`                  CGLIB, Spring, Guice                `A$$EnhancerByCGLIB`
-`A$ByteBuddy$x8Yq2k1L`, `A$MockitoMock$1234`    Byte Buddy, Hibernate, Mockito      `A$ByteBuddy`, `A$MockitoMock`
-`_pyx12`, `Script7`                             Jython, Groovy                      `_pyx`, `Script`
+`A$ByteBuddy$x8Yq2k1L`, `A$auxiliary$x8Yq2k1L`  Byte Buddy, Hibernate               `A$ByteBuddy`, `A$auxiliary`
+`A$MockitoMock$1234`                            Mockito                             `A$MockitoMock`
+`A_$$_jvst8a1_3`, `A_$$_javassist_12`           Javassist                           `A_$$_jvst`, `A_$$_javassist`
+`A$Access4JacksonDeserializer6f0e1d2c`          Jackson's Afterburner               `A$Access4JacksonDeserializer`
+`$gen.PageFilter_20261128_093000_17`            Trino, Presto (airlift bytecode)    `$gen.PageFilter`
+`user$eval1234$fn__1235`                        Clojure                             `user$eval$fn`
+`Script$Recompilation$12$\\^eval\\_`            Nashorn                             `Script$Recompilation$\\^eval\\_`
+`gen.page_js_12`                                Rhino                               `gen.page_js`
+`_pyx12`, `Script7`                             Jython, Groovy's shell              `_pyx`, `Script`
 ==============================================  ==================================  ==============================
 
-`lambda$main$0` and `A$1` stay: javac numbers them, so they are stable for one build.
+`lambda$main$0` and `A$1` stay: javac numbers them, so they are stable for one build. So does a name in which such a
+text is only a part of a word, or stands where the generator does not put it: `My$Proxy7`, `My$Proxy7Holder` and
+`acme.Script7` were written by a person.
 """
 
 from __future__ import annotations
@@ -29,16 +38,33 @@ from functools import lru_cache
 MAX_NAME = 160
 """Longest label, in characters."""
 
+_END = r"(?![\w])"  # of a generated word; `.` (a method), `$` (an inner class) or nothing follows
+_ADDRESS = r"[./+](?:0x[0-9a-fA-F]+|\d+)"
+
+
+def _rule(pattern: str, label: str = r"\1") -> tuple[re.Pattern[str], str]:
+    return re.compile(pattern + _END), label
+
+
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\$\$Lambda(?:\$\d+)?(?:[./+](?:0x[0-9a-fA-F]+|\d+))?"), "$$Lambda"),
-    (re.compile(r"(LambdaForm\$[A-Z]+)\d*(?:[./+](?:0x[0-9a-fA-F]+|\d+))?"), r"\1"),
-    (re.compile(r"[./+]0x[0-9a-fA-F]+"), ""),
-    (re.compile(r"\bjdk\.proxy\d+\b"), "jdk.proxy"),
-    (re.compile(r"\$Proxy\d+"), "$Proxy"),
-    (re.compile(r"(Generated(?:Method|Constructor|SerializationConstructor)Accessor)\d+"), r"\1"),
-    (re.compile(r"(\$\$(?:EnhancerBy|FastClassBy|KeyFactoryBy|BulkBeanBy)?\w*?(?:CGLIB|Guice))\$\$[0-9a-f]+"), r"\1"),
-    (re.compile(r"(\$(?:ByteBuddy|HibernateProxy|MockitoMock))\$[0-9A-Za-z]+"), r"\1"),
-    (re.compile(r"\b(_pyx|Script)\d+(?=[.$]|$)"), r"\1"),
+    _rule(rf"\$\$Lambda(?:\$\d+)?(?:{_ADDRESS})?", "$$Lambda"),
+    _rule(rf"(LambdaForm\$[A-Z]+)\d*(?:{_ADDRESS})?"),
+    _rule(r"[./+]0x[0-9a-fA-F]+", ""),
+    _rule(r"\bjdk\.proxy\d+", "jdk.proxy"),
+    _rule(r"(?:^|(?<=\.))\$Proxy\d+", "$Proxy"),
+    _rule(r"(Generated(?:Method|Constructor|SerializationConstructor)Accessor)\d+"),
+    _rule(r"(\$\$(?:EnhancerBy|FastClassBy|KeyFactoryBy|BulkBeanBy)?\w*?(?:CGLIB|Guice))\$\$[0-9a-f]+"),
+    _rule(r"(\$(?:ByteBuddy|HibernateProxy|HibernateInstantiator|HibernateAccessOptimizer|auxiliary))\$[0-9A-Za-z]{8}"),
+    _rule(r"(\$MockitoMock)\$\d+"),
+    _rule(r"(_\$\$_jvst)[0-9a-f]*_[0-9a-f]+"),
+    _rule(r"(_\$\$_javassist)_\d+"),
+    _rule(r"(\$Access4Jackson(?:Des|S)erializer)[0-9a-f]+"),
+    _rule(r"(\$gen\.\w+?)_\d{8}_\d{6}_\d+"),
+    _rule(r"(\$eval)\d+"),
+    _rule(r"(\$[a-z_][\w?!*]*?)__\d{2,}(?:__\d{2,})*"),  # Clojure's gensyms: its functions, not Java's inner classes
+    _rule(r"(\bScript(?:\$Recompilation)?)\$\d+(?=\$)"),
+    _rule(r"(\bjavascript\.gen\.\w+?)_\d+"),
+    _rule(r"(\bpycode\._pyx|^Script)\d+"),
 )
 # Whatever could break a line of the exposition format, a terminal or a log: control, format, surrogate code points.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]")
