@@ -24,7 +24,8 @@ from stages.messages import Account, PaneReport, StreamKey, StreamOpen
 from streamer import summary, web
 from streamer.config import Settings
 from streamer.hub import Balance, Hub
-from streamer.hub.text import headline, plain, screen
+from streamer.hub.screen import screen
+from streamer.hub.text import headline, plain
 from streamer.session import traces
 from streamer.supervisor import Supervisor
 from streamer.topology import Topology

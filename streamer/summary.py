@@ -10,7 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from streamer.hub import Balance, Hub
-from streamer.hub.text import bytes_text, contradictions_line, holes_line, loss_line, methods_table
+from streamer.hub.screen import MethodsTable
+from streamer.hub.text import bytes_text, contradictions_line, holes_line, loss_line
 from streamer.hub.view import CAUSES
 
 WIDTH = 120
@@ -37,7 +38,7 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
         head += f", {view['total']:,} {unit} (fidelity {view['fidelity']})"
     parts: list[RenderableType] = [Text(f"Run: {head}", "bold")]
     if view["methods"]:
-        parts.append(methods_table(view, shifts=False))
+        parts.append(MethodsTable(view, shifts=False))
     else:
         parts.append(Text("No method was seen."))
     parts.append(Text(loss_line(view["run"])))

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from streamer.cli import Failure
-from streamer.hub.text import screen
+from streamer.hub.screen import screen
 
 MAX_ANSWER = 8 << 20
 # the hub is on this machine or near it: a proxy meant for the web is of no use

@@ -1,4 +1,4 @@
-"""A hot-method view as text: what `streamer top` shows live and the summary prints at the end.
+"""Pieces of a hot-method view as text, for the live table (`screen.py`), the summary and `streamer report`.
 
 Takes the JSON form (`HotView.json`), because `streamer top` has it from another process. Names come from the traced
 program: they are shown as text, without markup or control characters.
@@ -154,36 +154,6 @@ def shift_text(method: View) -> Text:
 def kinds_text(kinds: Mapping[str, float]) -> str:
     parts = sorted(((share, KIND_WORDS.get(kind, plain(kind))) for kind, share in kinds.items()), reverse=True)
     return ", ".join(name if share > 0.99 else f"{name} {share:.0%}" for share, name in parts if share >= 0.01)
-
-
-def methods_table(view: View, *, shifts: bool = True) -> Table:
-    invocations = any(m["invocations"] for m in view["methods"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, min_width=BAR, max_width=BAR)
-    if shifts:
-        table.add_column("shift", justify="right", no_wrap=True)
-    table.add_column("method", overflow="fold")
-    table.add_column("ran as", no_wrap=True)
-    if invocations:
-        table.add_column("invocations", justify="right", no_wrap=True)
-    largest = max([view["other"], *(m["share"] for m in view["methods"])])
-    for m in view["methods"]:
-        cells: list[str | Text] = [Text(f"{m['share']:.1%}"), Text(bar(m["share"], largest), "blue")]
-        cells += [shift_text(m)] if shifts else []
-        cells += [Text(plain(m["method"])), Text(kinds_text(m["kinds"]))]
-        table.add_row(*cells, *([Text(f"{m['invocations']:,}")] if invocations else []))
-    if view["other"]:
-        cells = [Text(f"{view['other']:.1%}"), Text(bar(view["other"], largest)), *([Text("")] if shifts else [])]
-        table.add_row(*cells, Text("other"), style="dim")
-    return table
-
-
-def screen(view: View) -> list[RenderableType]:
-    """The live view, of `streamer top` and of a run alike."""
-    holes = holes_line(view)
-    parts: list[RenderableType] = [Text(headline(view), "bold"), methods_table(view), Text(loss_line(view["coverage"]))]
-    return [*parts, *([Text(holes, "dim")] if holes else [])]
 
 
 def headline(view: View) -> str:

@@ -1,0 +1,59 @@
+"""The live table in terminals of any width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable
+from tests.hub.scene import scene
+
+HEADS = {"invocations": "invocations", "ran as": "ran as", "shift": "shift"}
+
+
+def lines(width: int, *, invocations: bool = True) -> list[str]:
+    view = scene()[0].hot().json()
+    for m in view["methods"]:
+        m["invocations"] = 1_234_567 if invocations else 0
+        m["kinds"] = {"c2": 0.78, "c1": 0.22}
+    out = io.StringIO()
+    Console(file=out, width=width).print(MethodsTable(view))
+    return out.getvalue().splitlines()
+
+
+def shown(table: list[str]) -> set[str]:
+    text = "\n".join(table)
+    return {name for name, head in HEADS.items() if head in table[1]} | ({"bar"} if "█" in text else set())
+
+
+@pytest.mark.parametrize("width", range(20, 121))
+def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
+    table = lines(width)
+    assert all(cell_len(line) <= width for line in table)
+    assert "share" in table[1]
+    assert "method" in table[1]
+    columns = shown(table)
+    assert columns == set(DROPPED[len(DROPPED) - len(columns) :])  # the first of them went first
+    whole = {"invocations": "1,234,567", "ran as": "C2 78%, C1 22%", "shift": "▲ +54.9", "bar": "█" * 12}
+    for name in columns:
+        assert whole[name] in "\n".join(table)
+    assert "…" not in "\n".join(table)
+    head = table[1]
+    begin = head.index("method")
+    ends = [head.index(n) for n in ("ran as", "invocations") if n in head and n in columns]
+    room = (min(ends) if ends else width) - begin
+    assert room >= min(LEAST_METHOD, width - begin)
+
+
+def test_at_80_columns_a_method_has_room() -> None:
+    table = lines(80)
+    assert shown(table) == {"ran as", "shift", "invocations"}
+    assert any("org.apache.fop.pdf.PDFStream.def" in line for line in table)
+
+
+def test_a_wide_terminal_shows_everything() -> None:
+    assert shown(lines(120)) == {"bar", "invocations", "ran as", "shift"}
+    assert shown(lines(120, invocations=False)) == {"bar", "ran as", "shift"}
