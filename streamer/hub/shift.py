@@ -13,8 +13,11 @@ score      (D − median D) / (1.4826 · MAD D + 0.02) over the distances at ear
 mover      a method with |p − q| ≥ 0.02 whose z = (p − median) / (1.4826 · MAD + 0.02) has |z| ≥ 3, median and MAD
            over its shares in the reference's panes.
 
-Reference panes with nothing in them do not count. Before the process is two shortest windows old there is no verdict
-(None), because a program that starts shifts all the time.
+Reference panes with nothing in them do not count. There is no verdict (None)
+- before the process is two shortest windows old, because a program that starts shifts all the time;
+- where either window holds less than `LEAST`: a single task of an idle process is a whole mixture by itself;
+- where one does less, by unit of time, than `LEAST_RATE` of the busiest pane of both: a service that falls idle, or
+  wakes, has changed how much it does, and the few methods of its idle time say nothing about the others.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.hub.profile import HITS, INSTRUCTIONS
 from streamer.hub.windows import Pane, Window, Windows
 
 FLOOR = 0.02
@@ -32,6 +36,9 @@ MOVED = 0.02
 UNUSUAL = 3.0
 MAD_TO_SIGMA = 1.4826
 HISTORY = 300
+LEAST = {HITS: 1_000, INSTRUCTIONS: 10_000_000}
+"""Weight of a window, by column, below which it has no mixture to speak of: some milliseconds of one core."""
+LEAST_RATE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,14 @@ def shares(window: Window, column: int, size: int) -> NDArray[np.float64] | None
     return weight / total if total > 0 else None
 
 
+def comparable(windows: Windows, now: Window, before: Window, column: int) -> bool:
+    """Whether both windows hold enough work, and of one order in each pane, for their mixtures to be compared."""
+    weights = [float(window.rows[:, column].sum()) for window in (now, before)]
+    least = min(weight / window.length for weight, window in zip(weights, (now, before), strict=True))
+    most = max(float(pane.rows[:, column].sum()) for window in (now, before) for pane in windows.panes(window))
+    return min(weights) >= LEAST.get(column, 1) and least >= LEAST_RATE * most
+
+
 class Detector:
     """Keeps the history of distances of one process; `update` after each closed pane."""
 
@@ -86,7 +101,12 @@ class Detector:
         size = len(windows.table.names)
         p, q = shares(now, self._column, size), shares(before, self._column, size)
         busy = [pane for pane in windows.panes(before) if pane.rows[:, self._column].any()]
-        if p is None or q is None or windows.age() < 2 * now.length:
+        if (
+            p is None
+            or q is None
+            or windows.age() < 2 * now.length
+            or not comparable(windows, now, before, self._column)
+        ):
             self.current = None
             return
         d = distance(p, q)

@@ -55,7 +55,9 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
 def second(
     hub: Hub, pane: int, mixture: dict[str, int], losses: dict[str, int], column: str = "hits", shed: int = 0
 ) -> None:
-    """One pane with 1 MB of trace."""
-    hub.feed(report(pane, REST, kind=CodeKind.INTERPRETED, closed=False, column=column))
+    """One pane with 1 MB of trace. An address in a packet stands for some thousand instructions."""
+    times = 10_000 if column == "instructions" else 1
+    mixture, rest = ({name: times * n for name, n in m.items()} for m in (mixture, REST))
+    hub.feed(report(pane, rest, kind=CodeKind.INTERPRETED, closed=False, column=column))
     accounts = (account(pane * 10**6, (pane + 1) * 10**6, shed=shed, **losses),)
     hub.feed(report(pane, mixture, accounts=accounts, column=column))

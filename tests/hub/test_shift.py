@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.hub.profile import COLUMNS, HITS, MethodTable
+from streamer.hub.profile import COLUMNS, HITS, INSTRUCTIONS, MethodTable
 from streamer.hub.shift import Detector, distance, robust
 from streamer.hub.windows import BYTES, Windows
 
@@ -16,16 +16,17 @@ from streamer.hub.windows import BYTES, Windows
 class Program:
     """Feeds panes of given mixtures to windows of 10 and 60 panes, and the detector after each."""
 
-    def __init__(self) -> None:
-        self.windows = Windows(MethodTable(), [(10, 0), (60, 0), (60, 10)], HITS)
-        self.detector = Detector(HITS)
+    def __init__(self, column: int = HITS) -> None:
+        self.column = column
+        self.windows = Windows(MethodTable(), [(10, 0), (60, 0), (60, 10)], column)
+        self.detector = Detector(column)
         self.pane = 0
         self.random = random.Random(1)
 
     def run(self, seconds: int, mixture: dict[str, int]) -> None:
         for _ in range(seconds):
             rows = np.zeros((len(mixture), COLUMNS), np.uint64)
-            rows[:, HITS] = [max(0, round(self.random.gauss(n, n / 20))) for n in mixture.values()]
+            rows[:, self.column] = [max(0, round(self.random.gauss(n, n / 20))) for n in mixture.values()]
             self.windows.add(self.pane, list(mixture), rows, np.zeros(BYTES, np.int64))
             self.windows.close(self.pane)
             self.detector.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
@@ -82,3 +83,32 @@ def test_a_program_of_alternating_phases_has_a_usual_distance():
         program.run(12, {"parse": 200, "emit": 800})
     assert program.detector.current.distance > 0.2
     assert program.detector.current.score < 3
+
+
+def verdicts(program: Program, phases: list[tuple[int, dict[str, int]]]) -> list[bool]:
+    """For each second of the phases, whether the shift is one that the rules alert on."""
+    found = []
+    for seconds, mixture in phases:
+        for _ in range(seconds):
+            program.run(1, mixture)
+            shift = program.detector.current
+            found.append(shift is not None and shift.distance > 0.3 and shift.score > 4)
+    return found
+
+
+def test_a_task_of_an_idle_process_is_no_shift():
+    """200,000 instructions every ten minutes, with a heartbeat between them."""
+    phases = [(599, {"beat": 300}), (1, {"task": 200_000})] * 6
+    assert not any(verdicts(Program(INSTRUCTIONS), phases))
+
+
+def test_a_service_that_falls_idle_and_wakes_is_no_shift():
+    busy, idle = {"serve": 9 * 10**8, "parse": 10**8}, {"beat": 2_000_000}
+    assert not any(verdicts(Program(INSTRUCTIONS), [(200, busy), (300, idle), (60, busy)]))
+
+
+def test_a_shift_at_low_load_is_one():
+    """A third of the work, all of it new: less, but of one order."""
+    found = verdicts(Program(INSTRUCTIONS), [(200, {"serve": 9 * 10**7}), (60, {"other": 3 * 10**7})])
+    assert not any(found[:200])
+    assert any(found[200:215])
