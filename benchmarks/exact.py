@@ -63,7 +63,7 @@ class _Search:
         if end - begin > max(self.found, self._most // 8) * 1.1:
             self.best = piece.stream, begin, min(end, begin + self._most)
             c = flow.code
-            rows = zip(c.start.view(np.uint64).tolist(), c.data_at.tolist(), (c.end - c.start).tolist(), strict=True)
+            rows = zip(c.start.tolist(), c.data_at.tolist(), (c.end - c.start).tolist(), strict=True)
             self.code = [(start, c.code[at : at + size].tobytes()) for start, at, size in rows]
 
 

@@ -109,12 +109,12 @@ def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64],
     return at, index[first].astype(np.int64)
 
 
-def targets(code: NDArray[np.uint8], start: int, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def targets(code: NDArray[np.uint8], start: int, offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """(n,) where the CALLs, or JMPs, rel32 at these offsets lead, code at `start`."""
     bytes_ = code[offsets[:, None] + np.arange(1, CALL_SIZE)]
     raw = bytes_.astype(np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)
     distance: NDArray[np.int64] = raw.sum(axis=1, dtype=np.uint32).view(np.int32).astype(np.int64)
-    return distance + offsets + (start + CALL_SIZE)
+    return (distance + offsets + CALL_SIZE).astype(np.uint64) + np.uint64(start)
 
 
 def _stubs(code: NDArray[np.uint8], begin: int) -> list[int]:

@@ -13,9 +13,10 @@ from jvm.calls import CALL, CALL_SIZE, JMP, STUB_JUMP, targets
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
 
-def through(code: U8, start: int, stubs: tuple[int, int]) -> tuple[I64, I64]:
+def through(code: U8, start: int, stubs: tuple[int, int]) -> tuple[I64, U64]:
     """(n,) offsets of the calls in `code`, which stands at `start`, that lead to stubs in [from, to); (n,) where."""
     opcodes = np.flatnonzero(code[: 1 - CALL_SIZE] == CALL)
     to = targets(code, start, opcodes)
@@ -44,6 +45,6 @@ def seen_through(code: U8, was: U8, shown: U8, start: int, stubs: tuple[int, int
         elif jump + CALL_SIZE <= len(buffer) and buffer[jump] == JMP:
             behind = int(targets(buffer, stubs[0], np.array([jump]))[0])
             if not stubs[0] <= behind < stubs[1]:
-                distance = (behind - (start + call + CALL_SIZE)).to_bytes(8, "little", signed=True)
-                out[call + 1 : call + CALL_SIZE] = np.frombuffer(distance[:4], np.uint8)
+                distance = behind - (start + call + CALL_SIZE) & 0xFFFFFFFF
+                out[call + 1 : call + CALL_SIZE] = np.frombuffer(distance.to_bytes(4, "little"), np.uint8)
     return out

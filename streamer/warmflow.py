@@ -30,7 +30,7 @@ def compile_flow() -> None:
     image = CodeImage()
     known = Chooser(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
-    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code, (0, 0), known, 0, 0)
+    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0)
 
 
 def main() -> None:

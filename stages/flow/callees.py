@@ -19,6 +19,7 @@ from jvm.codeversion import Kind, Version
 from jvm.stubs import stub_of
 from stages.flow.calltable import ANY, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.flow.led import Led, fingerprint
+from stages.flow.raw import signed_rows
 
 I64 = NDArray[np.int64]
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class Callees:
             behind = self._image.code(adapter).tobytes().find(_TO_COMPILED) + len(_TO_COMPILED)
             return (adapter.start + behind if len(_TO_COMPILED) <= behind < target - adapter.start else target), False
         if known.stub[k]:
-            return int(known.stub[k]), True
+            return int(known.stub.view(np.uint64)[k]), True
         stubs = self._stubs[v.id]
         to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
         return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
@@ -105,7 +106,7 @@ class Callees:
             own = rows[known.holder[rows] == known.declared[callee]]
         if not len(own) and known.kind[callee] != OWN and len(np.unique(known.holder[rows])) == 1:
             own = rows if self._overrides(int(known.holder[rows[0]]), int(known.declared[callee])) else own
-        return int(known.verified[own[np.argmax(known.since[own])]]) if len(own) else 0
+        return int(known.verified.view(np.uint64)[own[np.argmax(known.since[own])]]) if len(own) else 0
 
     def _overrides(self, holder: int, declared: int) -> bool:
         """Whether a method of class `holder` may stand in for one of `declared`."""
@@ -125,7 +126,7 @@ class Callees:
             made = (tsc - fresh <= known.table_made) & (known.table_made <= tsc)
             free = (known.table_kind == known.kind[callee]) & ~np.isin(known.table, known.claimed)
             led = known.table[made & free]
-        return int(led[0]) if len(led) == 1 else 0
+        return int(led.view(np.uint64)[0]) if len(led) == 1 else 0
 
     def named(self, site: int) -> Invoked | None:
         """What the bytecode at the call there names."""
@@ -139,8 +140,8 @@ class Callees:
 
     def _call(self, site: int) -> int:
         """Which of the calls stands there now; −1: none."""
-        sites = self.now().site
-        k = int(np.searchsorted(sites, site))
+        sites = self.now().site.view(np.uint64)
+        k = int(np.searchsorted(sites, np.uint64(site)))
         return k if k < len(sites) and sites[k] == site else -1
 
     def _update(self) -> CallTable:
@@ -176,9 +177,9 @@ class Callees:
 
     def _all_sites(self) -> tuple[I64, ...]:
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
-        site, stub, looks, callee = rows[np.argsort(rows[:, 0], kind="stable")].T.copy()
+        site, stub, looks, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
         own = np.flatnonzero((stub != 0) & (callee >= 0))
-        own = own[np.argsort(stub[own], kind="stable")]
+        own = own[np.argsort(stub[own].view(np.uint64), kind="stable")]
         return site, stub, looks, callee, stub[own] + calls.STUB_JUMP, callee[own]
 
     def _found(self, v: Version) -> I64:
@@ -197,7 +198,7 @@ class Callees:
             (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._number(c.callee))
             for c in found.calls
         ]
-        return np.array(rows, np.int64).reshape(-1, 4)
+        return signed_rows(rows, 4)
 
     def _number(self, callee: Invoked | None) -> int:
         if callee is None:
@@ -227,8 +228,9 @@ class Callees:
     def _read_stubs(self, v: Version, rows: I64) -> None:
         """A call that leads to a stub of the nmethod's own has that, and who shares one with it; who was taken to have
         that has the one that they were taken to have."""
-        to = calls.targets(self._image.code(v), v.start, rows[:, 0] - v.start)
-        for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - v.start, self._stubs[v.id])).tolist():
+        start = np.array(v.start, np.uint64).view(np.int64)
+        to = calls.targets(self._image.code(v), v.start, rows[:, 0] - start).view(np.int64)
+        for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - start, self._stubs[v.id])).tolist():
             taken = int(rows[k, 1])
             if taken != to[k]:
                 with_it = rows[:, 1] == taken if taken else rows[:, 0] == rows[k, 0]
@@ -245,14 +247,14 @@ class Callees:
                 rows.append((name, holder, v.verified_entry, v.entry, _made(v), v))
         rows.sort(key=lambda row: row[0])
         self._compiled = [row[-1] for row in rows]
-        self._entries = tuple(np.array([row[k] for row in rows], np.uint64).view(np.int64) for k in range(5))
+        self._entries = tuple(signed_rows([row[:5] for row in rows], 5).T.copy())
 
 
 def _tables(versions: list[Version]) -> tuple[I64, ...]:
     kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
     rows = [(v.start, TABLES[stub], _made(v), min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
     rows.sort(key=lambda row: row[2], reverse=True)
-    return tuple(np.array(rows, np.uint64).view(np.int64).reshape(-1, 4).T.copy())
+    return tuple(signed_rows(rows, 4).T.copy())
 
 
 def _made(v: Version) -> int:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
 from stages.flow import x86
-from stages.flow.code import Code
+from stages.flow.code import CodeWords
 from stages.flow.jumps import ANYWHERE, BEHIND_CALL, fits, leads
 from stages.flow.memo import bit_length
-from stages.flow.raw import addresses, load64, u8_at
+from stages.flow.raw import addresses, excluded, holder, load64, u8_at, within
 from stages.flow.size import full_ip, size_of
 from stages.flow.state import NONE
 from stages.flow.variants import (
@@ -37,7 +37,6 @@ from stages.flow.variants import (
     VA,
     WINDOW,
     Known,
-    first,
     variants,
 )
 
@@ -186,15 +185,12 @@ def _off(w):  # type: ignore[no-untyped-def]
 @inner
 def _inside(code, lo, hi, ip):  # type: ignore[no-untyped-def]
     """Whether an address is in the filter [lo, hi), if there is one, and in known code."""
-    if lo != hi and not lo <= ip < hi:
-        return False
-    return _blob(code, ip) >= 0
+    return not excluded(lo, ip, hi) and _blob(code, ip) >= 0
 
 
 @inner
 def _blob(code, ip):  # type: ignore[no-untyped-def]
-    b = first(code.start, ip + 1) - 1
-    return b if b >= 0 and ip < code.end[b] else -1
+    return holder(code.start, code.end, len(code.start), ip)
 
 
 @inner
@@ -235,7 +231,7 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi, led, known):  #
         if seen == N_BITS:
             bit = _taken(w)
             return _at(w, target if bit else after)
-        out = lo != hi and not (lo <= target < hi and lo <= after < hi)
+        out = excluded(lo, target, hi) or excluded(lo, after, hi)
         return seen == N_PGD and out and _off(w)
     if what == x86.CALL_IND:
         _push(w, stack, after)
@@ -254,7 +250,7 @@ def _step(data, end, goal, w, stack, insn, target, code, lo, hi, led, known):  #
     if seen == N_PGD:
         if what == x86.RET and w[W_DEPTH] > w[W_BASE]:
             return False
-        inside = w[W_IP] != -1 and lo != hi and lo <= w[W_IP] < hi
+        inside = w[W_IP] != -1 and lo != hi and within(lo, w[W_IP], hi)
         return not inside and what != x86.JUMP_IND and _off(w)  # the JVM's jumps stay in its code, its calls do not
     return False
 
@@ -306,7 +302,7 @@ def search(where, end, goal, w, stack, code, lo, hi, known, tsc, slack, most, fa
             here = w[W_HERE]
             if w[W_MUST] == here:
                 w[W_MUST] = 0
-            if lo != hi and not lo <= here < hi:
+            if excluded(lo, here, hi):
                 right = w[W_NEXT] == N_PGD and (w[W_IP] == -1 or w[W_IP] == here) and _off(w)
             else:
                 b = _blob(code, here)
@@ -387,7 +383,7 @@ class Found(NamedTuple):
 
 
 def choose(
-    data: NDArray[np.uint8], end: int, goal: int, position: Position, code: Code, limits: tuple[int, int],
+    data: NDArray[np.uint8], end: int, goal: int, position: Position, code: CodeWords, limits: tuple[int, int],
     known: Known, tsc: int, slack: int,
 ) -> Found | None:  # fmt: skip
     """What the code must be for the packets `data[position.pos:end]` to make sense as far as behind the packet at
@@ -411,7 +407,7 @@ def choose(
         if n > 0 and (best is None or reach > best.reach):
             rows = log.reshape(CHOSEN, CH)[:n].tolist()
             choices = [
-                Choice(at, address, log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(learnt))
+                Choice(at, address % (1 << 64), log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(learnt))
                 for k, (at, address, length, learnt) in enumerate(rows)
             ]
             best = Found(choices, reach)

@@ -133,7 +133,8 @@ class Chooser:
 
     def _search(self, piece: Piece, position: Position, goal: int, known: Known, tsc: int) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
-        return choose(piece.buffers.data, piece.size, goal, position, self._flow.code, limits, known, tsc, self._slack)
+        data, code = piece.buffers.data, self._flow.code.words()
+        return choose(data, piece.size, goal, position, code, limits, known, tsc, self._slack)
 
     def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int) -> Found | None:
         """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
@@ -196,5 +197,8 @@ class Chooser:
             )
         branches, replaced = self._learnt.branches, self._replaced
         return self._known._replace(
-            taught=branches.address, branch=branches.value, place=replaced.address, content=replaced.value
+            taught=branches.address.view(np.int64),
+            branch=branches.value,
+            place=replaced.address.view(np.int64),
+            content=replaced.value,
         )

@@ -127,10 +127,11 @@ class Flow:
         view before, if both show one code image (see `stages.flow.code`); else a comparison of all bytes."""
         changes = self._image.update(view)
         code = self._image.code
-        self._use(self._tables._replace(code=code.code, blob_start=code.start, blob_end=code.end, blob_at=code.data_at))
+        start, end, at, buffer = code.words()
+        self._use(self._tables._replace(code=buffer, blob_start=start, blob_end=end, blob_at=at))
         if len(changes.lo) or changes.grown:
             self._sums["code_changes"] += 1
-            self._forget_code(changes.lo, changes.hi, changes.grown)
+            self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), changes.grown)
 
     def patch(self, address: int, data: bytes) -> None:
         """Change bytes of the code where it stands, until a view says otherwise. Raises ValueError if no blob holds

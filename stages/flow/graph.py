@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner
-from stages.flow.raw import addresses, i32_at, i64_at, product, u8_at
+from stages.flow.raw import addresses, excluded, holder, i32_at, i64_at, product, u8_at
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -88,7 +88,7 @@ class Tables(NamedTuple):
     """Everything the kernels share about one process's code; see the columns above."""
 
     code: I8
-    blob_start: I64  # merged where adjacent; ascending as signed numbers
+    blob_start: I64  # merged where adjacent; ascending as unsigned numbers
     blob_end: I64
     blob_at: I64
     jump: I64  # lo, hi (one past), what is known of the indirect jumps there: see stages.flow.jumps
@@ -162,20 +162,10 @@ def scatter(x):  # type: ignore[no-untyped-def]
 @inner
 def blob_of(t, address):  # type: ignore[no-untyped-def]
     """Index of the blob that holds `address`, or -1."""
-    lo, hi = 0, t.g[G_BLOBS]
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if t.blob_start[mid] <= address:
-            lo = mid + 1
-        else:
-            hi = mid
-    if lo > 0 and address < t.blob_end[lo - 1]:
-        return lo - 1
-    return -1
+    return holder(t.blob_start, t.blob_end, t.g[G_BLOBS], address)
 
 
 @inner
 def filtered(t, address):  # type: ignore[no-untyped-def]
     """Whether there is an IP filter and it excludes `address`."""
-    lo, hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
-    return lo != hi and not (lo <= address < hi)
+    return excluded(t.g[G_FILTER_LO], address, t.g[G_FILTER_HI])

@@ -75,7 +75,11 @@ from stages.flow.memo import (
     LEFT_MASK,
     PUSH,
 )
-from stages.flow.raw import load64, zero_bytes
+from stages.flow.raw import (
+    excluded,
+    load64,
+    zero_bytes,
+)
 from stages.flow.size import (
     MASKS,
     SIZES,
@@ -198,7 +202,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 ip = (ip << 16) >> 16
             kind = np.int64(stretch[s * ST + ST_KIND])
             if low == 0x01:  # tracing ends at the edge of the filter
-                inside = form != 0 and filter_lo <= ip < filter_hi
+                inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
                 if np.int64(stretch[s * ST + ST_EFFECT]) & (E_HOP | E_TEACHES) and pos >= hold:  # doubted, or told

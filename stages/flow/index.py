@@ -39,6 +39,10 @@ from stages.flow.graph import (
     raw_tables,
     scatter,
 )
+from stages.flow.raw import (
+    page,
+    within,
+)
 
 LINE = 8  # bits of an address within a line
 LINES = 64  # a stretch over more is "long"
@@ -74,8 +78,22 @@ def _line(t, line):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _lines(lo, hi):  # type: ignore[no-untyped-def]
+    """The first line that [lo, hi) touches, and one past the last."""
+    first = page(lo, LINE)
+    return first, page(hi - 1, LINE) + 1 if lo != hi else first
+
+
+@inner
+def _touch(lo, hi, begin, end):  # type: ignore[no-untyped-def]
+    """Whether [lo, hi) and [begin, end) do."""
+    return within(lo, begin, hi) or within(begin, lo, end)
+
+
+@inner
 def _over(t, s, lo, hi):  # type: ignore[no-untyped-def]
-    for line in range(lo >> LINE, ((hi - 1) >> LINE) + 1):
+    begin, end = _lines(lo, hi)
+    for line in range(begin, end):
         i = _line(t, line)
         head = t.by_line[2 * i + 1]
         if head == 0:
@@ -101,7 +119,8 @@ def note(t, s):  # type: ignore[no-untyped-def]
     count = np.int64(t.stretch[s * ST + ST_RANGES])
     lines = np.int64(0)
     for n in range(first, first + count):
-        lines += ((t.ranges[3 * n + 1] - 1) >> LINE) - (t.ranges[3 * n] >> LINE) + 1
+        begin, end = _lines(t.ranges[3 * n], t.ranges[3 * n + 1])
+        lines += end - begin
     if lines > LINES:
         g[G_LONG] = link(t, g[G_LONG], s)
     else:
@@ -132,11 +151,11 @@ def _kill(t, s):  # type: ignore[no-untyped-def]
 def _hit(t, s, lo, hi):  # type: ignore[no-untyped-def]
     """Whether stretch `s` depends on a byte of [lo, hi)."""
     r = s * ST
-    if lo < t.last[s] + LONGEST and t.last[s] < hi and _at_no_instruction(t, s):
+    if _touch(lo, hi, t.last[s], t.last[s] + LONGEST) and _at_no_instruction(t, s):
         return True
     first = np.int64(t.stretch[r + ST_RANGE])
     for n in range(first, first + t.stretch[r + ST_RANGES]):
-        if t.ranges[3 * n] < hi and lo < t.ranges[3 * n + 1]:
+        if _touch(lo, hi, t.ranges[3 * n], t.ranges[3 * n + 1]):
             return True
     return False
 
@@ -172,7 +191,8 @@ def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
     dead = np.int64(0)
     for k in range(len(lo)):
         dead += _sweep(t, t.g[G_LONG], lo[k], hi[k])
-        for line in range(lo[k] >> LINE, ((hi[k] - 1) >> LINE) + 1):
+        begin, end = _lines(lo[k], hi[k])
+        for line in range(begin, end):
             dead += _sweep(t, t.by_line[2 * _line(t, line) + 1], lo[k], hi[k])
     if grown:
         n, kept = t.g[G_OFF], np.int64(0)

@@ -21,7 +21,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.kernels import inner
 from jvm.stubs import RESOLVERS, Stub, stub_of
-from stages.flow.raw import least_at
+from stages.flow.raw import below, least_at, within
 
 I64 = NDArray[np.int64]
 
@@ -72,11 +72,11 @@ def known(ranges, n, here):  # type: ignore[no-untyped-def]
     lo, hi = 0, n
     while lo < hi:
         mid = (lo + hi) >> 1
-        if ranges[3 * mid + 1] <= here:
-            lo = mid + 1
-        else:
+        if below(here, ranges[3 * mid + 1]):
             hi = mid
-    if lo == n or here < ranges[3 * lo]:
+        else:
+            lo = mid + 1
+    if lo == n or below(here, ranges[3 * lo]):
         return ANYWHERE
     return ranges[3 * lo + 2]
 
@@ -97,7 +97,7 @@ def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
     doors."""
     if what < INTO_COMPILED or lo == hi:
         return True
-    if what == BEHIND_CALL and not lo <= ip < hi:
+    if what == BEHIND_CALL and not within(lo, ip, hi):
         at = least_at(doors, n, ip)
         return at == n or doors[at] != ip
-    return what == BEHIND_CALL or (what == INTO_INTERPRETER) == (lo <= ip < hi)
+    return what == BEHIND_CALL or (what == INTO_INTERPRETER) == within(lo, ip, hi)

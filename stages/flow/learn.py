@@ -20,6 +20,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.stubs import RESOLVERS, Stub, stub_of
 from stages.flow.callees import Callees
+from stages.flow.raw import signed, signed_rows
 from stages.flow.recent import Recent
 from stages.flow.variants import LAST, Known
 
@@ -47,13 +48,17 @@ def with_image(known: Known, image: CodeImage) -> Known:
     place, refused = _columns(sorted(entry.items()), 2)
     doors, opens, shuts = _columns([(at, *row) for at, row in sorted(door.items())], 3)
     return known._replace(
-        entry=place, refused=refused, door=doors, opens=opens, closes=shuts, refusal=np.array(refusal, np.int64),
-        inline=np.array(inline, np.int64), resolver=np.array(resolver, np.int64),
+        entry=place, refused=refused, door=doors, opens=opens, closes=shuts, refusal=_addresses(refusal),
+        inline=_addresses(inline), resolver=_addresses(resolver),
     )  # fmt: skip
 
 
+def _addresses(of: Sequence[int]) -> I64:
+    return np.array(of, np.uint64).view(np.int64)
+
+
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> I64:
-    return np.array(rows, np.uint64).view(np.int64).reshape(-1, width).T.copy()
+    return signed_rows(rows, width).T.copy()
 
 
 class Learnt:
@@ -74,7 +79,7 @@ class Learnt:
             if caller is None or caller.kind != Kind.NMETHOD:
                 continue  # nothing was on the stack, or not what ought to be
             for to in reversed(self._found(call, target, tsc)):
-                self.branches.add(call, np.array([to, 0], np.int64))
+                self.branches.add(call, np.array([signed(to), 0], np.int64))
 
     def _found(self, call: int, target: int, tsc: int) -> list[int]:
         version = self._image.at(target, tsc)
@@ -87,5 +92,5 @@ class Learnt:
             return [target]
         to, through_stub = self._callees.to_adapter(call, target, version, tsc)
         if through_stub:
-            self.branches.add(to + STUB_JUMP, np.array([target, 1], np.int64))
+            self.branches.add(to + STUB_JUMP, np.array([signed(target), 1], np.int64))
         return [to]

@@ -19,6 +19,7 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import Version
 from jvm.stubs import Stub, stub_of
 from stages.flow.calltable import TABLES
+from stages.flow.raw import signed_rows
 
 I64 = NDArray[np.int64]
 
@@ -50,7 +51,7 @@ class _Places:
     def columns(self) -> tuple[I64, I64]:
         if self._columns is None:
             rows = [(key, place) for key in sorted(self._of) for place in self._of[key]]
-            key, place = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+            key, place = signed_rows(rows, 2).T.copy()
             self._columns = key, place
         return self._columns
 
@@ -67,10 +68,11 @@ class Led:
         arguments: I64,
     ) -> None:  # fmt: skip
         """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
-        to = calls.targets(self._image.code(v), v.start, np.where(looks, site, stub + calls.STUB_JUMP) - v.start)
+        branch = np.where(looks, site, stub + calls.STUB_JUMP) - np.array(v.start, np.uint64).view(np.int64)
+        to = calls.targets(self._image.code(v), v.start, branch)
         columns = (column.tolist() for column in (to, looks, callee, name, owner, kind, arguments))
         for target, checks, callee_, name_, owner_, kind_, arguments_ in zip(*columns, strict=True):
-            at = self._image.at(target, max(v.loaded, v.patched)) if target > 0 else None
+            at = self._image.at(target, max(v.loaded, v.patched))
             what = stub_of(at) if at is not None else None
             if at is None or what is None:
                 continue

@@ -12,7 +12,7 @@ from jvm.kernels import kernel
 from stages.flow import kernel as driver
 from stages.flow.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
 from stages.flow.graph import S_LOST, SLOTS
-from stages.flow.raw import addresses
+from stages.flow.raw import addresses, signed
 from stages.flow.state import (
     BR,
     BREAKS,
@@ -121,13 +121,8 @@ class Buffers:
         self.data[:size] = segment.data
         self.data[size : size + PADDING] = 0
         marks = segment.marks
-        numbers = (_signed(segment.offset), size, _signed(segment.tsc), _signed(segment.tsc_end))
+        numbers = (signed(segment.offset), size, signed(segment.tsc), signed(segment.tsc_end))
         return int(_intervals(marks["tsc"], marks["offset"], *numbers, self.stops, self.stop_at, self.ticks))
-
-
-def _signed(number: int) -> int:
-    """As an int64, whatever a message says."""
-    return (number & (1 << 64) - 1 ^ 1 << 63) - (1 << 63)
 
 
 @kernel
@@ -169,7 +164,7 @@ class Piece:
         x = thread.x
         x[X_POS] = 0
         x[X_ROOM] = len(buffers.order)
-        x[X_LAST_IP] = _signed(segment.last_ip)
+        x[X_LAST_IP] = signed(segment.last_ip)
         self._io = buffers.io
         self._io[:2] = thread.addresses
         self._io[driver.IO_N_STOPS] = n

@@ -10,6 +10,7 @@ are given as numbers. The caller keeps the arrays alive. With NUMBA_DISABLE_JIT=
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,15 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def product(x: int, by: int) -> int:
         return ctypes.c_int64(int(x) * by).value
 
+    def unsigned(x: int) -> int:
+        return int(x) & (1 << 64) - 1
+
+    def page(address: int, bits: int) -> int:
+        return unsigned(address) >> bits
+
+    def offset(address: int, base: int) -> int:
+        return unsigned(int(address) - int(base))
+
     def _word(data: Any, index: int) -> ctypes.c_int64:
         item = ctypes.sizeof(data.contents)
         return ctypes.c_int64.from_address(ctypes.addressof(data.contents) + int(index) * item)
@@ -95,6 +105,20 @@ else:
         """x · by, of int64, modulo 2⁶⁴. (Numba tells LLVM that products and sums of signed numbers do not overflow:
         where one does, anything may come out.)"""
         return np.int64(np.uint64(x) * np.uint64(by))
+
+    @near
+    def unsigned(x):  # type: ignore[no-untyped-def]
+        return np.uint64(x)
+
+    @near
+    def page(address, bits):  # type: ignore[no-untyped-def]
+        """Which 2^`bits` bytes of the address space hold `address`, by number; 0 < bits."""
+        return np.int64(np.uint64(address) >> np.uint64(bits))
+
+    @near
+    def offset(address, base):  # type: ignore[no-untyped-def]
+        """Bytes from `base` to `address`, as an unsigned number: large if it lies before."""
+        return np.uint64(address) - np.uint64(base)
 
     @intrinsic
     def call(typingctx, function, a, b, c, d):  # type: ignore[no-untyped-def]
@@ -155,14 +179,60 @@ else:
         return types.int64(types.int64), codegen
 
 
+# Addresses are int64 in kernels, so those of the upper half of the address space are negative. Whatever asks for their
+# order asks here, or of `page`.
+
+
+@near
+def below(address, other):  # type: ignore[no-untyped-def]
+    """Whether `address` lies before `other`."""
+    return unsigned(address) < unsigned(other)
+
+
+@near
+def within(lo, address, hi):  # type: ignore[no-untyped-def]
+    """Whether `address` lies in [lo, hi), which may reach over both halves; hi = 0: to the end of the address space."""
+    return offset(address, lo) < offset(hi, lo)
+
+
+@near
+def excluded(lo, address, hi):  # type: ignore[no-untyped-def]
+    """Whether there is an IP filter [lo, hi) (equal: there is none) and `address` lies outside of it."""
+    return lo != hi and not within(lo, address, hi)
+
+
 @inner
 def least_at(column, n, least):  # type: ignore[no-untyped-def]
-    """Index of the first of n ascending items that is ≥ `least`; n: none."""
+    """Index of the first of n items, ascending as unsigned numbers, that is ≥ `least`; n: none."""
     lo, hi = 0, n
     while lo < hi:
         mid = (lo + hi) >> 1
-        if column[mid] < least:
+        if below(column[mid], least):
             lo = mid + 1
         else:
             hi = mid
     return lo
+
+
+@inner
+def holder(start, end, n, address):  # type: ignore[no-untyped-def]
+    """Index of the one of n disjoint intervals [start, end), ascending as unsigned numbers, that holds `address`; −1:
+    none."""
+    lo, hi = 0, n
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if below(address, start[mid]):
+            hi = mid
+        else:
+            lo = mid + 1
+    return lo - 1 if lo > 0 and below(address, end[lo - 1]) else -1
+
+
+def signed(number: int) -> int:
+    """A number, whatever a message says, as the int64 of the same 64 bits."""
+    return (number & (1 << 64) - 1 ^ 1 << 63) - (1 << 63)
+
+
+def signed_rows(rows: Sequence[Sequence[int]], width: int) -> NDArray[np.int64]:
+    """(n, width) rows of numbers of up to 64 bits, as int64."""
+    return np.array([[signed(number) for number in row] for row in rows], np.int64).reshape(-1, width)

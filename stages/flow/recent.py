@@ -18,7 +18,7 @@ class Recent:
     def __init__(self, width: int, dtype: DTypeLike, each: int, most: int) -> None:
         """At most `each` rows of one address and `most` in all."""
         self._each, self._most = each, most
-        self.address = np.zeros(0, np.int64)
+        self.address = np.zeros(0, np.uint64)
         self.value = np.zeros((0, width), dtype)
         self._added = np.zeros(0, np.int64)
         self._count = 0
@@ -26,7 +26,7 @@ class Recent:
     def add(self, address: int, value: NDArray[np.generic]) -> None:
         """`value` (width,). If it is there already it is now the last added."""
         self._count += 1
-        lo, hi = np.searchsorted(self.address, [address, address + 1]).tolist()
+        lo, hi = (int(np.searchsorted(self.address, np.uint64(address), side)) for side in ("left", "right"))
         same = np.flatnonzero((self.value[lo:hi] == value).all(axis=1))
         if len(same) and same[0] == 0:
             self._added[lo] = self._count
@@ -34,7 +34,7 @@ class Recent:
         kept = np.ones(len(self.address), np.bool_)
         kept[lo + int(same[0]) if len(same) else slice(lo + self._each - 1, hi)] = False
         self._keep(kept)
-        self.address = np.insert(self.address, lo, address)
+        self.address = np.insert(self.address, lo, np.uint64(address))
         self.value = np.insert(self.value, lo, value, axis=0)
         self._added = np.insert(self._added, lo, self._count)
         if len(self.address) > self._most:  # half of them, so that this is seldom

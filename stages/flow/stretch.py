@@ -93,6 +93,10 @@ from stages.flow.jumps import (
     known,
     leads,
 )
+from stages.flow.raw import (
+    below,
+    within,
+)
 
 STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
@@ -100,7 +104,7 @@ PACKET_STRETCHES = np.int64(64 * (TRANSFER_LIMIT + 8))  # more than one packet c
 PACKET_PATHS = np.int64(64)  # the same
 PACKET_LINKS = np.int64(64 * 80)  # the same, of lines too
 ONCE = np.int64(1)
-_NOWHERE = np.int64(-1)
+_NOWHERE = np.int64(0)
 
 
 @inner
@@ -175,11 +179,10 @@ def room(t, packets):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _trace(t, s, stop):  # type: ignore[no-untyped-def]
-    """Follow the code from the beginning of stretch `s` to where a packet is needed, or to before `stop`.
+def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
+    """Follow the code from the beginning of stretch `s` to where a packet is needed, or, if `bounded`, to `stop`.
 
-    Fills the row of `s`; false if `stop` (an address; -1: none) was never reached. Ranges and pushes go to the ends
-    of their pools.
+    Fills the row of `s`; false if `stop` was never reached. Ranges and pushes go to the ends of their pools.
     """
     g = t.g
     r = s * ST
@@ -193,13 +196,13 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     taken, fall = np.int64(0), np.int64(0)
     b = blob_of(t, here)
     while True:
-        if here == stop:
+        if bounded and here == stop:
             kind = CUT
             break
         if filtered(t, here):
             kind = OUT
             break
-        if b < 0 or not (t.blob_start[b] <= here < t.blob_end[b]):
+        if b < 0 or not within(t.blob_start[b], here, t.blob_end[b]):
             b = blob_of(t, here)
             if b < 0:
                 kind = OFF
@@ -242,7 +245,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
             continue
         if what == x86.COND:
             kind = COND
-            if stop == -1:
+            if not bounded:
                 taken, fall = intern(t, target), intern(t, after)
         elif what == x86.RET:
             kind = RET
@@ -290,7 +293,7 @@ def _trace(t, s, stop):  # type: ignore[no-untyped-def]
     hop |= fixes | (led << E_LEADS if led >= INTO_COMPILED else 0)
     t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
     t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
-    return stop == -1 or kind == CUT
+    return not bounded or kind == CUT
 
 
 @inner
@@ -313,7 +316,7 @@ def walk(t, s):  # type: ignore[no-untyped-def]
     """Find where stretch `s` leads. FULL: no room for it."""
     if not room(t, ONCE):
         return FULL
-    _trace(t, s, _NOWHERE)
+    _trace(t, s, False, _NOWHERE)
     _own_path(t, s)
     note(t, s)
     return s
@@ -336,7 +339,7 @@ def cut_stretch(t, s, ip):  # type: ignore[no-untyped-def]
     c = g[G_STRETCHES]
     g[G_STRETCHES] = c + 1
     t.address[c] = t.address[s]
-    if not _trace(t, c, ip):
+    if not _trace(t, c, True, ip):
         # the pools can be taken back; ids of return addresses may have come behind c, so c stays, unused
         g[G_RANGES], g[G_POOL] = ranges, pool
         t.stretch[c * ST + ST_KIND] = DEAD
@@ -358,9 +361,9 @@ def passes(t, s, ip):  # type: ignore[no-untyped-def]
     for k in range(t.stretch[r + ST_RANGES]):
         n = np.int64(t.stretch[r + ST_RANGE]) + k
         here, hi = t.ranges[3 * n], t.ranges[3 * n + 1]
-        if here <= ip < hi:
+        if within(here, ip, hi):
             b = blob_of(t, here)
-            while b >= 0 and here < ip:
+            while b >= 0 and below(here, ip):
                 size = x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], t.g[G_CODE_SIZE]) & 0xFF
                 if size == 0:
                     return False

@@ -83,11 +83,12 @@ def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool
     g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
     small = min(c.memo, 1 << 14)
     contexts = min(c.contexts, 1 << 14)
+    start, end, at, buffer = code.words()
     tables = Tables(
-        code=code.code,
-        blob_start=code.start,
-        blob_end=code.end,
-        blob_at=code.data_at,
+        code=buffer,
+        blob_start=start,
+        blob_end=end,
+        blob_at=at,
         jump=jumps.ranges.reshape(-1),
         door=jumps.doors,
         g=g,

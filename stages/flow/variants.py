@@ -18,7 +18,7 @@ from jvm.codetexts import Uncertain
 from jvm.kernels import inner
 from stages.flow import x86
 from stages.flow.calltable import ANY, NO_CALLS, VTABLE, CallTable
-from stages.flow.raw import least_at
+from stages.flow.raw import below, least_at, within
 
 I64 = NDArray[np.int64]
 
@@ -175,7 +175,7 @@ def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no
         if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
             continue
         if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
-            if len(known.inline) and known.inline[0] <= target < known.inline[1]:
+            if len(known.inline) and within(known.inline[0], target, known.inline[1]):
                 far = LAST  # it is the same to call what lies behind it, and that is better known
             p = first(known.door, target)
             if p < len(known.door) and known.door[p] == target:
@@ -272,14 +272,14 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
 @inner
 def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
     """The contents before and after each patch that was found here."""
-    lo = first(known.address, here - MAX_PATCH)
+    lo = first(known.address, here - MAX_PATCH if below(MAX_PATCH, here) else np.int64(0))
     hi = first(known.address, here + WINDOW - 1)
     if lo == hi:
         return n
     those = np.empty(_TOUCHING, np.int64)
     m = 0
     for p in range(lo, hi):  # the last ones, in order of time
-        if known.address[p] + known.size[p] <= here:
+        if not below(here, known.address[p] + known.size[p]):
             continue
         if m == _TOUCHING:
             if known.order[p] < known.order[those[0]]:

@@ -59,7 +59,8 @@ def chosen(code: bytes, trace: bytes, known: Known, tsc: int = 150, here: int = 
     data = np.frombuffer(trace + bytes(32), np.uint8)
     flow = Flow()
     flow.set_code(CodeView.of([(BASE, code)]))
-    found = choose(data, len(trace), 0, Position(0, here, here, False, NONE, 0), flow.code, LIMITS, known, tsc, 1000)
+    position, words = Position(0, here, here, False, NONE, 0), flow.code.words()
+    found = choose(data, len(trace), 0, position, words, LIMITS, known, tsc, 1000)
     return found.choices if found is not None else None
 
 

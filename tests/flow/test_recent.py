@@ -11,7 +11,10 @@ from stages.flow.recent import Recent
 EACH, MOST = 3, 12
 
 
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4)), max_size=60))
+EDGES = st.integers(0, 3) | st.integers((1 << 63) - 2, (1 << 63) + 1)  # of both halves of the address space
+
+
+@given(st.lists(st.tuples(EDGES, st.integers(0, 4)), max_size=60))
 def test_the_last_of_each_address_are_kept(added: list[tuple[int, int]]) -> None:
     recent = Recent(2, np.int64, EACH, most=1000)
     known: dict[int, list[int]] = {}

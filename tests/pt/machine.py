@@ -22,11 +22,11 @@ class Instruction(NamedTuple):
     target: int = 0
 
 
-def program(rng: Random, size: int) -> tuple[bytes, dict[int, Instruction]]:
-    """`size` random instructions one after the other from BASE on; all branches lead to instructions."""
+def program(rng: Random, size: int, base: int = BASE) -> tuple[bytes, dict[int, Instruction]]:
+    """`size` random instructions one after the other from `base` on; all branches lead to instructions."""
     shapes = [rng.choices(list(_SHAPES), [share for _, _, share in _SHAPES.values()])[0] for _ in range(size)]
     shapes[-1] = "ijmp"  # so that nothing runs off the end
-    starts = [BASE]
+    starts = [base]
     for kind in shapes:
         starts.append(starts[-1] + len(_SHAPES[kind][0]) + _SHAPES[kind][1])
     found: dict[int, Instruction] = {}
