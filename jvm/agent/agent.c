@@ -102,6 +102,7 @@ static void *run(void *unused) {
             replay(jni, requested);
         }
         if (turn % STATES_EVERY == 0) code_poll_states();
+        names_poll_unloads(jni);
         nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
     }
     for (;;) pause();  // detaching would need the VM that is going away

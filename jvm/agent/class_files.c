@@ -229,7 +229,7 @@ static void write_definition(JNIEnv *jni, jclass klass, const char *signature) {
 static void complete(JNIEnv *jni, jclass klass) {
     char *signature = NULL;
     if ((*jvmti)->GetClassSignature(jvmti, klass, &signature, NULL)) return;
-    if (signature[0] == 'L' && !names_has_definition(klass, signature)) write_definition(jni, klass, signature);
+    if (signature[0] == 'L' && !names_has_definition(jni, klass, signature)) write_definition(jni, klass, signature);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)signature);
 }
 

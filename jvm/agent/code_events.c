@@ -22,7 +22,7 @@ struct known {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct known *table;
-static size_t capacity, used;
+static size_t capacity, used;  // those that were unloaded are in it until it is made anew
 
 static struct known *slot(struct known *entries, size_t size, uint64_t address) {
     size_t i = (size_t)(address * 0x9e3779b97f4a7c15u >> 20) & (size - 1);
@@ -34,13 +34,15 @@ static void remember(const struct rec_nmethod *record) {
     if (!record->blob) return;
     pthread_mutex_lock(&lock);
     if (2 * (used + 1) > capacity) {
-        size_t grown = capacity ? 2 * capacity : 4096;
+        size_t kept = 0, grown = capacity ? capacity : 4096;
+        for (size_t i = 0; i < capacity; i++) kept += table[i].blob != 0;
+        if (3 * (kept + 1) > grown) grown *= 2;
         struct known *entries = calloc(grown, sizeof *entries);
         if (!entries) goto out;
         for (size_t i = 0; i < capacity; i++)
-            if (table[i].address) *slot(entries, grown, table[i].address) = table[i];
+            if (table[i].blob) *slot(entries, grown, table[i].address) = table[i];
         free(table);
-        table = entries, capacity = grown;
+        table = entries, capacity = grown, used = kept;
     }
     struct known *entry = slot(table, capacity, record->address);
     if (!entry->address) used++;

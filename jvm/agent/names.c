@@ -1,6 +1,8 @@
 // Ids for methods and classes. A jmethodID stays valid, or at least is never given to another method, for the life of
 // the VM, so it is a good key. A class has no such handle that costs nothing to keep (a global reference would keep
-// it loaded): its key is the identity hash of its mirror together with the hash of its signature.
+// it loaded): its key is the identity hash of its mirror together with the hash of its signature. A weak reference tells
+// when it has been unloaded: then it and its methods are forgotten, for their ids are never asked for again but by an
+// event that is still on its way. JVMTI has no event for that.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,14 @@ struct entry {
     uint32_t epoch;       // of the last record written; 0: none yet
     uint32_t definition;  // classes: the CLASS_DEF
     uint32_t class_id;    // methods
+    jweak ref;            // classes
+    bool gone;            // left out when the table is made anew
 };
 
 struct table {
     struct entry *entries;
     size_t capacity, used;
+    uint32_t last_id;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held over JVMTI calls, but not over ones that wait
@@ -33,21 +38,32 @@ static struct entry *slot(struct table *table, uint64_t key) {
     return &table->entries[i];
 }
 
+static bool make_room(struct table *table) {
+    if (2 * (table->used + 1) <= table->capacity) return true;
+    size_t kept = 0;
+    for (size_t i = 0; i < table->capacity; i++) kept += table->entries[i].key && !table->entries[i].gone;
+    struct table grown = {.capacity = table->capacity ? table->capacity : 4096, .last_id = table->last_id};
+    if (3 * (kept + 1) > grown.capacity) grown.capacity *= 2;
+    grown.entries = calloc(grown.capacity, sizeof *grown.entries);
+    if (!grown.entries) return false;
+    for (size_t i = 0; i < table->capacity; i++) {
+        const struct entry *entry = &table->entries[i];
+        if (!entry->key || entry->gone) continue;
+        *slot(&grown, entry->key) = *entry;
+        grown.used++;
+    }
+    free(table->entries);
+    *table = grown;
+    return true;
+}
+
 // The entry of `key`, made if need be; NULL when out of memory.
 static struct entry *intern(struct table *table, uint64_t key) {
-    if (2 * (table->used + 1) > table->capacity) {
-        struct table grown = {.capacity = table->capacity ? 2 * table->capacity : 4096, .used = table->used};
-        grown.entries = calloc(grown.capacity, sizeof *grown.entries);
-        if (!grown.entries) return NULL;
-        for (size_t i = 0; i < table->capacity; i++)
-            if (table->entries[i].key) *slot(&grown, table->entries[i].key) = table->entries[i];
-        free(table->entries);
-        *table = grown;
-    }
+    if (!make_room(table)) return NULL;
     struct entry *entry = slot(table, key);
     if (!entry->key) {
-        entry->key = key;
-        entry->id = (uint32_t)++table->used;
+        *entry = (struct entry){.key = key, .id = ++table->last_id};
+        table->used++;
     }
     return entry;
 }
@@ -95,8 +111,17 @@ static void write_class(JNIEnv *jni, struct entry *entry, jclass klass, const ch
     if (ring_write(REC_CLASS, parts, 2) == RING_OK) entry->epoch = epoch;
 }
 
-static uint32_t class_id(JNIEnv *jni, jclass klass, const char *signature, uint32_t definition) {
+static struct entry *class_entry(JNIEnv *jni, jclass klass, const char *signature) {
     struct entry *entry = intern(&classes, class_key(klass, signature));
+    if (!entry) return NULL;
+    if (entry->gone) *entry = (struct entry){.key = entry->key, .id = ++classes.last_id};  // another with both hashes
+    if (!entry->ref) entry->ref = (*jni)->NewWeakGlobalRef(jni, klass);
+    if (!entry->ref && (*jni)->ExceptionCheck(jni)) (*jni)->ExceptionClear(jni);  // out of memory
+    return entry;
+}
+
+static uint32_t class_id(JNIEnv *jni, jclass klass, const char *signature, uint32_t definition) {
+    struct entry *entry = class_entry(jni, klass, signature);
     if (!entry) return 0;
     if (definition) entry->definition = definition;
     if (definition || entry->epoch != epoch) write_class(jni, entry, klass, signature);
@@ -112,10 +137,9 @@ void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition) {
     (*jvmti)->Deallocate(jvmti, (unsigned char *)signature);
 }
 
-bool names_has_definition(jclass klass, const char *signature) {
-    uint64_t key = class_key(klass, signature);
+bool names_has_definition(JNIEnv *jni, jclass klass, const char *signature) {
     pthread_mutex_lock(&lock);
-    struct entry *entry = intern(&classes, key);
+    struct entry *entry = class_entry(jni, klass, signature);
     bool defined = !entry || entry->definition;
     pthread_mutex_unlock(&lock);
     return defined;
@@ -170,7 +194,10 @@ uint32_t names_method(JNIEnv *jni, jmethodID method) {
     struct entry *entry = intern(&methods, (uint64_t)method);
     uint32_t id = entry ? entry->id : 0;
     // A method whose class is gone cannot be described again, but its id stays what it was.
-    if (entry && entry->epoch != epoch && !write_method(jni, entry, method) && !entry->epoch) id = 0;
+    if (entry && entry->epoch != epoch && !write_method(jni, entry, method) && !entry->epoch) {
+        id = 0;
+        entry->gone = true;
+    }
     pthread_mutex_unlock(&lock);
     return id;
 }
@@ -181,4 +208,39 @@ uint32_t names_known_method(jmethodID method) {
     uint32_t id = entry && entry->key ? entry->id : 0;
     pthread_mutex_unlock(&lock);
     return id;
+}
+
+static int compare(const void *left, const void *right) {
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void forget_methods(uint32_t *gone, size_t count) {
+    qsort(gone, count, sizeof *gone, compare);
+    for (size_t i = 0; i < methods.capacity; i++) {
+        struct entry *entry = &methods.entries[i];
+        if (entry->key && bsearch(&entry->class_id, gone, count, sizeof *gone, compare)) entry->gone = true;
+    }
+}
+
+void names_poll_unloads(JNIEnv *jni) {
+    enum { AT_ONCE = 1024 };
+    static size_t next;
+    static uint32_t gone[AT_ONCE];
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    if (next >= classes.capacity) next = 0;
+    for (size_t end = next + AT_ONCE; next < end && next < classes.capacity; next++) {
+        struct entry *entry = &classes.entries[next];
+        if (!entry->ref || !(*jni)->IsSameObject(jni, entry->ref, NULL)) continue;
+        struct rec_number record = {entry->id, 0};
+        struct iovec parts[] = {part(&record, sizeof record)};
+        if (ring_write(REC_CLASS_UNLOAD, parts, 1) != RING_OK) break;  // said the next time
+        (*jni)->DeleteWeakGlobalRef(jni, entry->ref);
+        entry->ref = NULL;
+        entry->gone = true;
+        gone[count++] = entry->id;
+    }
+    if (count) forget_methods(gone, count);
+    pthread_mutex_unlock(&lock);
 }

@@ -29,6 +29,7 @@ enum record_type {
     REC_REPLAY_END = 17,
     REC_VM_DEATH = 18,
     REC_NMETHOD_STATE = 19,
+    REC_CLASS_UNLOAD = 21,  // 20 is capture's
 };
 
 enum { FLAG_REPLAYED = 1, FLAG_RECONSTRUCTED = 2 };
