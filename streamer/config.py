@@ -70,6 +70,12 @@ class HardwareConfig(_Section):
     data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
 
 
+class TargetConfig(_Section):
+    stop_seconds: float = Field(
+        60.0, ge=0, description="how long a JVM that was told to end is waited for; then it runs on, without tracing"
+    )
+
+
 class TransportConfig(_Section):
     mode: Literal["inproc", "ipc", "tcp"] = "ipc"
     workers: int = Field(1, ge=1, le=256)
@@ -100,6 +106,7 @@ class Settings(BaseSettings):
     flow: FlowConfig = FlowConfig()
     emulator: EmulatorConfig = EmulatorConfig()
     hardware: HardwareConfig = HardwareConfig()
+    target: TargetConfig = TargetConfig()
     transport: TransportConfig = TransportConfig()
     web: WebConfig = WebConfig()
 

@@ -104,13 +104,20 @@ def one_line() -> Iterator[None]:
         raise Failure(f"{what}{error.strerror or error}") from error
 
 
+def tell_on(console: Console) -> Callable[[str], None]:
+    """Shows a line, as it is."""
+    return functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
+
+
 def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:
-    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one. Prints the summary,
-    and writes it to `summary_file` as JSON. Raises Failure for what was expected to be possible."""
+    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one, unless they are for the
+    target (`streamer.targetprocess`). Prints the summary, and writes it to `summary_file` as JSON. Raises Failure for
+    what was expected to be possible."""
 
     async def main() -> Outcome:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signals, runner, console)
+            if runner.target is None:
+                nursery.start_soon(_stop_on_signals, runner, console)
             outcome = await runner.run()
             nursery.cancel_scope.cancel()
         return outcome

@@ -7,9 +7,7 @@ every member is ready, so that nothing of its trace waits for a process that is 
 from __future__ import annotations
 
 import socket
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +26,11 @@ from streamer.hub.screen import screen
 from streamer.hub.text import headline, plain
 from streamer.session import traces
 from streamer.supervisor import Supervisor
+from streamer.targetprocess import TargetProcess
 from streamer.topology import Topology
 
 REFRESH_SECONDS = 1.0
 TELL_SECONDS = 5.0
-GRACE_SECONDS = 2.0  # for a program that is cancelled
 
 
 class HubStage:
@@ -93,22 +91,20 @@ class Runner:
         topology: Topology,
         session: Path,
         *,
-        target: Sequence[str] | None = None,
+        target: TargetProcess | None = None,
         hub: Hub | None = None,
         console: Console | None = None,
         live: bool = False,
     ) -> None:
-        """`target`: the command to start. `live`: a table on `console` that is refreshed; else only messages."""
+        """`target`: the JVM to start. `live`: a table on `console` that is refreshed; else only messages."""
         self.settings, self.session, self.target = settings, session, target
         self.hub = hub or Hub(settings.window, fidelity=settings.fidelity)
         self.console = console or Console(stderr=True)
         self.live = live
         self.url = ""
-        self.process: trio.Process | None = None
         self.supervisor = Supervisor(
             settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
         )
-        self._target_over = trio.Event()
 
     def _status(self, status: dict[str, Any]) -> None:
         """A member's heartbeat in the hub's words."""
@@ -127,6 +123,9 @@ class Runner:
         async with trio.open_nursery() as nursery:
             self.url = await nursery.start(web.serve, self.hub, self.settings.web)
             async with trio.open_nursery() as work:
+                if self.target is not None:
+                    work.start_soon(self.target.attend)
+                    work.start_soon(self._follow, self.target)
                 work.start_soon(self._supervise, work.cancel_scope)
                 starting = "starting (on first use kernels are compiled: less than a minute)"
                 if not self.console.is_terminal:
@@ -138,9 +137,13 @@ class Runner:
                 task_status.started(self.url)
                 work.start_soon(self._show if self.live else self._tell)
                 if self.target is not None and not self.supervisor.statistics()["given_up"]:
-                    outcome.target_status = await self._run_target()
+                    self.target.start()
+                    if self.target.started:
+                        traces(self.session, self.target.pid)
             heads = aux_heads(self.session) or self._told_heads()
             outcome.balances = self.hub.finish(heads)
+            if self.target is not None and self.target.started:
+                outcome.target_status = self.target.status
             statistics = self.supervisor.statistics()
             outcome.restarts = statistics["restarts"]
             outcome.failed = [
@@ -157,35 +160,18 @@ class Runner:
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
-        if self.process is not None:  # a pipeline that failed is no reason to end the program that it looked at
-            if self.process.returncode is None and self.supervisor.statistics()["given_up"]:
+        # a pipeline that failed is no reason to end the program that it looked at
+        if self.target is not None and self.target.started:
+            if not self.target.is_over and self.supervisor.statistics()["given_up"]:
                 self.console.print("tracing has ended; the program runs on (Ctrl-C ends it)")
-            await self._target_over.wait()
+            await self.target.over.wait()
         work.cancel()
 
-    async def _run_target(self) -> int:
-        assert self.target is not None
-        self.process = await trio.lowlevel.open_process(list(self.target), stdin=subprocess.DEVNULL)
-        traces(self.session, self.process.pid)
-        try:
-            status = await self.process.wait()
-        finally:
-            if self.process.returncode is None:
-                await self._end_target(self.process)
-        self._target_over.set()
-        # capture finds out by itself that the target has ended, unless it never made a trace
-        if not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
+    async def _follow(self, target: TargetProcess) -> None:
+        """The end of tracing. Capture finds out by itself that a JVM has ended, unless that never made a trace."""
+        await target.over.wait()
+        if not target.ended or not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
             self.supervisor.stop()
-        return status if status >= 0 else 128 - status  # as a shell says that a signal ended it
-
-    async def _end_target(self, process: trio.Process) -> None:
-        """Not in order: it gets a moment to end by itself."""
-        process.terminate()
-        with trio.CancelScope(shield=True):
-            with trio.move_on_after(GRACE_SECONDS):
-                await process.wait()
-            process.kill()
-            await process.wait()
 
     async def _show(self) -> None:
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:
@@ -204,12 +190,8 @@ class Runner:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """The orderly end: the target is told to end, what was drained is counted."""
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                self.process.terminate()
-        else:
-            self.supervisor.stop()
+        """The orderly end of what has no target: what was read is counted."""
+        self.supervisor.stop()
 
 
 def report(outcome: Outcome, color: bool) -> str:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,8 +17,9 @@ from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
-from streamer.options import one_line, pipeline_options
+from streamer.options import one_line, pipeline_options, tell_on
 from streamer.session import session, traces
+from streamer.targetprocess import TargetProcess
 
 PACK_LEVEL = 19
 
@@ -45,6 +44,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
     """
     console = Console(stderr=True)
+    tell = tell_on(console)
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")
     with one_line(), session(settings.runtime_dir) as directory:
@@ -57,30 +57,25 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
             source=None if emulate else target.hardware(directory, settings),
         )
         recorder = Recorder(output, name, options={"java": list(java)})
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
-        traces(directory, process.pid)
-        _end_on_signals(process)
-        try:
-            written = _record(drain, recorder, process, console, settings.capture.poll_ms / 1000)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            drain.close()
-        status = process.wait()
-        manifest = recorder.close()
-        if pack:
-            _pack(output, name)
-    lost = drain.statistics()["truncated"]
-    console.print(
-        f"{bytes_text(written)} of trace in {manifest}" + (f"; the ring was full {lost} times" if lost else "")
-    )
-    sys.exit(status if status >= 0 else 128 - status)
+        with TargetProcess(argv, tell, settings.target.stop_seconds) as jvm:
+            try:
+                jvm.start()
+                if jvm.started:
+                    traces(directory, jvm.pid)
+                written = _record(drain, recorder, jvm, console, settings.capture.poll_ms / 1000)
+            finally:
+                drain.close()
+                manifest = recorder.close()
+            if pack:
+                _pack(output, name)
+            lost = drain.statistics()["truncated"]
+            full = f"; the ring was full {lost} times" if lost else ""
+            tell(f"{bytes_text(written)} of trace in {manifest}{full}")
+    sys.exit(jvm.status)
 
 
-def _record(
-    drain: Drain, recorder: Recorder, process: subprocess.Popen[bytes], console: Console, poll_seconds: float
-) -> int:
-    """Until the target has ended and all is written. Returns bytes of trace."""
+def _record(drain: Drain, recorder: Recorder, jvm: TargetProcess, console: Console, poll_seconds: float) -> int:
+    """Until the target has ended, or was left, and all is written. Returns bytes of trace."""
     written = 0
     columns = SpinnerColumn(), TextColumn("recording: {task.fields[size]}  ·  Ctrl-C stops")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -92,22 +87,11 @@ def _record(
                 if isinstance(message, Chunk):
                     written += len(message.data)
             progress.update(task, size=bytes_text(written))
-            if process.poll() is not None and not drain.streams:
+            if jvm.look() and (jvm.left or not drain.streams):
                 drain.stop()  # it may have ended before it made a trace
             if not drain.backlog:
                 time.sleep(poll_seconds)
     return written
-
-
-def _end_on_signals(process: subprocess.Popen[bytes]) -> None:
-    """SIGINT and SIGTERM end the target, the second time by force; the recording is completed all the same."""
-    end = [process.kill, process.terminate]
-
-    def handler(*_: object) -> None:
-        (end.pop() if len(end) > 1 else end[0])()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handler)
 
 
 def _pack(directory: Path, name: str) -> None:

@@ -10,9 +10,10 @@ from rich.console import Console
 from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
 from streamer.runner import Runner
 from streamer.session import session
+from streamer.targetprocess import TargetProcess
 from streamer.topology import topology
 
 
@@ -61,9 +62,10 @@ def command(
         argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory)
         options["hardware"] = not emulate
         plan = topology(settings, **options)
-        runner = Runner(settings, plan, directory, target=argv, console=console,
-                        live=console.is_terminal if live is None else live)  # fmt: skip
-        outcome = run_to_the_end(runner, console, summary_file)
-    if not outcome.books_balance:
-        raise Failure("bytes written, decoded and in holes do not add up: see above")
-    sys.exit(outcome.target_status or 0)
+        with TargetProcess(argv, tell_on(console), settings.target.stop_seconds) as jvm:
+            runner = Runner(settings, plan, directory, target=jvm, console=console,
+                            live=console.is_terminal if live is None else live)  # fmt: skip
+            outcome = run_to_the_end(runner, console, summary_file)
+            if not outcome.books_balance:
+                raise Failure("bytes written, decoded and in holes do not add up: see above")
+    sys.exit(jvm.status)

@@ -104,7 +104,8 @@ def test_refused_only_when_the_jvm_runs(root: Path, kernel: FakeKernel, tiny: li
 
     perf_event._perf_event_open = refuse  # restored by the fixture's monkeypatch
     result = invoke("run", "--transport", "inproc", "--port", "0", jvm=tiny)
-    assert result.exit_code == 1
+    assert result.exit_code == 0  # the program's
+    assert "did not work to the end: capture/0" in result.output
     assert "in use" in result.output
     assert "Traceback" not in result.output
 

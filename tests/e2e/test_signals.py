@@ -93,7 +93,7 @@ def test_tracing_fails_for_good_and_the_program_runs_on(run: Run, root: Path) ->
     streamer.enough()
     ended = streamer.wait()
     streamer.check_gone()
-    assert ended.status == 1
+    assert ended.status == 0  # the JVM's
     assert ended.err.splitlines()[-1].startswith("streamer: did not work to the end: capture/0")
     assert "Traceback" not in ended.err
     assert "sum true" in ended.out
