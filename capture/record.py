@@ -3,7 +3,7 @@
 A recording NAME is
 - `NAME.perf.data`: trace, sideband, and notes (`capture.notes`), as perf reads it;
 - `NAME-<pid>.export`: the JIT export of each process, a file of its own kind (docs/jit-export.md);
-- `NAME-<pid>.elf`: the code at the end, only for perf and the like, which know no other source of code;
+- `NAME-<pid>.elf`: the code at the end and its names, only for perf and the like, which know no other source of code;
 - `NAME.json`: which of these belong together, and the options of the run.
 """
 
@@ -22,6 +22,7 @@ from capture.drain import Message
 from capture.elf import CODE_OFFSET, CodeElf
 from capture.perfdata import Event, Feature, PerfDataError
 from capture.records import SAMPLE_TYPE, RecordType, SampleFormat, SampleType, Words, starts
+from capture.symbols import Symbols
 from jvm.export import DynamicCode, ExportError, Interpreter, NmethodLoad, iter_records
 from jvm.ring import file_header
 from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamKey, StreamOpen, Tick
@@ -56,6 +57,7 @@ class Recorder:
         self._expected: dict[StreamKey, int] = {}  # offset of the next chunk
         self._exports: dict[int, BinaryIO] = {}
         self._elves: dict[int, CodeElf] = {}
+        self._symbols: dict[int, Symbols] = {}  # by process, also before it has an ELF file
         self._last: dict[tuple[Any, ...], int] = {}  # last number written, of each numbered sequence
         self._ids: set[int] = set()
         self._numbered = 0
@@ -175,11 +177,13 @@ class Recorder:
 
     def _code(self, message: JitBatch) -> None:
         elf = self._elves.get(message.pid)
-        if elf is None:
-            return
+        symbols = self._symbols.setdefault(message.pid, Symbols())
         with contextlib.suppress(ExportError):  # recorded as it is; what reads it will say so
             for record in iter_records(message.data):
+                symbols.add(record)
                 match record:
+                    case _ if elf is None:
+                        pass
                     case NmethodLoad(address=address, code=code) | DynamicCode(address=address, code=code):
                         elf.put(address, code)
                     case Interpreter(start=address, code=code):
@@ -219,8 +223,8 @@ class Recorder:
         self._file.close(attrs, features)
         for file in self._exports.values():
             file.close()
-        for elf in self._elves.values():
-            elf.close()
+        for pid, elf in self._elves.items():
+            elf.close(self._symbols[pid].standing() if pid in self._symbols else ())
         manifest = self.directory / f"{self.name}.json"
         exports = {str(pid): Path(file.name).name for pid, file in self._exports.items()}
         manifest.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -103,3 +104,15 @@ def test_perf_and_libipt_see_the_same_instructions(tmp_path: Path) -> None:
     assert 0 <= first[-1] - len(seen) < 1000
     whole = first[:-1] < len(seen)
     assert np.array_equal(seen[first[:-1][whole]], blocks["start"][whole])
+    names = perf_names(tmp_path / "rec")
+    assert {"[interpreter] invokestatic", "[interpreter] ireturn", "[stub] call_stub"} <= names
+    assert "code_cache" not in names
+
+
+def perf_names(recording: Path) -> set[str]:
+    """Of all branches' origins and targets."""
+    command = ["perf", "script", "-i", "x.perf.data", "--itrace=be", "-F", "sym,addr"]
+    result = subprocess.run(command, cwd=recording, capture_output=True, text=True, timeout=200, check=True)
+    return set(re.findall(r"(\[(?:interpreter|stub)\] [^\n(+]*?)(?:\+0x\w+)?(?: \(|\n| +=>)", result.stdout)) | set(
+        re.findall(r"code_cache", result.stdout)
+    )
