@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jvm.export import iter_records, placed_records, whole_records
 from jvm.living import Living, Place
+from jvm.seal import sealed
 
 READ = 256 << 10  # bytes of records read in one step, or one record
 WRITE = 1 << 20  # bytes written in one step, or one record
@@ -80,6 +81,7 @@ class Compaction:
         if place.code:
             for record in iter_records(data):
                 living.update(record)
+            data = sealed(data)
         self._write(data)
 
     def _read(self, living: Living, at: int) -> int:

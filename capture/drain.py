@@ -77,6 +77,7 @@ class Drain:
             self._heads = Heads(session / "heads", host)
         self._spools: dict[int, JitSpool] = {}
         self._jit_seen: set[str] = set()
+        self._jit_lost: Counter[int] = Counter()  # drop counters that a loss mark has told of, by process
         self._stopping = False
         self._kept: list[Message] = []  # refused, to be sent again before anything else
         self._withheld = False  # something of this poll was refused that has to come before its trace
@@ -164,6 +165,9 @@ class Drain:
                 spool.compact()
             for fault in spool.faults:
                 self._fault(fault)
+            if spool.dropped > self._jit_lost[spool.pid] and self.streams:
+                self._jit_lost[spool.pid] = spool.dropped
+                next(iter(self.streams.values())).jit_lost(now)
             if may_send:
                 for _ in range(MAX_BATCHES):
                     batch = spool.batch(now)

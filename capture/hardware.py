@@ -72,7 +72,7 @@ class SessionHardware:
             if match is None:
                 continue
             try:
-                self.pid, records = open_export(path)
+                self.pid, _, records = open_export(path)
                 data = records[self._seen :]
                 whole = whole_records(data)
                 for record in iter_records(data[:whole], only={RecordType.CODE_CACHE}):

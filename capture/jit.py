@@ -2,7 +2,8 @@
 
 The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM never waits for us; what is sent is read
 back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and
-whoever starts later, a worker or this process, is fed from the file.
+whoever starts later, a worker or this process, is fed from the file. Records are sealed on their way there
+(jvm.seal); a file that was damaged since is found out when it is opened, and the agent is asked to tell all again.
 
 The file is made anew without the records that do not matter any more (`capture.compaction`) when it is larger than
 twice those that did, and `SPARE`. What is younger than `RECENT` seconds, or has not been sent, stays as it was told: a
@@ -13,6 +14,7 @@ What `capture.reread` finds changed in the process's memory goes into the same f
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections import deque
@@ -25,6 +27,7 @@ from capture.compaction import Compaction
 from capture.reread import Rereader
 from jvm.export import ExportError, whole_records
 from jvm.ring import STATE_ENDED, RingReader, file_header
+from jvm.seal import Span, sealed, spans
 from stages.messages import JitBatch
 
 BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
@@ -48,7 +51,8 @@ class JitSpool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Opens or makes the export file at `path`. A record that a dead writer left cut is taken off; it is still
-        in the ring. Raises OSError, or ExportError when the file is no export of `pid`."""
+        in the ring. Damage is taken out, and stands in `faults`. Raises OSError, or ExportError when the file is no
+        export of `pid`."""
         self.path, self.host, self.pid, self.rereader = path, host, pid, rereader
         header = file_header(pid)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -61,8 +65,8 @@ class JitSpool:
             self._file.close()
             raise ExportError(f"{path} is no JIT export of process {pid}", 0)
         self._start = len(header)
-        self._end = self._whole_end()
-        self._file.truncate(self._end)
+        self._damage = self._take_out()
+        self._end = os.fstat(fd).st_size
         self._sent = self._learnt = self._start
         self._seq = 0
         self._spare, self._clock = spare, clock
@@ -70,20 +74,30 @@ class JitSpool:
         self._compaction: Compaction | None = None
         self._marks: deque[tuple[float, int]] = deque()  # when the file ended where; the first is RECENT seconds old
         self._ring: RingReader | None = None
-        self._replay_of = 0  # drop counter for which a replay was asked
-        self.dropped = 0
+        self._replay_of = -1 if self._damage else 0  # drop counter for which a replay was asked
+        self.dropped = 0  # records not written to the ring, and places where the file was damaged
         self.taken = 0
         self.replays = self.compactions = 0
         self.fault = ""
 
-    def _whole_end(self) -> int:
-        at, size = self._start, os.fstat(self._file.fileno()).st_size
-        while at < size:
-            step = self._whole(at, size)
-            if not step:
-                break
-            at += step
-        return at
+    def _take_out(self) -> list[Span]:
+        """Moves whole records to where damage was, and cuts the file behind the last; the damage, at its offsets."""
+        fd = self._file.fileno()
+        size = os.fstat(fd).st_size
+        if size == self._start:
+            return []
+        with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as view:
+            found = spans(memoryview(view)[self._start :])
+        at = self._start
+        for span in found:
+            if span.fault:
+                continue
+            start, end = self._start + span.start, self._start + span.end
+            for block in range(start, end, BATCH) if at < start else ():
+                os.pwrite(fd, os.pread(fd, min(BATCH, end - block), block), at + block - start)
+            at += end - start
+        self._file.truncate(at)
+        return [span for span in found if span.fault and not span.cut]
 
     def _whole(self, at: int, end: int, most: int = BATCH) -> int:
         """Bytes of whole records from file position `at` on: at most `most`, or one record; 0: none before `end`."""
@@ -106,13 +120,14 @@ class JitSpool:
         try:
             while ring.pending:
                 data, position = ring.peek(BATCH)
-                self._append(data)
+                self._append(sealed(data))
                 ring.commit(position)
                 if not data:  # nonsense in the ring: skipped to its head
                     break
-            self.dropped = ring.dropped
-            if self.dropped != self._replay_of:
-                self._replay_of = self.dropped
+            dropped = ring.dropped
+            self.dropped = dropped + len(self._damage)
+            if dropped != self._replay_of:
+                self._replay_of = dropped
                 self.replays += 1
                 ring.request_replay()
         except ExportError as error:  # also when the file was cut short under us
@@ -132,7 +147,7 @@ class JitSpool:
         while self._learnt < self._end and (size := self._whole(self._learnt, self._end)):
             rereader.learn(os.pread(self._file.fileno(), size, self._learnt))
             self._learnt += size
-        records = rereader.look()
+        records = sealed(rereader.look())
         self._append(records)
         self._learnt += len(records)
 
@@ -182,7 +197,7 @@ class JitSpool:
             self._matters = self._end
         return self._compaction is not None
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytearray) -> None:
         view = memoryview(data)
         while view:
             written = os.pwrite(self._file.fileno(), view, self._end)
@@ -193,7 +208,8 @@ class JitSpool:
     @property
     def faults(self) -> list[str]:
         """What is wrong for good, one line each."""
-        found = (self.fault, self.rereader.fault if self.rereader else "")
+        found = [self.fault, self.rereader.fault if self.rereader else ""]
+        found += [f"{self.path}: {span.told(self._start)}" for span in self._damage]
         return [text for text in found if text]
 
     @property

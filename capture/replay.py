@@ -18,16 +18,16 @@ import trio
 
 from capture import notes
 from capture.drain import Message
-from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, map_file, parse_auxtrace_info
+from capture.exportreader import ExportReader
+from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, parse_auxtrace_info
 from capture.records import KINDS, RecordError, SampleFormat, loss_marks, parse
-from jvm.export import ExportError, whole_records
-from jvm.ring import file_header
 from stages.messages import (
     U8,
     Chunk,
     Clock,
     EndOfStream,
     JitBatch,
+    Loss,
     LossMark,
     PtConfig,
     Sideband,
@@ -40,7 +40,6 @@ CHUNK = 256 << 10  # bytes of trace in one message, of files that do not say the
 MAX_RECORDS = 1 << 16  # of such files, records that are gathered before they become a Sideband
 BATCH = 4 << 20
 MAX_MANIFEST = 1 << 20
-EXPORT_HEADER = len(file_header(0))
 
 
 class Replay:
@@ -55,7 +54,7 @@ class Replay:
             data, exports = self._read_manifest(path)
         else:
             data, exports = path, _exports_beside(path)
-        self._exports = {pid: _Export(file, pid) for pid, file in exports.items()}
+        self._exports = {pid: ExportReader(file) for pid, file in exports.items()}
         self._reader = Reader(data)
 
     def _read_manifest(self, path: Path) -> tuple[Path, dict[int, Path]]:
@@ -82,7 +81,7 @@ class Replay:
 
     def messages(self) -> Iterator[Message]:
         """All messages in order, `EndOfStream` last; arrays are views of the mapped file. Raises PerfDataError where
-        the file is damaged."""
+        the file is damaged; damage that could be left out comes so in place of EndOfStream, when all else is out."""
         own = any(self._note(event) is not None for event in self._first_events())
         source = ""
         for export in self._exports.values():
@@ -92,6 +91,9 @@ class Replay:
                 source = message.source
             else:
                 yield message
+        if damaged := [export for export in self._exports.values() if export.damaged]:
+            places = sum(export.damaged for export in damaged)
+            raise PerfDataError(damaged[0].told + (f"; {places} places in all" if places > 1 else ""))
         yield EndOfStream(source or f"replay:{self.path.name}")
 
     async def play(self, send: Callable[[Message], Awaitable[object]], pace: float | None = None) -> None:
@@ -131,6 +133,7 @@ class Replay:
         """From the notes. What stands between them without one (perf's own, our MMAP2 of the code) is left out."""
         streams: dict[int, tuple[StreamOpen, SampleFormat]] = {}
         losses: tuple[LossMark, ...] = ()
+        jit_lost: LossMark | None = None  # told with the next chunk, whichever stream's it is
         events = self._reader.events()
         for event in events:
             note = self._note(event)
@@ -149,13 +152,19 @@ class Replay:
                 case notes.ChunkNote():
                     key = streams[note.stream][0].stream
                     data = self._trace(note, event, events)
+                    if jit_lost is not None:
+                        losses += (jit_lost._replace(offset=note.offset),)
                     yield Chunk(key, note.seq, note.offset, data, losses + note.losses, note.tsc)
-                    losses = ()
+                    losses, jit_lost = (), None
                 case notes.JitNote():
                     if note.pid not in self._exports:
                         raise self._damaged(event, f"no export file of process {note.pid}, of which a note speaks")
-                    data = self._exports[note.pid].take(note.size)
-                    yield JitBatch(note.host, note.pid, note.seq, data, note.dropped, note.tsc)
+                    export = self._exports[note.pid]
+                    damaged = export.damaged
+                    data = export.take(note.size)
+                    if export.damaged > damaged:
+                        jit_lost = LossMark(0, Loss.JIT_LOST, 0, note.tsc)
+                    yield JitBatch(note.host, note.pid, note.seq, data, note.dropped + export.damaged, note.tsc)
                 case Tick() | EndOfStream():
                     yield note
 
@@ -189,43 +198,10 @@ class Replay:
         return np.frombuffer(event.trace, np.uint8)
 
 
-class _Export:
-    """The export file of one process, handed out front to back."""
-
-    def __init__(self, path: Path, pid: int) -> None:
-        self.path = path
-        view = map_file(path)
-        if len(view) < EXPORT_HEADER or view[:12] != file_header(pid)[:12]:
-            raise PerfDataError(f"{path}: no JIT export")
-        self._records = view[EXPORT_HEADER:]
-        self._at = 0
-
-    def rewind(self) -> None:
-        self._at = 0
-
-    def take(self, size: int) -> U8:
-        if size > len(self._records) - self._at:
-            raise PerfDataError(f"{self.path}: cut at {self._at} of at least {self._at + size} bytes of records")
-        self._at += size
-        return np.frombuffer(self._records[self._at - size : self._at], np.uint8)
-
-    def take_whole(self, most: int) -> U8:
-        """Some whole records, at most `most` bytes unless one alone is larger; empty at the end."""
-        rest = self._records[self._at :]
-        try:
-            size = whole_records(rest[:most])
-            if not size and len(rest) >= 8:
-                size = int.from_bytes(rest[:4], "little")
-                size = size if size <= len(rest) else 0
-        except ExportError as error:
-            raise PerfDataError(f"{self.path}: {error}") from error
-        return self.take(size)
-
-
 class _Foreign:
     """A file of perf record: what its events mean for us."""
 
-    def __init__(self, reader: Reader, exports: dict[int, _Export]) -> None:
+    def __init__(self, reader: Reader, exports: dict[int, ExportReader]) -> None:
         self._reader, self._exports = reader, exports
         self._format = reader.sample_format
         self._pid = min(exports, default=0)
@@ -240,10 +216,13 @@ class _Foreign:
     def messages(self) -> Iterator[Message]:
         for pid, export in self._exports.items():
             seq = 0
-            while len(data := export.take_whole(BATCH)):
-                yield JitBatch(self._host, pid, seq, data)
+            while len(data := export.take_some(BATCH)):
+                yield JitBatch(self._host, pid, seq, data, export.damaged)
                 seq += 1
         yield from self._streams()
+        damaged = sum(export.damaged for export in self._exports.values())
+        for marks in [*self._marks.values()][: 1 if damaged else 0]:
+            marks.append(LossMark(0, Loss.JIT_LOST, 0, 0))
         for event in self._reader.events():
             if event.kind == Event.AUXTRACE:
                 yield from self._sideband()

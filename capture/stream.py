@@ -167,6 +167,10 @@ class Stream:
         """The transport never had room for `sideband`."""
         self._wait(LossMark(self.ring.aux_tail, Loss.SIDEBAND_LOST, 0, sideband.tsc))
 
+    def jit_lost(self, tsc: int) -> None:
+        """Records of the process's JIT export were lost: of no stream, told with one."""
+        self._wait(LossMark(self.ring.aux_tail, Loss.JIT_LOST, 0, tsc))
+
     def _wait(self, mark: LossMark) -> None:
         """One mark a place and cause: a full ring says TRUNCATED again and again. The first tells when that loss
         began; of records lost, the last tells when it was over."""

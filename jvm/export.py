@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 1
-HEADER = struct.Struct("<IHHQII")  # size with this header, type, flags, tsc, tid, reserved
+HEADER = struct.Struct("<IHHQII")  # size with this header, type, flags, tsc, tid, checksum (jvm.seal) or 0
 PAD = 0  # fills the ring up to its end; only its first 8 bytes (size, type, flags) need exist
 ALIGNMENT = 8
 
@@ -549,7 +548,7 @@ def iter_records(
 
     Raises ExportError at the first record that is cut or contradicts itself.
     """
-    view = _octets(buffer)
+    view = octets(buffer)
     for offset, kind, flags, tsc, tid, size in _frames(view):
         if only is not None and kind not in only:
             continue
@@ -562,14 +561,14 @@ def iter_records(
 
 def placed_records(buffer: Buffer) -> Iterator[tuple[int, int, Record]]:
     """As `iter_records`, with where in `buffer` each record begins and its size."""
-    view = _octets(buffer)
+    view = octets(buffer)
     for offset, kind, flags, tsc, tid, size in _frames(view):
         parser = _PARSERS.get(kind)
         if parser is not None:
             yield offset, size, parser((tsc, tid, flags), _Payload(view[offset + HEADER.size : offset + size], offset))
 
 
-def _octets(buffer: Buffer) -> memoryview:
+def octets(buffer: Buffer) -> memoryview:
     if not len(buffer):
         return memoryview(b"")  # an empty array cannot be cast
     return (buffer.data if isinstance(buffer, np.ndarray) else memoryview(buffer)).cast("B")
@@ -594,7 +593,7 @@ def _frames(view: memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:
 def whole_records(buffer: Buffer) -> int:
     """Length of the longest prefix of `buffer` that consists of whole records: what a file whose writer died holds.
     Raises ExportError if what follows is not a cut record but no record at all."""
-    view = _octets(buffer)
+    view = octets(buffer)
     at, end = 0, len(view)
     while end - at >= ALIGNMENT:
         size, kind, _ = struct.unpack_from("<IHH", view, at)

@@ -16,10 +16,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jvm.export import VERSION, ExportError, whole_records
+from jvm.export import ExportError, whole_records
 
 RING_MAGIC = b"JITRING1"
 FILE_MAGIC = b"JITEXPT1"
+RING_VERSION = 1
+FILE_VERSION = 2  # since its records are sealed (jvm.seal); files of version 1 are read still
 PAGE = 4096
 _RING_HEADER = struct.Struct("<8sIIQIIIIQQQ")
 _FILE_HEADER = struct.Struct("<8sIIII40x")
@@ -52,9 +54,9 @@ class RingReader:
                 raise ExportError(f"{path} is too small for a ring", 0)
             header = os.pread(self._fd, PAGE, 0)
             magic, version, header_size, ring, pid, _, agent, _, tsc, mono, wall = _RING_HEADER.unpack_from(header)
-            known = magic == RING_MAGIC and version == VERSION and header_size == PAGE
+            known = magic == RING_MAGIC and version == RING_VERSION and header_size == PAGE
             if not known or ring != size - PAGE or ring & (ring - 1):
-                raise ExportError(f"{path} is no JIT ring of version {VERSION}", 0)
+                raise ExportError(f"{path} is no JIT ring of version {RING_VERSION}", 0)
             self._map = mmap.mmap(self._fd, PAGE)
         except BaseException:
             os.close(self._fd)
@@ -164,23 +166,30 @@ class RingReader:
 
 
 def file_header(pid: int) -> bytes:
-    """What stands before the records in an export file."""
-    return _FILE_HEADER.pack(FILE_MAGIC, VERSION, _FILE_HEADER.size, pid, 0)
+    """The bytes before the records of an export file."""
+    return _FILE_HEADER.pack(FILE_MAGIC, FILE_VERSION, _FILE_HEADER.size, pid, 0)
 
 
 class ExportFile(NamedTuple):
     pid: int
+    sealed: bool  # the records have checksums
     records: memoryview
 
 
-def open_export(path: Path) -> ExportFile:
-    """Maps an export file. Raises OSError, or ExportError if it is none of this version; a cut last record is
-    found by `iter_records`, or left out by `whole_records`."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < _FILE_HEADER.size:
-            raise ExportError(f"{path} is no JIT export", 0)
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def export_of(view: memoryview, name: str) -> ExportFile:
+    """The parts of an export file whose bytes are `view`. Raises ExportError if it is none of a version known here;
+    damage of its records is found by `jvm.seal.spans`."""
+    if len(view) < _FILE_HEADER.size:
+        raise ExportError(f"{name} is no JIT export", 0)
     magic, version, size, pid, _ = _FILE_HEADER.unpack_from(view)
-    if magic != FILE_MAGIC or version != VERSION or not _FILE_HEADER.size <= size <= len(view):
-        raise ExportError(f"{path} is no JIT export of version {VERSION}", 0)
-    return ExportFile(pid, view[size:])
+    if magic != FILE_MAGIC or not 1 <= version <= FILE_VERSION or not _FILE_HEADER.size <= size <= len(view):
+        raise ExportError(f"{name} is no JIT export of version 1 to {FILE_VERSION}", 0)
+    return ExportFile(pid, version > 1, view[size:])
+
+
+def open_export(path: Path) -> ExportFile:
+    """Maps an export file. Raises OSError, ExportError (see `export_of`)."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+    return export_of(view, str(path))

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from jvm import ring as jit_ring
-from jvm.export import HEADER, PAD, VERSION, RecordType
+from jvm.export import HEADER, PAD, RecordType
 
 HEAD, TAIL, DROPPED, REPLAY_REQUESTED = 128, 192, 256, 320
 
@@ -36,7 +36,7 @@ class Agent:
 
     def __init__(self, path: Path, pid: int, size: int = 1 << 16) -> None:
         self.size = size
-        header = struct.pack("<8sIIQIIIIQQQ", jit_ring.RING_MAGIC, VERSION, jit_ring.PAGE, size, pid, 1, 1, 0, 0, 0, 0)
+        header = struct.pack("<8sIIQIIIIQQQ", jit_ring.RING_MAGIC, 1, jit_ring.PAGE, size, pid, 1, 1, 0, 0, 0, 0)
         new = path.with_suffix(".new")
         new.write_bytes(header.ljust(jit_ring.PAGE + size, b"\0"))
         new.rename(path)

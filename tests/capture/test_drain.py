@@ -18,6 +18,7 @@ from capture.drain import Drain, Message, run
 from capture.session import SessionError
 from jvm import export
 from jvm.ring import open_export
+from jvm.seal import sealed
 from stages.messages import (
     Chunk,
     EndOfStream,
@@ -451,7 +452,30 @@ def test_a_cut_record_in_the_export_file_is_taken_off(session: Session) -> None:
     agent.write(jitwriter.thread_start(2, "two"))
     out = session.drain().poll()
     assert [r.name for r in export.iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
-    assert bytes(open_export(path).records) == jitwriter.thread_start(1, "one") + jitwriter.thread_start(2, "two")
+    told = sealed(jitwriter.thread_start(1, "one") + jitwriter.thread_start(2, "two"))
+    assert bytes(open_export(path).records) == told
+
+
+def test_a_damaged_export_file_is_mended_and_all_asked_for_again(session: Session) -> None:
+    agent, drain = session.agent(), session.drain()
+    records = [jitwriter.thread_start(n, f"{n}" * 9) for n in range(5)]
+    agent.write(*records)
+    drain.poll()
+    drain.close()
+    path = session.path / f"jit-{PID}.export"
+    whole = bytearray(path.read_bytes())
+    at = 64 + len(records[0])
+    whole[at : at + 4] = bytes(4)  # a record of no size
+    path.write_bytes(whole)
+    drain = session.drain()
+    (batch,) = of(JitBatch, drain.poll())
+    assert [r.os_tid for r in export.iter_records(batch.data)] == [0, 2, 3, 4]  # type: ignore[attr-defined]
+    assert batch.dropped == 1
+    assert drain.faults == [
+        f"{path}: a record cannot have the size 0: {len(records[1])} bytes are damaged from byte {at} on"
+    ]
+    assert agent.get(jitwriter.REPLAY_REQUESTED) & 0xFFFFFFFF == 1
+    assert bytes(open_export(path).records) == sealed(b"".join(records[:1] + records[2:]))
 
 
 def test_introduction_tells_a_new_receiver_everything(session: Session) -> None:
@@ -489,9 +513,11 @@ def test_a_long_export_is_sent_before_any_trace(session: Session) -> None:
 
 
 def test_dropped_jit_records_are_asked_for_again(session: Session) -> None:
-    agent, drain = session.agent(4096), session.drain()
+    producer, agent, drain = session.ring(), session.agent(4096), session.drain()
+    producer.trace(b"abc")
     agent.write(*[jitwriter.thread_start(n, "t" * 100) for n in range(100)])
-    batch = of(JitBatch, drain.poll())[0]
+    batch, chunk = of(JitBatch, out := drain.poll())[0], of(Chunk, out)[0]
+    assert [mark.cause for mark in chunk.losses] == [Loss.JIT_LOST]
     assert batch.dropped == agent.get(jitwriter.DROPPED) > 0
     assert agent.get(jitwriter.REPLAY_REQUESTED) & 0xFFFFFFFF == 1
     drain.poll()

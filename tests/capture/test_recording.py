@@ -24,6 +24,7 @@ from capture.drain import Message
 from capture.perfdata import PerfDataError, Reader, pack_file
 from capture.record import Recorder
 from capture.replay import Replay
+from jvm.export import iter_records
 from jvm.ring import open_export
 from stages.messages import (
     Chunk,
@@ -319,6 +320,52 @@ def test_damaged_companions(recorded: Path, tmp_path: Path) -> None:
     packed.write_bytes(b"junk")
     with pytest.raises(PerfDataError, match="no zstd file"):
         replayed(manifest)
+
+
+def test_damage_of_the_jit_export_is_told_and_left_out(recorded: Path, tmp_path: Path) -> None:
+    """One record's size zeroed; the records before and after it are used, and so is the trace."""
+    shutil.copytree(recorded, tmp_path / "r")
+    manifest, export = tmp_path / "r/x.json", tmp_path / f"r/x-{PID}.export"
+    good = replayed(manifest)
+    bad = bytearray(export.read_bytes())
+    bad[64:68] = bytes(4)
+    export.write_bytes(bad)
+    first = len(jitwriter.dynamic_code(0, b"\x90" * 100))
+    line = re.escape(f"x-{PID}.export: a record cannot have the size 0: {first} bytes are damaged from byte 64 on")
+    with Replay(manifest) as replay:
+        told = replay.messages()
+        messages = [next(told) for _ in good[:-1]]
+        with pytest.raises(PerfDataError, match=f"{line}$"):
+            next(told)
+    assert [type(m).__name__ for m in messages] == [m[0] for m in good[:-1]]
+    records = [[*iter_records(batch.data)] for batch in of(JitBatch, messages)]
+    assert [[type(r).__name__ for r in batch] for batch in records] == [
+        ["Overflow", "ThreadStart"],
+        ["DynamicCode", "DynamicCode"],
+    ]
+    assert [batch.dropped for batch in of(JitBatch, messages)] == [1, 1]
+    marks = [(chunk.offset, mark.cause) for chunk in of(Chunk, messages) for mark in chunk.losses]
+    assert marks[0] == (0, Loss.JIT_LOST)
+    assert [cause for _, cause in marks].count(Loss.JIT_LOST) == 1
+
+
+def test_an_export_without_checksums_is_read_still(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, tmp_path / "r")
+    export = tmp_path / f"r/x-{PID}.export"
+    good = [r for m in of(JitBatch, list(Replay(recorded / "x.json").messages())) for r in iter_records(m.data)]
+    old = bytearray(export.read_bytes())
+    old[8] = 1
+    at = 64
+    while at < len(old):
+        old[at + 20 : at + 24] = bytes(4)
+        at += int.from_bytes(old[at : at + 4], "little")
+    export.write_bytes(old)
+    with Replay(tmp_path / "r/x.json") as replay:
+        assert [r for m in of(JitBatch, list(replay.messages())) for r in iter_records(m.data)] == good
+    old[64:68] = bytes(4)  # the rest of the batch is lost, not of the file
+    export.write_bytes(old)
+    with Replay(tmp_path / "r/x.json") as replay, pytest.raises(PerfDataError, match="bytes are damaged from byte 64"):
+        list(replay.messages())
 
 
 def test_a_packed_bomb(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from capture.perfdata import Event
+from capture.replay import Replay
+from stages.messages import Chunk
 from tests.capture.session import Session
 from tests.capture.test_recording import HIGH, LOW, example
 from tests.e2e.harness import Ended, Streamer
@@ -89,6 +91,20 @@ def test_a_jit_export_cut_in_the_middle(start: Start, recording: Path) -> None:
     export.write_bytes(export.read_bytes()[: export.stat().st_size // 2])
     ended = check_refused(replay(start, recording / "x.json"), export.name, "replay/0")
     assert "restarts: none" in ended.out
+
+
+def test_a_jit_export_with_a_damaged_record(start: Start, recording: Path) -> None:
+    """All else is played and counted; the damage is told, and the status says that the profile is not whole."""
+    with Replay(recording / "x.json") as good:
+        trace = sum(len(message.data) for message in good.messages() if isinstance(message, Chunk))
+    (export,) = recording.glob("*.export")
+    damaged = bytearray(export.read_bytes())
+    damaged[64:68] = bytes(4)  # the size of the first record
+    export.write_bytes(damaged)
+    ended = check_refused(replay(start, recording / "x.json"), export.name, "from byte 64 on")
+    assert "restarts: none" in ended.out
+    assert f"98.1 % of {trace / 1000:.1f} kB of trace decoded" in ended.out
+    assert "1 × jit lost" in ended.out
 
 
 def test_no_recording(start: Start, root: Path) -> None:
