@@ -16,6 +16,7 @@ from jvm import export
 from jvm.codeimage import CodeImage
 from jvm.export import RecordFlag
 from jvm.ring import file_header
+from jvm.seal import sealed
 from tests.capture.jitwriter import Agent
 from tests.jvm.exportwriter import Writer
 
@@ -197,7 +198,7 @@ class Spool:
 def test_the_file_stays_as_large_as_what_lives(it: Spool, tmp_path: Path) -> None:
     sizes, written = [], 0
     for n in range(200):
-        records = churn(20, Writer(tsc=1000 + n * 10000), 20 * n).bytes()
+        records = bytes(sealed(churn(20, Writer(tsc=1000 + n * 10000), 20 * n).bytes()))
         assert it.round(records) == records
         written += len(records)
         sizes.append(it.path.stat().st_size)
@@ -212,7 +213,7 @@ def test_whoever_begins_anew_is_told_what_is_now(it: Spool) -> None:
     told = Writer().code_cache(LOW, HIGH).method(1, "LA;", "stays").nmethod_load(LOW + 0x1800, bytes(64), 1).bytes()
     it.round(told)
     for n in range(60):
-        more = churn(20, Writer(tsc=10000 + n * 10000), 10 + 20 * n).bytes()
+        more = bytes(sealed(churn(20, Writer(tsc=10000 + n * 10000), 10 + 20 * n).bytes()))
         told += it.round(more)
     assert it.spool.compactions
     again = list(it.spool.all_sent(0))
@@ -230,12 +231,13 @@ def test_whoever_begins_anew_is_told_what_is_now(it: Spool) -> None:
     read = b""
     while next_ := successor.batch(0):
         read += next_.data.tobytes()
+    assert successor.faults == []  # patched code, too, has the checksum of its bytes
     successor.close()
     assert code_now(read) == code_now(told)
 
 
 def test_what_was_not_sent_stays(it: Spool) -> None:
-    records = churn(400).bytes()
+    records = bytes(sealed(churn(400).bytes()))
     it.agent.write(*(records[at : at + size] for at, size, _ in export.placed_records(records)))
     it.spool.fill()
     for _ in range(100):
@@ -247,7 +249,7 @@ def test_what_was_not_sent_stays(it: Spool) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_a_process_that_dies_in_the_middle_leaves_the_old_file(tmp_path: Path, steps: int) -> None:
-    path, records = tmp_path / "jit-7.export", churn(3000).bytes()
+    path, records = tmp_path / "jit-7.export", bytes(sealed(churn(3000).bytes()))
     path.write_bytes(file_header(7) + records)
     fd = os.open(path, os.O_RDWR)
     compaction = Compaction(path, fd, START, START + len(records))
