@@ -31,7 +31,8 @@ CALL, JMP = 0xE8, 0xE9  # rel32
 CALL_SIZE = 5
 STUB_JUMP = 10  # where in such a stub its JMP is
 _STUB_SIZE = 15
-_INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
+INLINE_CACHE = 10  # bytes before the CALL: MOV RAX, imm64 (the cached class)
+LOAD_CLASS = b"\x48\xb8"  # its first
 
 
 class Call(NamedTuple):
@@ -66,8 +67,8 @@ def calls(
         whole &= known
         callee = classes.invoked(method, int(debug.bci[frame]))
         if callee is not None or not known:
-            ic = offset - _INLINE_CACHE
-            looks = ic >= 0 and bool(code[ic] == 0x48 and code[ic + 1] == 0xB8)
+            ic = offset - INLINE_CACHE
+            looks = ic >= 0 and code[ic : ic + len(LOAD_CLASS)].tobytes() == LOAD_CLASS
             found.append(Call(offset, callee, looks, -1))
             places.append(i)
     stubs = _stubs(code, found[-1].offset + CALL_SIZE if found else len(code))

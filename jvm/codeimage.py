@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -43,6 +43,8 @@ from jvm.stubs import Stub, stub_of
 
 MAX_BLOB = 1 << 28
 """Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
+READINGS = 1 << 12
+"""Of all code, whose times are kept."""
 UNKNOWN_METHOD = "[unknown method]"
 INTERPRETER = "[interpreter]"
 
@@ -66,7 +68,7 @@ class CodeImage:
         self.counts: Counter[str] = Counter()
         self.epoch = 0
         self.complete_until = 0
-        self.patched_until = 0  # all patches made before this time have been told
+        self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
         self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
         self._ids = 0
         self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
@@ -75,8 +77,8 @@ class CodeImage:
         self._other_keys: list[tuple[int, Kind]] = []  # sorted
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
-        self._entrance = Entrance()
-        self._texts = Texts((lateness or 0) // LAG, self._entrance.opened)
+        self.entrance = Entrance()  # which nmethods were made not entrant, and when
+        self._texts = Texts((lateness or 0) // LAG, self.entrance.opened)
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)
@@ -171,7 +173,7 @@ class CodeImage:
         self._nmethod_starts[lo:hi] = [start]
         self._add(version, record.code)
         replayed = bool(record.flags & export.RecordFlag.REPLAYED)
-        self._entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
+        self.entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
         self._resolve(version)
 
     def _buried(self, start: int, end: int) -> list[Version]:
@@ -217,7 +219,7 @@ class CodeImage:
         if v is None or record.address >= v.end or record.compile_id not in (0, v.compile_id):
             self.counts["unknown_states"] += 1
         elif record.state == export.NmethodStatus.NOT_ENTRANT:
-            v.not_entrant = min(v.not_entrant, record.tsc)
+            self.entrance.end(v, record.tsc)
 
     def _other(self, kind: Kind, record: export.Record, start: int, end: int, name: str, code: memoryview) -> None:
         if not self._believable(start, end):
@@ -253,14 +255,15 @@ class CodeImage:
         edits = codediff.runs(known[: len(code)], code)
         for begin, end in edits:
             self._texts.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
-            self._entrance.seen(v, begin, code[begin:end], tsc)
+            self.entrance.seen(v, begin, code[begin:end], tsc)
         if edits:
             self.counts["patched"] += 1
             self._changed()
 
     def _patch(self, record: export.CodePatch) -> None:
         if not len(record.code):
-            self.patched_until = max(self.patched_until, record.before)
+            if not self._read or record.before > self._read[-1]:
+                self._read.append(record.before)
             return
         if record.before >= record.after:
             self.counts["bad_patches"] += 1
@@ -272,7 +275,7 @@ class CodeImage:
         code = np.frombuffer(record.code, np.uint8)
         for v in found:
             offset = record.address - v.start
-            closes = self._entrance.seen(v, offset, code, record.after)
+            closes = self.entrance.seen(v, offset, code, record.after)
             self._texts.edit(v, offset, code, record.before, record.after, v.not_entrant if closes else FOREVER)
         if found:
             self._changed()
@@ -307,8 +310,10 @@ class CodeImage:
             self._pcs.garbage += int(self._rows[v.row]["pc_size"])
             self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
             self._free_rows.append(v.row)
-            self._entrance.gone(v)
+            self.entrance.gone(v)
             del self._by_id[v.id]
+        while len(self._read) > 1 and self._read[1] <= tsc:
+            self._read.popleft()
         self._retired = [v for v in self._retired if v.until > tsc]
         self._nmethods = [v for v in self._nmethods if v.until > tsc]
         self._nmethod_starts = [v.start for v in self._nmethods]
@@ -365,6 +370,11 @@ class CodeImage:
     def next_change(self, tsc: int) -> int:
         """The first time after `tsc` at which `view` is another than at `tsc`, by what has been told; FOREVER: none."""
         return self._texts.next_change(tsc)
+
+    def read_until(self, tsc: int) -> int:
+        """The last time up to `tsc` at which all patches made before it have been told: what was made before and is not
+        in a text was over by then. 0: none."""
+        return next((at for at in reversed(self._read) if at <= tsc), 0)
 
     def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
         """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""

@@ -19,6 +19,8 @@ from jvm.codeversion import Version
 class Entrance:
     def __init__(self) -> None:
         self._last: dict[int, Version] = {}  # by method
+        self.ended: dict[int, Version] = {}  # by id: those that were made not entrant, as long as they are kept
+        self.changes = 0  # of when any was made so
         self.opened: dict[int, int] = {}  # entries, checking and verified ones: since when the last stands there
 
     def loaded(self, v: Version, code: NDArray[np.uint8], replayed: bool) -> None:
@@ -29,7 +31,7 @@ class Entrance:
             return
         before = self._last.get(v.method)
         if before is not None and not replayed:
-            self._ended(before, v.loaded)
+            self.end(before, v.loaded)
         self._last[v.method] = v
 
     def seen(self, v: Version, offset: int, code: NDArray[np.uint8], tsc: int) -> bool:
@@ -37,16 +39,21 @@ class Entrance:
         at = v.verified_entry - v.start - offset
         closes = bool(v.verified_entry and 0 <= at < len(code) and code[at] == JMP)
         if closes:
-            self._ended(v, tsc)
+            self.end(v, tsc)
         return closes
 
     def gone(self, v: Version) -> None:
         """It is not kept any more."""
+        self.ended.pop(v.id, None)
         if self._last.get(v.method) is v:
             del self._last[v.method]
         for door in (v.entry, v.verified_entry):
             if self.opened.get(door) == v.loaded:
                 del self.opened[door]
 
-    def _ended(self, v: Version, tsc: int) -> None:
-        v.not_entrant = min(v.not_entrant, tsc)
+    def end(self, v: Version, tsc: int) -> None:
+        """At `tsc` it was not entrant."""
+        if tsc < v.not_entrant:
+            v.not_entrant = tsc
+            self.ended[v.id] = v
+            self.changes += 1

@@ -6,6 +6,8 @@ does not fit, which may never be.
 - `ic_miss`: one that led to a compiled method looks its callee up in a table from then on
   (SharedRuntime::handle_ic_miss_helper; CompiledIC::update).
 - `wrong_method` unbinds it (SharedRuntime::reresolve_call_site).
+- Where a resolver has been and it is not known what it has bound the call to, the call is taken as not bound: what it
+  led to before it does not lead to any more.
 - An adapter to the interpreter that finds its method compiled binds it to that (fixup_callers_callsite).
 
 All this is inferred. If it was otherwise (another thread was faster; a class is not initialised yet), what comes next
@@ -19,13 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jvm.calls import CALL, CALL_SIZE, JMP, STUB_JUMP, targets
+from jvm.calls import CALL, CALL_SIZE, INLINE_CACHE, JMP, LOAD_CLASS, STUB_JUMP, targets
 from jvm.classfile import INVOKESTATIC
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind, Version
 from jvm.stubs import Stub, stub_of
 from stages.flow.callees import Callees
 
+_CALL = bytes((CALL,))
 _BINDING = (Stub.RESOLVE_STATIC, Stub.RESOLVE_OPT_VIRTUAL, Stub.RESOLVE_VIRTUAL)
 
 
@@ -49,11 +52,11 @@ class Bindings:
         """The call before `returns`, after the stub at `by` has jumped to `target` (an adapter: 0)."""
         call = returns - CALL_SIZE
         caller, at_work = (self._image.at(max(at, 0), tsc) for at in (call, by))
-        if caller is None or caller.kind != Kind.NMETHOD or at_work is None:
+        if caller is None or caller.kind != Kind.NMETHOD or at_work is None or self._bytes_at(call, 1) != _CALL:
             return []
         stub, to = stub_of(at_work), 0
         if stub in _BINDING:
-            return self._bound(call, target, tsc)
+            return self._bound(call, target, tsc) or _branch(call, CALL, at_work.start)
         if stub == Stub.IC_MISS:
             to = self._looked_up(call, tsc)
         elif stub == Stub.WRONG_METHOD:
@@ -63,8 +66,8 @@ class Bindings:
         return _branch(call, CALL, to)
 
     def _bound(self, call: int, target: int, tsc: int) -> list[Branch]:
-        led, looks = self._image.at(target, tsc), self._callees.looks(call)
-        if led is None or looks is None:
+        led, looks = self._image.at(target, tsc), self._looks(call)
+        if led is None:
             return []
         if led.kind == Kind.NMETHOD and target == led.verified_entry:
             return _branch(call, CALL, led.entry if looks else target)
@@ -83,11 +86,22 @@ class Bindings:
         return self._callees.table(call, tsc, self._fresh) if led is not None and led.kind == Kind.NMETHOD else 0
 
     def _unbound(self, call: int) -> int:
-        callee, looks = self._callees.named(call), self._callees.looks(call)
-        if callee is None:
-            return 0
-        static = Stub.RESOLVE_STATIC if callee.opcode == INVOKESTATIC else Stub.RESOLVE_OPT_VIRTUAL
-        return self._stub(Stub.RESOLVE_VIRTUAL if looks else static)
+        callee = self._callees.named(call)
+        static = callee is not None and callee.opcode == INVOKESTATIC
+        bound = Stub.RESOLVE_STATIC if static else Stub.RESOLVE_OPT_VIRTUAL  # which look the same in a trace
+        return self._stub(Stub.RESOLVE_VIRTUAL if self._looks(call) else bound)
+
+    def refusal(self, version: Version) -> list[Branch]:
+        """The jump that makes an nmethod not entrant (NativeJump::patch_verified_entry)."""
+        return _branch(version.verified_entry, JMP, self._stub(Stub.WRONG_METHOD)) if version.verified_entry else []
+
+    def _looks(self, call: int) -> bool:
+        """Whether the call looks at the receiver: the instruction before it loads the class that it looks for."""
+        looks = self._callees.looks(call)
+        if looks is None:
+            load = self._bytes_at(max(call - INLINE_CACHE, 0), len(LOAD_CLASS))
+            return load == LOAD_CLASS
+        return looks
 
     def _stub(self, wanted: Stub) -> int:
         found: list[Version] = [v for v in self._image.versions() if stub_of(v) == wanted]

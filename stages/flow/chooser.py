@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER
-from stages.flow.bindings import Bindings
+from stages.flow.bindings import Bindings, Branch
 from stages.flow.callees import Callees
 from stages.flow.choice import DEPTH, Choice, Found, Position, choose
 from stages.flow.flow import Flow
@@ -37,7 +37,7 @@ from stages.flow.state import (
     X_PENDING,
     X_TOP,
 )  # fmt: skip
-from stages.flow.variants import MADE, WINDOW, Known
+from stages.flow.variants import EXACT, MADE, WINDOW, Known
 from stages.messages import Segment, ThreadKey
 
 I64 = NDArray[np.int64]
@@ -58,11 +58,15 @@ class Chooser:
         self._learnt = Learnt(image, self._callees)
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._known: Known | None = None
-        self._known_of = -1
+        self._known_of = -1, -1  # epochs of the image and of its entrance
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
         self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._learnt_to = 0  # position in the stream
+        self._read = 0  # all code was read since
+        self._ends = 0  # of the image's entrance, when last looked at
+        self._shut: set[int] = set()  # versions whose entry has been shut, as long as they are kept
+        self._shutting: list[tuple[int, int]] = []  # when the others will be, and their ids; the last first
         self.counts: Counter[str] = Counter()
         flow.search, flow.taught = self, self.taught
 
@@ -74,6 +78,33 @@ class Chooser:
         times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
         self._tsc = np.concatenate(times).astype(np.int64)
         self._learnt_to = -1
+        certain = segment.tsc - self._slack // EXACT
+        self._restore(certain)
+        self._shut_entries(certain)
+
+    def _restore(self, tsc: int) -> None:
+        """What was patched before all code was read once more is there no more, if it was not read."""
+        read = self._image.read_until(max(tsc, 0))
+        if read > self._read:
+            self._read = read
+            self.counts["restored"] += self._flow.restore(read)
+
+    def _shut_entries(self, tsc: int) -> None:
+        """What is certain not to be entrant at `tsc` has the jump at its verified entry that makes it so."""
+        entrance = self._image.entrance
+        if self._ends != entrance.changes:
+            self._ends = entrance.changes
+            self._shut &= entrance.ended.keys()
+            ended = ((v.not_entrant, v.id) for v in entrance.ended.values() if v.id not in self._shut)
+            self._shutting = sorted(ended, reverse=True)
+        while self._shutting and self._shutting[-1][0] < tsc:
+            version = self._image.version(self._shutting.pop()[1])
+            if version is None:
+                continue
+            self._shut.add(version.id)
+            for jump in self._bindings.refusal(version):
+                if version.since <= tsc < version.until and self._flow.bytes_at(jump.address, 1) != jump.code[:1]:
+                    self.counts["shut"] += self._patch(jump, tsc)
 
     def learn(self, shown: NDArray[np.void]) -> None:
         """`shown`: LEARNT_DTYPE, of this segment; what has been learnt of it before is left out."""
@@ -121,15 +152,9 @@ class Chooser:
         self.learn(piece.learnt)
         tsc = int(np.interp(int(row["offset"]), self._at, self._tsc))
         for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
-            if self._flow.bytes_at(branch.address, len(branch.code)) == branch.code:
-                continue
-            self._keep(branch.address)
-            try:
-                self._flow.patch(branch.address, branch.code)
-            except ValueError:
-                continue
-            piece.settle()
-            self.counts["taught"] += 1
+            if self._flow.bytes_at(branch.address, len(branch.code)) != branch.code and self._patch(branch, tsc):
+                piece.settle()
+                self.counts["taught"] += 1
 
     def _search(self, piece: Piece, position: Position, goal: int, known: Known, tsc: int) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
@@ -155,19 +180,22 @@ class Chooser:
         """Walk to where it holds, and make it so."""
         if choice.at > piece.position:
             self._flow.run(piece, choice.at, hold=NEVER)  # what is doubtful on the way has been decided
-        self._keep(choice.address)
-        try:
-            self._flow.patch(choice.address, choice.code)
-        except ValueError:
+        tsc = int(np.interp(piece.offset + choice.at, self._at, self._tsc))
+        if not self._patch(Branch(choice.address, choice.code), tsc):
             self.counts["nowhere"] += 1
             return
         piece.settle()
         self.counts["chosen_inferred" if choice.learnt else "chosen"] += 1
 
-    def _keep(self, address: int) -> None:
-        """What is replaced may come back."""
-        content = self._flow.bytes_at(address, WINDOW).ljust(WINDOW, b"\0")
-        self._replaced.add(address, np.frombuffer(content, np.uint8))
+    def _patch(self, branch: Branch, tsc: int) -> bool:
+        """Make it so, if there is code; what is replaced may come back."""
+        content = self._flow.bytes_at(branch.address, WINDOW).ljust(WINDOW, b"\0")
+        self._replaced.add(branch.address, np.frombuffer(content, np.uint8))
+        try:
+            self._flow.patch(branch.address, branch.code, tsc)
+        except ValueError:
+            return False
+        return True
 
     def _position(self, piece: Piece) -> Position | None:
         """Of the walker; None: in the middle of something that a search does not follow."""
@@ -185,8 +213,9 @@ class Chooser:
 
     def known(self, tsc: int) -> Known:
         """All that may be tried at a time."""
-        if self._known is None or self._known_of != self._image.epoch:
-            self._known_of = self._image.epoch
+        epochs = self._image.epoch, self._image.entrance.changes
+        if self._known is None or self._known_of != epochs:
+            self._known_of = epochs
             known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
             jumps = self._flow.jumps
             self._known = with_image(known, self._image)._replace(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.codeversion import FOREVER
 from jvm.codeview import CodeView
 from jvm.kernels import kernel
 
@@ -50,6 +51,11 @@ _Rows = tuple[U64, U64, I64, I64]
 """start, end, data_at and id of a view's blobs."""
 
 
+class _Patch(NamedTuple):
+    size: int
+    tsc: int
+
+
 class Changes(NamedTuple):
     """Where code is gone or other than it was: disjoint intervals [lo, hi). `grown`: there is code where none was."""
 
@@ -65,7 +71,7 @@ class Image:
         self._places = self.code  # parts of the buffer
         self._rows: _Rows = nowhere, nowhere, none, none  # of the last view
         self._shown = self.code.code  # its bytes
-        self._patches: dict[int, int] = {}  # by address, how many bytes
+        self._patches: dict[int, _Patch] = {}  # by address
 
     def update(self, view: CodeView) -> Changes:
         """From now on it is as in `view`. Raises ValueError if a blob's bytes lie outside the view's."""
@@ -87,14 +93,30 @@ class Image:
         self._rows, self._shown = rows, view.code
         return Changes(np.concatenate((lo, lost_lo)), np.concatenate((hi, lost_hi)), grown)
 
-    def patch(self, address: int, data: bytes) -> None:
-        """Change bytes in place. Raises ValueError if no blob holds them all."""
+    def patch(self, address: int, data: bytes, tsc: int = FOREVER) -> None:
+        """Change bytes in place, as at `tsc`. Raises ValueError if no blob holds them all."""
         at = np.array([address], np.uint64)
         if not _within(at, at + np.uint64(len(data)), self.code.start, self.code.end).all():
             raise ValueError(f"no code at {address:#x} to be changed")
         place = int(_place(self.code, at)[0])
         self.code.code[place : place + len(data)] = np.frombuffer(data, np.uint8)
-        self._patches[int(at[0])] = max(self._patches.get(int(at[0]), 0), len(data))
+        self._patches[address] = _Patch(max(self._patches.get(address, _Patch(0, 0)).size, len(data)), tsc)
+
+    def restore(self, before: int) -> Changes:
+        """What the view shows stands again where patches were made before so and so."""
+        over = [address for address, patch in self._patches.items() if patch.tsc < before]
+        lo = np.array(over, np.uint64)
+        hi = lo + np.array([self._patches.pop(address).size for address in over], np.uint64)
+        start, end, at, _ = self._rows
+        row = _holding(lo, hi - lo, start, end)
+        lo, hi, row = lo[row >= 0], hi[row >= 0], row[row >= 0]
+        shown = at[row] + (lo - start[row]).astype(np.int64)
+        changed = np.ones(len(lo), np.bool_)
+        places = zip(_place(self.code, lo).tolist(), shown.tolist(), (hi - lo).tolist(), strict=True)
+        for k, (to, of, n) in enumerate(places):
+            changed[k] = not np.array_equal(self.code.code[to : to + n], self._shown[of : of + n])
+            self.code.code[to : to + n] = self._shown[of : of + n]
+        return Changes(lo[changed], hi[changed], False)
 
     def _patched(self, rows: _Rows, fresh: NDArray[np.bool_], code: NDArray[np.uint8]) -> Code:
         """The `fresh` rows of a new view and its bytes, with the patches that stay; the others are forgotten."""
@@ -103,7 +125,7 @@ class Image:
         if not self._patches:
             return new
         address = np.array(list(self._patches), np.uint64)
-        size = np.array(list(self._patches.values()), np.uint64)
+        size = np.array([patch.size for patch in self._patches.values()], np.uint64)
         now, before = (_holding(address, size, *of[:2]) for of in (rows, self._rows))
         stay = (now >= 0) & (before >= 0)
         stay[stay] = id_[now[stay]] == self._rows[3][before[stay]]
@@ -118,7 +140,7 @@ class Image:
             if stay[p]:
                 to, place = int(copied.data_at[row[i]]) + offset, int(_place(self.code, address[p : p + 1])[0])
                 copied.code[to : to + n] = self.code.code[place : place + n]
-        self._patches = dict(zip(address[stay].tolist(), size[stay].tolist(), strict=True))
+        self._patches = {p: self._patches[p] for p in address[stay].tolist()}
         return copied
 
     def bytes_at(self, address: int, size: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.codeversion import FOREVER
 from jvm.codeview import CodeView
 from stages.flow import context, growth, index, rehash, stretch
 from stages.flow import order as orders
@@ -133,13 +134,19 @@ class Flow:
             self._sums["code_changes"] += 1
             self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), changes.grown)
 
-    def patch(self, address: int, data: bytes) -> None:
-        """Change bytes of the code where it stands, until a view says otherwise. Raises ValueError if no blob holds
-        them all."""
-        self._image.patch(address, data)
+    def patch(self, address: int, data: bytes, tsc: int = FOREVER) -> None:
+        """Change bytes of the code where it stands, as at `tsc`, until a view says otherwise. Raises ValueError if no
+        blob holds them all."""
+        self._image.patch(address, data, tsc)
         self._sums["patches"] += 1
         lo = np.array([address], np.uint64).view(np.int64)
         self._forget_code(lo, lo + len(data), False)
+
+    def restore(self, before: int) -> int:
+        """Put back what the view shows where patches were made before so and so; at how many places."""
+        changes = self._image.restore(before)
+        self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
+        return len(changes.lo)
 
     def bytes_at(self, address: int, size: int) -> bytes:
         """As many of the `size` bytes of code at `address` as there are."""

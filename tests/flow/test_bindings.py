@@ -48,8 +48,9 @@ def to(target: int, at: int = SITE, opcode: int = CALL) -> Branch:
         ("invokestatic", False, "resolve_static_call", CALLEE + 0x20, [to(CALLEE + 0x20)]),
         ("invokestatic", False, "resolve_static_call", ADAPTER,
          [to(ADAPTER, CALLER + STUB + STUB_JUMP, JMP), to(CALLER + STUB)]),
-        ("invokestatic", False, "resolve_static_call", 0x1234, []),
-        ("invokestatic", False, "resolve_static_call", CALLEE + 0x24, []),  # no entry
+        ("invokestatic", False, "resolve_static_call", 0x1234, [to(STUBS["resolve_static_call"])]),  # unknown code
+        ("invokestatic", False, "resolve_static_call", CALLEE + 0x24, [to(STUBS["resolve_static_call"])]),  # no entry
+        ("invokevirtual", True, "resolve_virtual_call", 0x1234, [to(STUBS["resolve_virtual_call"])]),
         ("invokevirtual", True, "resolve_virtual_call", CALLEE + 0x1020, [to(CALLEE + 0x1000)]),  # the one that checks
         ("invokevirtual", True, "resolve_virtual_call", ADAPTER + 0x30, [to(ADAPTER + 0x23)]),
         ("invokevirtual", True, "ic_miss", CALLEE + 0x1020, [to(TABLE)]),
@@ -74,6 +75,24 @@ def test_only_a_call_of_a_compiled_method_becomes_one_of_a_table() -> None:
     for believed in (call(SITE, ADAPTER + 0x23), call(SITE, TABLE), b"", b"\x90" * 5):
         bindings = Bindings(image, Callees(image), lambda at, size, code=believed: code, 100)
         assert bindings.of(SITE + 5, CALLEE + 0x20, STUBS["ic_miss"], TSC) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "by", "expected"),
+    [
+        (b"", "resolve_static_call", CALLEE + 0x20),
+        (b"\x48\xb8", "resolve_virtual_call", CALLEE),
+        (b"", "wrong_method", STUBS["resolve_opt_virtual_call"]),
+        (b"\x48\xb8", "wrong_method", STUBS["resolve_virtual_call"]),
+    ],
+)
+def test_a_call_that_nothing_describes(before: bytes, by: str, expected: int) -> None:
+    """Its bytes say whether it looks at the receiver."""
+    image = image_of("invokestatic", False)
+    site = CALLER + 0x30
+    code = {site: call(site, CALLEE), site - 10: before}
+    bindings = Bindings(image, Callees(image), lambda at, size: code[at][:size], 100)
+    assert bindings.of(site + 5, CALLEE + 0x20, STUBS[by] + 1, TSC) == [to(expected, site)]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -242,6 +242,20 @@ def test_what_is_patched_stays_till_another_is_shown_there() -> None:
     assert shown(flow, 8, other, (BASE, b"Abcdefg", 3)) == b"Abcdefg"
 
 
+def test_what_is_patched_stays_till_all_is_read_again() -> None:
+    flow = Flow(PtConfig())
+    shown(flow, 0, (BASE, b"abcdefgh", 1), (BASE + 64, b"ijkl", 2))
+    for at, data, tsc in ((1, b"BC", 100), (4, b"e", 110), (6, b"G", 200), (65, b"J", 100), (66, b"K", 90)):
+        flow.patch(BASE + at, data, tsc)
+    flow.patch(BASE + 66, b"k", 95)
+    assert flow.restore(90) == 0
+    assert flow.restore(150) == 2  # two places showed something else
+    assert flow.bytes_at(BASE, 8) + flow.bytes_at(BASE + 64, 4) == b"abcdefGhijkl"
+    assert flow.restore(150) == 0
+    shown(flow, 1, (BASE + 64, b"ijkl", 2))
+    assert flow.restore(300) == 0  # it is gone
+
+
 def test_code_that_comes_late() -> None:
     flow = flow_over(b"\xe9\x3b\x00\x00\x00")  # jmp BASE + 64
     trace = _START + w.tnt8("!") + w.fup(BASE) + w.tip_pgd()

@@ -150,7 +150,7 @@ def test_a_patch_in_nested_stubs_is_seen_in_the_inner_one() -> None:
 
 def test_the_mark_and_what_cannot_be() -> None:
     code = loaded((0, 500, 600, b""), (4, 3000, 3000, b"\xaa"), (40, 1, 2, b"\1"), (30, 2000, 3000, b"\1\2\3\4"))
-    assert code.patched_until == 500
+    assert [code.read_until(tsc) for tsc in (499, 500, 1 << 63)] == [0, 500, 500]
     assert code.counts["bad_patches"] == code.counts["patches_nowhere"] == 1
     assert text(code.view(), BASE, 32) == CODE[:30] + b"\1\2"
 
