@@ -214,6 +214,11 @@ class HubCollector(Collector):
         restarts = CounterMetricFamily(
             "streamer_restarts", "Times the part of the pipeline was restarted.", labels=("component",)
         )
+        deaths = GaugeMetricFamily(
+            "streamer_deaths_in_a_row",
+            "Deaths of the part of the pipeline, each soon after its start; it is tried again after a bounded pause.",
+            labels=("component",),
+        )
         queue = GaugeMetricFamily(
             "streamer_queue_messages", "Messages waiting in a queue.", labels=("component", "queue")
         )
@@ -232,13 +237,14 @@ class HubCollector(Collector):
         for component, status in sorted(self._hub.components.items()):
             up.add_metric((component,), float(bool(status.get("up", True))))
             restarts.add_metric((component,), int(status.get("restarts", 0)))
+            deaths.add_metric((component,), int(status.get("deaths_in_a_row", 0)))
             for name, waiting in sorted(dict(status.get("queues", {})).items())[:64]:
                 queue.add_metric((component, str(name)), float(waiting))
             if "cpu_seconds" in status:
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, queue, cpu, memory, ready, refused)
+        yield from (up, restarts, deaths, queue, cpu, memory, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

@@ -170,8 +170,11 @@ class Runner:
     async def _follow(self, target: TargetProcess) -> None:
         """The end of tracing. Capture finds out by itself that a JVM has ended, unless that never made a trace."""
         await target.over.wait()
+        self.supervisor.expect_the_end()
         if not target.ended or not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
             self.supervisor.stop()
+        await target.told.wait()
+        self.supervisor.stop()
 
     async def _show(self) -> None:
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:

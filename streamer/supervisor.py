@@ -1,12 +1,12 @@
 """Starts the members of a topology, watches them, starts again what dies, and ends them in order.
 
 One task keeps one member: start → hear what it says → when it is gone: finished, or wait (exponential back-off,
-bounded, counted) and start it again. Before and after a restart its senders are told (`down`, `up`), so that nothing
-is queued towards a dead process, and the source is told to introduce the new one to what was before.
+bounded, without end) and start it again. Before and after a restart its senders are told (`down`, `up`), so that
+nothing is queued towards a dead process, and the source is told to introduce the new one to what was before.
 
-The end is in order by itself: the source sends an end of stream, each member passes it on after its last message and
-exits when the next group has acknowledged it. `stop` only tells the source. What has not ended `shutdown_seconds`
-later is killed.
+The end is a protocol with a limit at each edge (docs/shutdown.md). It begins when the source has sent all it had, or
+is told to stop; each member says so too when it has sent all (`ending`), passes the end on, and exits when the next
+group has acknowledged it. A member that dies when another start would change nothing is not started again.
 
 A member runs in a process of its own (`streamer.worker`), or as tasks in this one: always with `mode = "inproc"`, and
 for the groups in `here`, whose stages the caller made (the hub, which it wants to ask and serve).
@@ -14,133 +14,25 @@ for the groups in `here`, whose stages the caller made (the hub, which it wants 
 
 from __future__ import annotations
 
-import logging
 import math
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 import trio
 
 from streamer.config import Settings
-from streamer.topology import Group, Topology
-from streamer.transport.control import Control, Words, control_pair
+from streamer.keeper import SAID_ALL, Keeper, Policy, State
+from streamer.runs import Starter, TaskRun, start_process
+from streamer.topology import Topology
+from streamer.transport.control import Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport
-from streamer.worker import Failed, Member, Spec
+from streamer.worker import Spec
+
+WATCH_SECONDS = 0.5
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How patient the supervisor is. Seconds."""
-
-    first_delay: float = 0.1  # before the first restart; doubles each time …
-    longest_delay: float = 5.0  # … up to this
-    healthy_after: float = 20.0  # a member that lived so long has its failures forgiven
-    most_failures: int = 8  # in a row, then it is given up
-    startup: float = 300.0  # until it is ready (kernels may be compiling), then it is killed
-    silence: float = 60.0  # without a heartbeat after that, then it is killed
-    shutdown_seconds: float = 30.0  # from `stop` to the end
-    term_seconds: float = 1.0  # of that, between SIGTERM and SIGKILL
-    exit_seconds: float = 5.0  # for a process that has said its last word
-
-
-class Run(Protocol):
-    """A started member."""
-
-    pid: int
-
-    async def wait(self) -> None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
-class _ProcessRun:
-    def __init__(self, process: trio.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    async def wait(self) -> None:
-        await self._process.wait()
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-
-class _TaskRun:
-    pid = 0
-
-    def __init__(self, member: Member) -> None:
-        self._member = member
-        self._scope = trio.CancelScope()
-        self._over = trio.Event()
-        self.why: str | None = None
-
-    async def run(self, control: Control) -> None:
-        try:
-            with self._scope:
-                await self._member.run()
-        except Exception as error:
-            await control.say(**Failed.by(error).words())
-        finally:
-            self._over.set()
-            with trio.CancelScope(shield=True):
-                await control.close()
-
-    async def wait(self) -> None:
-        await self._over.wait()
-
-    def terminate(self) -> None:
-        self._member.stop()
-
-    def kill(self) -> None:
-        self._scope.cancel()
-
-
-class Keeper:
-    """What is known of one member."""
-
-    def __init__(self, group: Group, level: int, index: int) -> None:
-        self.group, self.level, self.index = group, level, index
-        self.name = f"{group.name}/{index}"
-        self.up = False
-        self.ended = False  # for good: complete, or given up
-        self.given_up = False
-        self.incarnation = 0
-        self.failures = 0  # in a row
-        self.restarts = 0
-        self.why = ""
-        self.failed = False  # it has said why it cannot work
-        self.hopeless = False  # … and that it never will
-        self.statistics: dict[str, Any] = {}
-        self.control: Control | None = None
-        self.run: Run | None = None
-        self.last_beat = -math.inf
-        self.ready = trio.Event()  # the first incarnation is
-
-    def status(self) -> dict[str, Any]:
-        """In the words of a heartbeat to the hub."""
-        return {
-            "component": self.name,
-            "up": self.up or (self.ended and not self.given_up),
-            "restarts": self.restarts,
-            "pid": self.run.pid if self.run else 0,
-            "why": self.why,
-            "cpu_seconds": float(self.statistics.get("cpu_seconds", 0.0)),
-            "memory_bytes": int(self.statistics.get("memory_bytes", 0)),
-            "statistics": self.statistics,
-        }
 
 
 class Supervisor:
@@ -153,6 +45,7 @@ class Supervisor:
         here: Mapping[str, Sequence[Any]] | None = None,
         policy: Policy | None = None,
         on_status: Callable[[dict[str, Any]], None] | None = None,
+        start: Starter = start_process,
     ) -> None:
         """`directory` is the session's. `here`: group name → its stage objects (groups of one member). `on_status`
         is called with `Keeper.status()` at every heartbeat and change. Raises `TransportError`."""
@@ -160,11 +53,15 @@ class Supervisor:
         self.policy = policy or Policy()
         self._here = dict(here or {})
         self._on_status = on_status or (lambda _: None)
+        self._start = start
         self._levels = [[Keeper(g, level, i) for i in range(g.workers)] for level, g in enumerate(topology.groups)]
         self.members = {k.name: k for level in self._levels for k in level}
         receiving = [k.name for level in self._levels[1:] for k in level]
         self._addresses = addresses(settings.transport, directory, receiving)
         self._stopping = trio.Event()
+        self._ending = trio.Event()
+        self._stopped_at = math.inf
+        self._changed = trio.Event()  # set, and replaced, at each change of a member's state, and by `stop`
         self.killed: list[str] = []  # members that did not end in time
 
     # ---- for the caller
@@ -173,7 +70,8 @@ class Supervisor:
         """Until every member has ended. Cancelled, it kills them all."""
         async with open_transport(self.settings.transport) as transport, trio.open_nursery() as nursery:
             async with trio.open_nursery() as keepers:
-                nursery.start_soon(self._hurry, keepers.cancel_scope)
+                nursery.start_soon(self._pass_stop_on)
+                nursery.start_soon(self._bound_the_end, keepers.cancel_scope)
                 for keeper in self.members.values():
                     keepers.start_soon(self._keep, keeper, transport)
             nursery.cancel_scope.cancel()
@@ -183,14 +81,26 @@ class Supervisor:
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Begin the end, in order. `run` returns when it has come."""
-        self._stopping.set()
+        """Begin the end, in order. `run` returns `Policy.shutdown_seconds` later at the latest."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._stopped_at = trio.current_time()
+            self._wake()
+
+    def expect_the_end(self) -> None:
+        """The sources will come to their end by themselves: from now on, members have to make progress."""
+        self._ending.set()
+        self._wake()
+
+    @property
+    def _in_the_end(self) -> bool:
+        return self.stopping or self._ending.is_set()
 
     def status(self) -> list[dict[str, Any]]:
         return [k.status() for k in self.members.values()]
 
     def statistics(self) -> dict[str, Any]:
-        """By member, with `restarts` of all and who was given up or killed."""
+        """By member, with `restarts` of all and the members that were given up or killed."""
         return {
             "restarts": sum(k.restarts for k in self.members.values()),
             "given_up": [k.name for k in self.members.values() if k.given_up],
@@ -203,85 +113,105 @@ class Supervisor:
     async def _keep(self, keeper: Keeper, transport: Transport) -> None:
         policy = self.policy
         while True:
-            started = trio.current_time()
-            if await self._live(keeper, transport):
+            await self._live(keeper, transport)
+            if keeper.state is State.ENDED:
                 break
-            lived = trio.current_time() - started
-            keeper.failures = 1 if lived > policy.healthy_after else keeper.failures + 1
-            # it said why, before it ever worked; or that another try would not help
-            hopeless = keeper.hopeless or (keeper.failed and not keeper.ready.is_set())
-            if keeper.failures >= policy.most_failures or hopeless:
-                keeper.given_up = keeper.ended = True
-                level = logging.INFO if keeper.hopeless else logging.ERROR  # whoever started us says it
-                log.log(level, "given up", member=keeper.name, failures=keeper.failures, why=keeper.why)
-                for before in self._before(keeper):
-                    await self._tell(before, do="gone", worker=keeper.index)
+            keeper.failures += 1
+            if keeper.hopeless:  # no error of ours: INFO
+                log.info("given up", member=keeper.name, why=keeper.why)
+                await self._final(keeper, State.GIVEN_UP)
                 break
-            delay = min(policy.longest_delay, policy.first_delay * 2 ** (keeper.failures - 1))
+            delay = policy.delay(keeper.failures)
+            if not self._pointless(keeper):
+                log.warning("died", member=keeper.name, why=keeper.why, in_a_row=keeper.failures, again_in=delay)
+            with trio.move_on_after(delay):
+                await self._until(lambda: self._pointless(keeper))
+            if self._pointless(keeper):
+                log.warning("died at the end", member=keeper.name, why=keeper.why)
+                await self._final(keeper, State.LOST)
+                break
             keeper.restarts += 1
-            log.warning("died", member=keeper.name, why=keeper.why, again_in=delay)
-            self._on_status(keeper.status())
-            await trio.sleep(delay)
         for after in self._after(keeper):
             await self._tell(after, do="ended", source=keeper.name)
         keeper.ready.set()
+
+    def _pointless(self, keeper: Keeper) -> bool:
+        """Whether another start would change nothing: it had said all it had to say, or nothing more comes to it, or
+        it dies at every start and the end waits for it."""
+        before = self._before(keeper)
+        nothing_comes = bool(before) and all(k.state in SAID_ALL for k in before)
+        return keeper.said_all or nothing_comes or (self._in_the_end and keeper.failures >= self.policy.deaths_at_end)
+
+    async def _final(self, keeper: Keeper, state: State) -> None:
+        self._change(keeper, state)
+        for before in self._before(keeper):
+            await self._tell(before, do="gone", worker=keeper.index)
+
+    def _change(self, keeper: Keeper, state: State) -> None:
+        keeper.state = state
+        if keeper.level == 0 and state in SAID_ALL:
+            self._ending.set()
+        self._wake()
         self._on_status(keeper.status())
 
-    async def _live(self, keeper: Keeper, transport: Transport) -> bool:
-        """One incarnation, from start to end; whether it has ended for good."""
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Until it is true after a change of some member's state."""
+        while not condition():
+            await self._changed.wait()
+
+    async def _live(self, keeper: Keeper, transport: Transport) -> None:
+        """One incarnation, from start to end."""
         keeper.incarnation += 1
-        keeper.why, keeper.failed, keeper.run = "died without a word", False, None
+        keeper.last_words, keeper.run, keeper.quiet = "", None, False
+        self._change(keeper, State.STARTING)
         control, theirs = control_pair()
         async with trio.open_nursery() as nursery:
             here = keeper.group.name in self._here_groups()
-            if not here:  # the interpreter starts while others get ready
-                keeper.run = await self._spawn(theirs)
             try:
-                if not keeper.level:  # no source begins before there is somebody to hear it
-                    for other in self.members.values():
-                        if other.level:
-                            await other.ready.wait()
+                if not here:  # the interpreter starts while others get ready
+                    keeper.run = await self._start(keeper.name, theirs)
+                if not keeper.level and not keeper.live:
+                    await self._until(self._somebody_hears)
                 keeper.control = control  # from here on told of its neighbours, after what the spec says of them
                 if here:
-                    keeper.run = self._here_run(keeper, theirs, transport, nursery)
+                    run = TaskRun(self._spec(keeper), transport, theirs, self._here.get(keeper.group.name))
+                    nursery.start_soon(run.run)
+                    keeper.run = run
                 else:
-                    await control.say(do="start", **self._spec(keeper).words())
+                    await self._tell(keeper, do="start", **self._spec(keeper).words())
                 if self._stopping.is_set() and keeper.level == 0:
-                    await control.say(do="stop")
+                    await self._tell(keeper, do="stop")
                 keeper.last_beat = trio.current_time()
                 nursery.start_soon(self._watch, keeper)
                 while (words := await control.hear()) is not None:
                     await self._heard(keeper, words)
+            except OSError as error:  # no process to be had
+                keeper.last_words = f"cannot be started: {error.strerror}"
             finally:
-                keeper.up, keeper.control = False, None
+                keeper.control = None
                 with trio.CancelScope(shield=True):
-                    await self._bury(keeper, control)
+                    await control.close()
+                    await self._bury(keeper)
+            keeper.why = keeper.last_words or "died without a word"
+            if keeper.state is not State.ENDED:
+                self._change(keeper, State.WAITING)
             for before in self._before(keeper):
-                await self._tell(before, do="down", worker=keeper.index)
+                await self._tell(before, do="gone" if keeper.ended else "down", worker=keeper.index)
             nursery.cancel_scope.cancel()
-        return keeper.ended
 
-    async def _bury(self, keeper: Keeper, control: Control) -> None:
-        await control.close()
+    def _somebody_hears(self) -> bool:
+        return self.stopping or all(k.ready.is_set() for level in self._levels[1:] for k in level)
+
+    async def _bury(self, keeper: Keeper) -> None:
         if keeper.run is not None:
             with trio.move_on_after(self.policy.exit_seconds if keeper.ended else 0):
                 await keeper.run.wait()
             keeper.run.kill()
             await keeper.run.wait()
-
-    async def _spawn(self, theirs: socket.socket) -> Run:
-        with theirs:
-            command = [sys.executable, "-m", "streamer.worker", str(theirs.fileno())]
-            process = await trio.lowlevel.open_process(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
-            )
-        return _ProcessRun(process)
-
-    def _here_run(self, keeper: Keeper, theirs: socket.socket, transport: Transport, nursery: trio.Nursery) -> Run:
-        control = Control.of_descriptor(theirs.detach())
-        run = _TaskRun(Member(self._spec(keeper), transport, control, self._here.get(keeper.group.name)))
-        nursery.start_soon(run.run, control)
-        return run
 
     def _here_groups(self) -> set[str]:
         inproc = self.settings.transport.mode == "inproc"
@@ -302,43 +232,101 @@ class Supervisor:
             upstream=tuple(k.name for k in self._before(keeper)),
             ended=tuple(k.name for k in self._before(keeper) if k.ended),
             downstream=tuple(self._addresses[k.name] for k in after),
-            down=tuple(k.index for k in after if k.ready.is_set() and not k.up),
-            gone=tuple(k.index for k in after if k.given_up),
+            down=tuple(k.index for k in after if not k.up and not k.ended),
+            gone=tuple(k.index for k in after if k.ended),
         )
 
     async def _heard(self, keeper: Keeper, words: Words) -> None:
         keeper.last_beat = trio.current_time()
         match words:
             case {"is": "ready"}:
-                keeper.up = True
+                self._change(keeper, State.UP)
                 keeper.ready.set()
-                again = keeper.incarnation > 1
-                for before in self._before(keeper) if again else []:
+                for before in self._before(keeper):
                     await self._tell(before, do="up", worker=keeper.index, stranger=keeper.level == 1)
-                for source in self._levels[0] if again and keeper.level > 1 else []:
+                for source in self._levels[0] if keeper.incarnation > 1 and keeper.level > 1 else []:
                     await self._tell(source, do="introduce")
             case {"is": "beat", "statistics": dict(statistics)}:
                 keeper.statistics = statistics
+            case {"is": "ending"}:
+                keeper.said_all = True
+                self._change(keeper, State.ENDING)
             case {"is": "ended", "complete": bool(complete), "statistics": dict(statistics), **rest}:
                 keeper.statistics = statistics
-                keeper.ended = complete
-                keeper.why = "ended" if complete else "ended before its input did"
+                keeper.last_words = "ended" if complete else "ended before its input did"
                 if not rest.get("acknowledged", True):
-                    keeper.why += "; its end was not acknowledged"
+                    keeper.last_words += "; its end was not acknowledged"
+                if complete:
+                    self._change(keeper, State.ENDED)
             case {"is": "failed", "why": str(why), "again": bool(again)}:
-                keeper.why, keeper.failed, keeper.hopeless = why, True, not again
+                keeper.last_words = why
+                keeper.hopeless = not again and not keeper.said_all
         self._on_status(keeper.status())
 
+    # ---- limits
+
     async def _watch(self, keeper: Keeper) -> None:
-        """Kill what has gone silent."""
+        """Says so of what has gone silent, and kills it in the end; kills a newcomer that nobody needs any more.
+        Forgives the failures of what lives."""
+        policy, began = self.policy, trio.current_time()
         while True:
+            await trio.sleep(WATCH_SECONDS)
+            if not keeper.up:
+                began = trio.current_time()
+            elif keeper.failures and trio.current_time() - began > policy.healthy_after:
+                keeper.failures = 0
             silent = trio.current_time() - keeper.last_beat
-            patience = self.policy.silence if keeper.up else self.policy.startup
-            if silent > patience and keeper.run is not None:
-                keeper.why = f"silent for {silent:.0f} s"
-                keeper.run.kill()
-                return
-            await trio.sleep(max(0.2, min(patience, self.policy.silence) - silent))
+            if keeper.quiet != (silent > policy.quiet):
+                keeper.quiet = not keeper.quiet
+                self._on_status(keeper.status())
+            patience = policy.silence if keeper.up else policy.startup
+            if self._in_the_end:
+                patience = min(patience, policy.silence_at_end)
+            if silent > patience:
+                self._kill(keeper, f"silent for {silent:.0f} s")
+            elif not keeper.up and keeper.level and self._pointless(keeper):
+                self._kill(keeper, "was not ready when the end came")
+
+    def _kill(self, keeper: Keeper, why: str) -> None:
+        if keeper.run is not None and not keeper.ended:
+            keeper.last_words = why
+            keeper.run.kill()
+
+    async def _tell(self, keeper: Keeper, **words: Any) -> None:
+        """A member that takes no words for too long is killed: half a line may be on its way to it."""
+        if keeper.control is not None:
+            with trio.move_on_after(self.policy.tell_seconds) as limit:
+                await keeper.control.say(**words)
+            if limit.cancelled_caught:
+                self._kill(keeper, "takes no words")
+
+    async def _pass_stop_on(self) -> None:
+        await self._stopping.wait()
+        for source in self._levels[0]:
+            await self._tell(source, do="stop")
+
+    async def _bound_the_end(self, keepers: trio.CancelScope) -> None:
+        """Ends whatever has not ended in time."""
+        policy = self.policy
+        last, since = self._progress(), trio.current_time()
+        while (
+            trio.current_time() + policy.term_seconds
+            < min(self._stopped_at + policy.shutdown_seconds, since + policy.idle_at_end)
+        ):  # fmt: skip
+            await trio.sleep(WATCH_SECONDS)
+            if (now := self._progress()) != last or not self._ending.is_set():
+                last, since = now, trio.current_time()
+        late = [k for k in self.members.values() if not k.ended]
+        self.killed += [k.name for k in late]
+        log.error("did not end in time", members=self.killed)
+        for keeper in late:
+            if keeper.up and keeper.run is not None:
+                keeper.run.terminate()
+        await trio.sleep(policy.term_seconds)
+        keepers.cancel()
+
+    def _progress(self) -> list[Any]:
+        return [k.progress() for k in self.members.values()]
 
     # ---- the neighbours
 
@@ -347,23 +335,3 @@ class Supervisor:
 
     def _after(self, keeper: Keeper) -> list[Keeper]:
         return self._levels[keeper.level + 1] if keeper.level + 1 < len(self._levels) else []
-
-    async def _tell(self, keeper: Keeper, **words: Any) -> None:
-        if keeper.control is not None:
-            await keeper.control.say(**words)
-
-    # ---- the end
-
-    async def _hurry(self, keepers: trio.CancelScope) -> None:
-        await self._stopping.wait()
-        for source in self._levels[0]:
-            await self._tell(source, do="stop")
-        await trio.sleep(self.policy.shutdown_seconds - self.policy.term_seconds)
-        late = [k for k in self.members.values() if not k.ended]
-        self.killed += [k.name for k in late]
-        log.error("did not end in time", members=self.killed)
-        for keeper in late:
-            if keeper.up and keeper.run is not None:
-                keeper.run.terminate()
-        await trio.sleep(self.policy.term_seconds)
-        keepers.cancel()

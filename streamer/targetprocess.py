@@ -52,6 +52,8 @@ class TargetProcess:
         self._cleanup = ExitStack()
         self.over = trio.Event()
         """Set by `attend` when the JVM has ended, will not be started, or was left."""
+        self.told = trio.Event()
+        """Set by `attend` when a signal came that is meant to end us."""
 
     def __enter__(self) -> Self:
         self._epoll = self._cleanup.enter_context(select.epoll())
@@ -178,5 +180,7 @@ class TargetProcess:
         while True:
             if self.look():
                 self.over.set()
+            if self._heard:
+                self.told.set()
             with trio.move_on_after(float("inf") if self.is_over else max(0.0, self._deadline - time.monotonic())):
                 await trio.lowlevel.wait_readable(self._epoll.fileno())

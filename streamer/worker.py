@@ -13,10 +13,12 @@ comes over the control line on descriptor FD. What is said there, one JSON objec
     member → supervisor
         {"is": "ready"}                     bound; messages will be received
         {"is": "beat", "statistics": {…}}   now and then
+        {"is": "ending"}                    all is sent; only the acknowledgement of the end is missing
         {"is": "ended", "complete": bool, "acknowledged": bool, "statistics": {…}}
         {"is": "failed", "why": "one line", "again": bool}    again: whether another try may help
 
-SIGTERM is the same as "stop", and so is the end of the control line: a member does not outlive its supervisor.
+SIGTERM ends this incarnation as "stop" does, and is no end of the member: the supervisor starts another. So does the
+end of the control line: a member does not outlive its supervisor.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class Member:
         self._given = stages
         self._stages: Sequence[Any] = ()
         self._ended = set(spec.ended)
-        self._stopping = self._orphaned = False
+        self._stopping = self._told_to_stop = self._orphaned = False
         self._stop_at = math.inf
         self._waiting: trio.CancelScope | None = None  # while the input is empty
         self._complete = True
@@ -126,7 +128,7 @@ class Member:
             self._stages = [make(name, place) for name in spec.stages]
         try:
             if spec.address is not None:
-                self._receiver = Receiver(self._transport, spec.address)
+                self._receiver = self._bound(spec.address)
             if spec.downstream:
                 senders = [Sender(self._transport, a, spec.name) for a in spec.downstream]
                 self._output = Output(senders, spec.index, spec.workers, introduces=spec.address is None)
@@ -139,6 +141,14 @@ class Member:
             for end in (self._receiver, self._output):
                 if end is not None:
                     end.close()
+
+    def _bound(self, address: Address) -> Receiver:
+        try:
+            return Receiver(self._transport, address)
+        except TransportError as error:
+            if self.spec.incarnation > 1:
+                raise
+            raise InputError(str(error)) from error  # an address that cannot be had from the beginning
 
     async def _work(self) -> None:
         failure: BaseException | None = None
@@ -155,6 +165,8 @@ class Member:
                 else:
                     await self._produce()
                 if self._output is not None:
+                    if self._complete:
+                        await self._control.say(**{"is": "ending"})
                     # Not complete: only this incarnation ends, the next one sends on.
                     source = self.spec.member if self._complete else self.spec.name
                     acknowledged = await self._output.finish(source, FINISH_SECONDS)
@@ -179,6 +191,7 @@ class Member:
         if self._stopping:
             source.stop()
         await source.run(self._output)
+        self._complete = self._told_to_stop or not self._stopping
 
     async def _pump(self, receiver: Receiver) -> None:
         ending = False  # somebody ended outside the stream: look for what it left behind
@@ -224,6 +237,7 @@ class Member:
     def _obey(self, words: Words) -> None:
         match words:
             case {"do": "stop"}:
+                self._told_to_stop = True
                 self.stop()
             case {"do": "ended", "source": str(source)}:
                 self._ended.add(source)
@@ -298,9 +312,9 @@ class Failed:
     def by(cls, error: Exception) -> Failed:
         """What was expected to be possible, in one line; of anything else there is a traceback in the log."""
         match error:
-            case InputError():
+            case InputError() | TopologyError():
                 return cls(str(error), again=False)
-            case TransportError() | TopologyError():
+            case TransportError():
                 return cls(str(error))
             case _:
                 log.error("a stage failed", exc_info=error)

@@ -91,7 +91,8 @@ class Hub:
 
     def heartbeat(self, status: Mapping[str, Any]) -> None:
         """The state of one part of the pipeline. Keys: `component` (its name), and as far as known `up` (bool),
-        `restarts` (int so far), `queues` (name → messages waiting), `cpu_seconds`, `memory_bytes`."""
+        `restarts` (int so far), `deaths_in_a_row`, `state` and `why` (for people), `queues` (name → messages waiting),
+        `cpu_seconds`, `memory_bytes`."""
         component = str(status["component"])
         if component in self.components or len(self.components) < MAX_COMPONENTS:
             self.components[component] = {**self.components.get(component, {}), **status}
@@ -138,7 +139,7 @@ class Hub:
     def ready(self) -> list[str]:
         """Why it is not ready; empty when the first pane has closed and every component is up."""
         self.poll()
-        reasons = [f"{name} is down" for name in self.down()]
+        reasons = [_trouble(self.components[name]) for name in self.down()]
         if not any(p.windows.newest is not None for p in self.processes.values()):
             reasons.append("no pane has closed yet")
         return reasons
@@ -359,6 +360,14 @@ class Hub:
             shift_distance=None if shift is None else shift.distance,
             shift_score=None if shift is None else shift.score,
         )
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """Of a part of the pipeline that is down, one line."""
+    deaths = int(status.get("deaths_in_a_row", 0))
+    known = [str(status[key]) for key in ("state", "why") if status.get(key)]
+    known += [f"{deaths} deaths in a row"] if deaths > 1 else []
+    return f"{status['component']} is down" + (f" ({', '.join(known)})" if known else "")
 
 
 def _heaviest(names: list[str], weights: Rows, count: int) -> list[int]:

@@ -43,7 +43,11 @@ class Sender:
     # ---- messages
 
     def try_send(self, message: Any) -> bool:
-        """Without waiting; False, and counted, if the receiver has no room or is not there. Raises `CodecError`."""
+        """Without waiting; False, and counted, if the receiver has no room or is not there. True, and counted as
+        dropped, if it is gone for good: another try would not help. Raises `CodecError`."""
+        if self._gone:
+            self.dropped += 1
+            return True
         if self._socket is not None and self._attempt(self._socket, message):
             return True
         self.refused += 1

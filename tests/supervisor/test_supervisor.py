@@ -14,7 +14,8 @@ import pytest
 import trio
 
 from streamer.config import Settings, TransportConfig
-from streamer.supervisor import Policy, Supervisor
+from streamer.keeper import Policy, State
+from streamer.supervisor import Supervisor
 from streamer.topology import Group, Topology
 from streamer.transport.routing import shard
 from tests.supervisor.scene import HOST, Ledger, source_state
@@ -25,7 +26,7 @@ Mode = Literal["inproc", "ipc", "tcp"]
 
 # two processes for each of two workers
 PIDS = [next(p for p in range(base, base + 99) if shard((HOST, p), 2) == w) for base in (1, 500) for w in (0, 1)]
-QUICK = Policy(first_delay=0.05, longest_delay=0.2, most_failures=4, shutdown_seconds=60, silence=60)
+QUICK = Policy(first_delay=0.05, longest_delay=0.2, shutdown_seconds=60, silence=60)
 
 
 def plan(workers: int = 2, middle: tuple[str, ...] = ("Tally",), split: bool = False, **options: Any) -> Topology:
@@ -193,13 +194,60 @@ async def test_terminated_by_somebody_else_a_worker_works_off_its_input_and_is_s
 
 
 @pytest.mark.slow
-async def test_a_member_that_keeps_dying_is_given_up_and_everything_ends(tmp_path: Path) -> None:
+async def test_a_member_that_keeps_dying_is_tried_again_for_ever(tmp_path: Path) -> None:
     async with running(tmp_path, plan(1, ("broken",))) as scene:
-        await eventually(lambda: scene.supervisor.statistics()["given_up"] == ["work0/0"])
-    status = scene.supervisor.statistics()["members"]["work0/0"]
-    assert not status["up"]
-    assert status["why"] == "died without a word"
-    assert status["restarts"] == QUICK.most_failures - 1
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts > 10)
+        status = scene.supervisor.statistics()["members"]["work0/0"]
+        assert not status["up"]
+        assert status["deaths_in_a_row"] > 10
+    assert scene.supervisor.statistics()["given_up"] == []
+    assert scene.supervisor.members["work0/0"].state is State.LOST
+
+
+def test_the_pause_before_a_start_is_bounded() -> None:
+    policy = Policy(first_delay=0.1, longest_delay=5)
+    assert [policy.delay(n) for n in (1, 2, 3, 7, 8, 10**6)] == [0.1, 0.2, 0.4, 5, 5, 5]
+
+
+@pytest.mark.slow
+async def test_one_worker_is_stopped_and_the_source_killed_in_the_end(tmp_path: Path) -> None:
+    """The other worker has ended by then, and takes nothing more."""
+    policy = Policy(first_delay=0.05, silence_at_end=3, shutdown_seconds=60)
+    async with running(tmp_path, plan(chunks=400), policy=policy) as scene:
+        await scene.some()
+        os.kill(scene.pid("work0/1"), signal.SIGSTOP)
+        await eventually(lambda: scene.supervisor.members["work0/0"].ended)
+        os.kill(scene.pid("source/0"), signal.SIGKILL)
+        await eventually(lambda: all(m.ended for m in scene.supervisor.members.values()))
+    assert scene.supervisor.statistics()["killed"] == []
+    states = {name: m.state for name, m in scene.supervisor.members.items()}
+    assert states == {"source/0": State.LOST, "work0/0": State.ENDED, "work0/1": State.LOST, "sink/0": State.ENDED}
+    assert all(len(lost(scene, pid)) == scene.source()[pid]["refused"] for pid in PIDS if shard((HOST, pid), 2) == 0)
+
+
+async def test_a_stopped_member_is_said_not_to_be_there_before_it_is_killed(tmp_path: Path) -> None:
+    policy = Policy(quiet=3, shutdown_seconds=60)
+    async with running(tmp_path, plan(1), policy=policy) as scene:
+        await scene.some()
+        keeper = scene.supervisor.members["work0/0"]
+        await eventually(lambda: keeper.status()["up"])
+        os.kill(scene.pid("work0/0"), signal.SIGSTOP)
+        await eventually(lambda: not keeper.status()["up"])
+        assert keeper.status()["state"] == "quiet"
+        os.kill(scene.pid("work0/0"), signal.SIGCONT)
+        await eventually(lambda: keeper.status()["up"])
+        await scene.some()
+    assert keeper.restarts == 0
+
+
+@pytest.mark.slow
+async def test_terminated_by_somebody_else_a_source_is_started_again(tmp_path: Path) -> None:
+    async with running(tmp_path, plan(1)) as scene:
+        await scene.some()
+        os.kill(scene.pid("source/0"), signal.SIGTERM)
+        await eventually(lambda: scene.supervisor.members["source/0"].restarts == 1)
+        await scene.some()
+    assert scene.ledger.wrong == 0
 
 
 @pytest.mark.parametrize("mode", ["inproc", "ipc"])
