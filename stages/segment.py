@@ -5,6 +5,9 @@ decided from time mark to time mark: what lies behind the last one waits for the
 switches fall before it, and pieces end at time marks wherever nothing else ends them. Python looks at the marks of
 those stretches only in which a switch or a loss lies; all else is one slice.
 
+A stream that writes little has no time mark for long. So a drain (Tick) settles the time of its tail too: its bytes are
+from before the drain and, where a switch record says that nobody runs since, from before that switch.
+
 A per-thread stream is the same with one thread; its switch records tell when that did not run.
 """
 
@@ -34,12 +37,15 @@ from stages.messages import (
     StreamKey,
     StreamOpen,
     ThreadKey,
+    Tick,
 )
 from stages.owners import NEAR, Owner, Special, assign, thread
 from stages.walk import last_ip_at
 
 MAX_WAITING = 4 << 20
 """Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
+HOLD_SECONDS = 0.1
+"""How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
 MAX_HOLES = 32
 """Marks kept of what lies before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
@@ -106,6 +112,8 @@ class Segmentation:
     def __init__(self) -> None:
         self._streams: dict[StreamKey, _Stream] = {}
         self._threads: dict[ThreadKey, _Thread] = {}
+        self._drained: dict[tuple[str, int], int] = {}  # time of the last drain of a process
+        self._hold: dict[tuple[str, int], int] = {}  # HOLD_SECONDS in its ticks
         self.counts: Counter[str] = Counter()
 
     def feed(self, message: object) -> list[object]:
@@ -117,7 +125,10 @@ class Segmentation:
                 return [message]
             case StreamOpen():
                 self._opened(message.stream)
+                self._hold[message.stream[:2]] = round(HOLD_SECONDS * message.clock.hz)
                 return [message]
+            case Tick():
+                return [*self._tick(message), message]
             case EndOfStream():
                 return [*self.flush(), message]
             case _:
@@ -236,6 +247,35 @@ class Segmentation:
         self._decide(stream, out, to_the_end=waiting > MAX_WAITING)
         return out
 
+    def _tick(self, tick: Tick) -> list[object]:
+        """All of the drain before this one has come: trace, and the switches up to it."""
+        out: list[object] = []
+        process = tick.host, tick.pid
+        drained = self._drained.get(process, 0)
+        self._drained[process] = max(drained, tick.tsc)
+        for stream in self._streams.values():
+            if stream.key[:2] == process and stream.runs:
+                self._settle(stream, drained, out)
+        return out
+
+    def _settle(self, s: _Stream, drained: int, out: list[object]) -> None:
+        """Decides the tail behind the last time mark if it is known when it ended, or too old to wait."""
+        told = bisect_right(s.coming, drained, key=lambda owner: owner.since)
+        owner = s.coming[told - 1] if told else s.owner
+        if owner.tid == Special.NOBODY:
+            time = owner.since
+            settled = time > s.tsc and not _tracing(s.marks[s.passed :], s.tracing)
+        else:
+            time = drained
+            settled = drained - s.tsc >= self._hold.get(s.key[:2], _END_OF_TIME)
+        if not settled:
+            return
+        self.counts["settled_by_drain"] += 1
+        self._slot(s, len(s.marks), s.end, time, bool(s.coming) and s.coming[0].since <= time, out)
+        s.lone = False
+        self._emit(s, out)
+        self._trim(s)
+
     def _decide(self, s: _Stream, out: list[object], *, to_the_end: bool) -> None:
         """Goes from time mark to time mark as far as there are any, and on request to the end without one."""
         kind = s.marks["kind"][s.passed :]
@@ -248,7 +288,7 @@ class Segmentation:
             switching = before <= at
             at = at if switching else before - 1
             mark = s.marks[timed[at]]
-            self._slot(s, int(timed[at]), int(mark["offset"]), int(mark["tsc"]), switching, out)
+            self._slot(s, int(timed[at]), int(mark["offset"]), max(int(mark["tsc"]), s.tsc), switching, out)
             s.lone = int(mark["kind"]) == _TIME
             at += 1
         if to_the_end and s.at < s.end:

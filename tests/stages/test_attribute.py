@@ -86,7 +86,7 @@ def feed(
     messages: list[object] = [StreamOpen(KEY, PtConfig(), Clock(1, 0, 0, 0)), code()]
     messages += [side] if side is not None else []
     for seq, (a, b) in enumerate(pairwise(places)):
-        time = 100 * FAR * (seq + 1) if drains else 0
+        time = 60 * FAR + seq if drains else 0  # soon after one another: what is not settled is not old
         here = tuple(m for m in losses if m.offset == a)
         messages.append(Chunk(KEY, seq, a, np.frombuffer(stream[a:b], np.uint8), here, time))
     return [*messages, EndOfStream("test")]

@@ -26,7 +26,7 @@ from stages.messages import (
     Tick,
 )
 from stages.owners import Bounds, Owner, Special, assign, thread
-from stages.segment import Segmentation
+from stages.segment import HOLD_SECONDS, Segmentation
 from tests.stages.ptbytes import OVF, fup, pgd, pge, psb_plus, tip, tsc
 
 CPU = StreamKey("h", 42, 0, -1)
@@ -476,3 +476,82 @@ def test_a_thread_that_may_have_run_unseen_does_not_go_on() -> None:
         fed.trace(code(time * FAR) + pgd() + pge(0x1000))
     found = [(tid, goes_on) for tid, _, _, goes_on in fed.segments()]
     assert found == [(7, False), (8, False), (7, True), (8, False), (7, False)]
+
+
+# A stream that writes little
+
+
+def drained(*messages: object) -> list[Segment]:
+    """What comes out without an end of the stream. A number is a drain at that time, which says that the one before it
+    is complete."""
+    segment = Segmentation()
+    segment.feed(StreamOpen(CPU, PtConfig(), CLOCK))
+    out: list[object] = []
+    decode = Decode()
+    for message in messages:
+        fed = [Tick(CPU.host, CPU.pid, message)] if isinstance(message, int) else list(decode.feed(message))
+        for m in fed:
+            out += segment.feed(m)
+    return segments(out)
+
+
+CLOCK = Clock(1, 0, 0, 0)
+HOLD = round(HOLD_SECONDS * CLOCK.hz)
+BEAT = psb_plus(FAR, 0x1000) + tip(0x1004) + pgd()
+
+
+def beat(seq: int = 0, offset: int = 0, data: bytes = BEAT) -> Chunk:
+    return Chunk(CPU, seq, offset, np.frombuffer(data, np.uint8))
+
+
+SLEEPS = sideband((FAR // 2, SideKind.SWITCH_IN, 7), (3 * FAR, SideKind.SWITCH_OUT, 7))
+
+
+def test_a_thread_that_sleeps_is_told_when_its_switch_is() -> None:
+    """Its last bytes have no time mark behind them; they end at the switch, and what it does next begins there."""
+    pieces = drained(SLEEPS, beat(), 4 * FAR, 5 * FAR)
+    assert [(s.thread.tid, s.tsc, s.tsc_end) for s in pieces][-1] == (7, FAR, 3 * FAR)
+    assert b"".join(s.data.tobytes() for s in pieces) == BEAT
+    wakes = sideband((8 * FAR, SideKind.SWITCH_IN, 7), (9 * FAR, SideKind.SWITCH_OUT, 7), seq=1)
+    later = pge(0x1000) + tip(0x1004) + pgd()
+    pieces = drained(SLEEPS, beat(), 4 * FAR, 5 * FAR, wakes, beat(1, len(BEAT), later), 10 * FAR, 11 * FAR)
+    assert (pieces[-1].tsc, pieces[-1].tsc_end, pieces[-1].data.tobytes()) == (8 * FAR, 9 * FAR, later)
+    assert pieces[-1].continues
+
+
+def test_a_drain_speaks_of_the_one_before_it() -> None:
+    """A switch that is told ahead of the trace, and bytes that are still to come."""
+    assert drained(SLEEPS, beat(), 2 * FAR, 2 * FAR + 1) == []
+
+
+def test_a_thread_that_runs_on_is_told_when_its_bytes_are_old() -> None:
+    runs = sideband((FAR // 2, SideKind.SWITCH_IN, 7))
+    soon = [FAR + HOLD - 1, FAR + HOLD]
+    assert drained(runs, beat(data=BEAT[:-1]), *soon) == []
+    pieces = drained(runs, beat(data=BEAT[:-1]), *soon, FAR + HOLD + 1)
+    assert b"".join(s.data.tobytes() for s in pieces) == BEAT[:-1]
+    assert pieces[-1].tsc_end == FAR + HOLD
+
+
+def test_code_that_nobody_ran_waits_for_a_mark() -> None:
+    """The records say that nobody runs, the trace that code is being run: the next time mark may tell."""
+    running = BEAT[: -len(pgd())]
+    assert drained(SLEEPS, beat(data=running), 4 * FAR, 5 * FAR) == []
+
+
+def test_time_does_not_go_back_behind_a_drain() -> None:
+    """A TSC packet that the processor had not written out yet when a drain settled what stood before it."""
+    runs = sideband((FAR // 2, SideKind.SWITCH_IN, 7))
+    late = tsc(FAR + 5) + tip(0x1004)
+    pieces = drained(
+        runs,
+        beat(data=BEAT[:-1]),
+        FAR + HOLD,
+        FAR + HOLD + 1,
+        beat(1, len(BEAT) - 1, late),
+        FAR + 3 * HOLD,
+        FAR + 4 * HOLD,
+    )
+    times = [t for s in pieces for t in (s.tsc, s.tsc_end)]
+    assert times == sorted(times)
+    assert b"".join(s.data.tobytes() for s in pieces) == BEAT[:-1] + late
