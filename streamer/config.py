@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -40,6 +40,18 @@ class CaptureConfig(_Section):
     reread_cpu_percent: float = Field(
         2.0, ge=0, le=100, description="of one CPU, to find changes in the code of running JVMs; 0: do not look"
     )
+
+
+class AgentConfig(_Section):
+    ring_mib: int = Field(64, ge=1, le=16384, description="size of the ring that the agent writes; a power of two")
+    classes: bool = Field(True, description="export class files: flow then knows what each call calls")
+
+    @field_validator("ring_mib")
+    @classmethod
+    def _is_a_power_of_two(cls, mib: int) -> int:
+        if mib & (mib - 1):
+            raise ValueError("must be a power of two")
+        return mib
 
 
 class FlowConfig(_Section):
@@ -103,6 +115,7 @@ class Settings(BaseSettings):
     log_json: bool = False
     window: WindowConfig = WindowConfig()
     capture: CaptureConfig = CaptureConfig()
+    agent: AgentConfig = AgentConfig()
     flow: FlowConfig = FlowConfig()
     emulator: EmulatorConfig = EmulatorConfig()
     hardware: HardwareConfig = HardwareConfig()

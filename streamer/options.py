@@ -66,6 +66,25 @@ _OPTIONS = [
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
                  help="How much is logged to stderr.  [default: info]"),
 ]  # fmt: skip
+_TARGET_OPTIONS = [
+    click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would."),
+    click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
+                 help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON."),
+    click.option("--agent-ring", "agent__ring_mib", type=int, metavar="MIB",
+                 help="Size of the ring through which the JVM tells of its code; a power of two.  [default: 64]"),
+    click.option("--agent-classes/--no-agent-classes", "agent__classes", default=None,
+                 help="Export class files too: flow then knows what each call calls.  [default: export them]"),
+    click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None,
+                 help="Emulation: a ring a thread."),
+    click.option("--aux-kib", "emulator__aux_kib", type=int,
+                 help="Emulation: size of each AUX ring.  [default: 8192]"),
+    click.option("--ovf-mb-s", "emulator__ovf_mb_s", type=float,
+                 help="Emulation: what a CPU can write before it overflows."),
+    click.option("--mtc", "emulator__mtc", type=int, help="Emulation: MTC packets, frequency 0–14."),
+    click.option("--cyc", "emulator__cyc", type=int, help="Emulation: CYC packets, threshold 0–15."),
+    click.option("--truth", "emulator__truth", type=click.Path(path_type=Path, file_okay=False),
+                 help="Emulation: write what really ran to this directory."),
+]  # fmt: skip
 summary_option = click.option(
     "--summary", "summary_file", type=click.Path(path_type=Path, dir_okay=False),
     help="Write the summary to this file too, as JSON with every method and exact counts.",
@@ -90,6 +109,13 @@ def pipeline_options(command: Callable[..., R]) -> Callable[..., R]:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def target_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Options of the commands that start a JVM; all but `emulate` are settings, so `pipeline_options` stands below."""
+    for option in reversed(_TARGET_OPTIONS):
+        command = option(command)
+    return command
 
 
 @contextmanager

@@ -12,27 +12,28 @@ from capture.emulator import launch
 from capture.emulator.options import EmulatorOptions
 from capture.hardware import SessionHardware
 from jvm.agent import build
-from streamer.config import Settings
+from streamer.config import AgentConfig, Settings
 
 
 class TargetError(Exception):
     """The command cannot be traced; the message says why."""
 
 
-def with_agent(java_argv: Sequence[str], session: Path) -> list[str]:
+def with_agent(java_argv: Sequence[str], session: Path, agent: AgentConfig) -> list[str]:
     """The command with `-agentpath` before its other options; the agent's ring is `<session>/jit-<pid>.ring`."""
     if not java_argv:
         raise TargetError("no command to run: streamer run --emulate -- java …")
-    return [java_argv[0], f"-agentpath:{build.library()}=dir={session}", *java_argv[1:]]
+    options = f"dir={session},size={agent.ring_mib}m,classes={'on' if agent.classes else 'off'}"
+    return [java_argv[0], f"-agentpath:{build.library()}={options}", *java_argv[1:]]
 
 
-def native(java_argv: Sequence[str], session: Path) -> list[str]:
+def native(java_argv: Sequence[str], session: Path, settings: Settings) -> list[str]:
     """The command as it is, for Intel PT of the processor. Raises TargetError, HardwareError, BuildError: each says in
     one line what is missing."""
     perf_event.check()
     if java_argv and shutil.which(java_argv[0]) is None:
         raise TargetError(f"{java_argv[0]}: no such program")
-    return with_agent(java_argv, session)
+    return with_agent(java_argv, session, settings.agent)
 
 
 def hardware(session: Path, settings: Settings) -> SessionHardware:
@@ -49,4 +50,4 @@ def emulated(java_argv: Sequence[str], session: Path, settings: Settings) -> lis
     Raises TargetError, EmulatorError, BuildError: each says in one line what is missing.
     """
     options = EmulatorOptions.from_fields(settings.emulator)
-    return launch.command(with_agent(java_argv, session), session / "pt", options)
+    return launch.command(with_agent(java_argv, session, settings.agent), session / "pt", options)

@@ -17,7 +17,7 @@ from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
-from streamer.options import one_line, pipeline_options, tell_on
+from streamer.options import one_line, pipeline_options, target_options, tell_on
 from streamer.session import session, traces
 from streamer.targetprocess import TargetProcess
 
@@ -28,9 +28,7 @@ PACK_LEVEL = 19
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), show_default=".",
               help="Directory of the recording.")  # fmt: skip
 @click.option("--name", default="trace", show_default=True, help="NAME.json, NAME.perf.data, NAME-<pid>.export.")
-@click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
-@click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
-              help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON.")  # fmt: skip
+@target_options
 @click.option("--pack", is_flag=True, help="Pack the files with zstd when the JVM has ended.")
 @click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
 @pipeline_options
@@ -48,7 +46,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")
     with one_line(), session(settings.runtime_dir) as directory:
-        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory)
+        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         drain = Drain(
             directory,
             host=socket.gethostname(),

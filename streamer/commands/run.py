@@ -10,7 +10,7 @@ from rich.console import Console
 from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, target_options, tell_on
 from streamer.runner import Runner
 from streamer.session import session
 from streamer.targetprocess import TargetProcess
@@ -18,21 +18,10 @@ from streamer.topology import topology
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would.")
-@click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
-              help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON.")  # fmt: skip
+@target_options
 @click.option(
     "--record", type=click.Path(path_type=Path, file_okay=False), help="Also keep the trace, in this directory."
 )
-@click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None, help="Emulation: a ring a thread.")
-@click.option("--aux-kib", "emulator__aux_kib", type=int, help="Emulation: size of each AUX ring.  [default: 8192]")
-@click.option(
-    "--ovf-mb-s", "emulator__ovf_mb_s", type=float, help="Emulation: what a CPU can write before it overflows."
-)
-@click.option("--mtc", "emulator__mtc", type=int, help="Emulation: MTC packets, frequency 0–14.")
-@click.option("--cyc", "emulator__cyc", type=int, help="Emulation: CYC packets, threshold 0–15.")
-@click.option("--truth", "emulator__truth", type=click.Path(path_type=Path, file_okay=False),
-              help="Emulation: write what really ran to this directory.")  # fmt: skip
 @click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
 @click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
 @summary_option
@@ -59,7 +48,7 @@ def command(
     if record is not None:
         options["record"] = str(record.absolute())
     with one_line(), session(settings.runtime_dir) as directory:
-        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory)
+        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         options["hardware"] = not emulate
         plan = topology(settings, **options)
         with TargetProcess(argv, tell_on(console), settings.target.stop_seconds) as jvm:

@@ -1,0 +1,38 @@
+"""The agent's options, as the commands that start a JVM pass them on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jvm.agent import build
+from jvm.cbuild import BuildError
+from streamer import target
+from streamer.config import AgentConfig, load
+
+
+def test_the_agent_is_told_its_options() -> None:
+    try:
+        library = build.library()
+    except BuildError as error:
+        pytest.skip(str(error))
+    java = ["java", "-Xint", "Main"]
+    assert target.with_agent(java, Path("/s"), AgentConfig()) == [
+        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on", "-Xint", "Main",
+    ]  # fmt: skip
+    small = load(**{"agent.ring_mib": 4, "agent.classes": False}).agent
+    assert target.with_agent(java, Path("/s"), small)[1].endswith("=dir=/s,size=4m,classes=off")
+
+
+@pytest.mark.parametrize("command", ["run", "record"])
+@pytest.mark.parametrize(("size", "why"), [("3", "must be a power of two"), ("0", "greater than or equal to 1")])
+def test_a_ring_of_a_wrong_size_is_one_clear_line(command: str, size: str, why: str) -> None:
+    streamer = Path(sys.executable).with_name("streamer")
+    arguments = [streamer, command, "--emulate", "--agent-ring", size, "--", "java", "-version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"streamer: setting agent\.ring_mib: .*{why}.*\n", done.stderr)
