@@ -358,6 +358,10 @@ class CodeImage:
         codetable.locate(self.table(), ips, tscs, out)
         return out
 
+    def sites_used(self) -> Iterable[NDArray[np.int32]]:
+        """All sites that `sites_of` can give."""
+        return self._rows["site"][: self._row_count], self._pc_sites.view()
+
     def view(self, tsc: int | None = None) -> CodeView:
         """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
         one. The view of now is made once an epoch."""

@@ -13,7 +13,9 @@ What is counted: `hits`, the packets with an address in this code, and `ticks`, 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +35,11 @@ from stages.messages import (
     MarkKind,
     PaneReport,
     Segment,
+    StreamEnd,
     StreamKey,
     StreamOpen,
+    ThreadEnd,
+    ThreadKey,
     Tick,
 )
 from stages.panes import COLUMNS, ROW_DTYPE, Pane, Rows
@@ -43,6 +48,7 @@ MAX_PANES = 4096
 """Panes that one piece of a segment may reach over; one that reaches further has a broken clock."""
 KEEP_PANES = 10
 """So many panes behind, code that is gone is forgotten."""
+SPARE_SITES = 1024
 _PSB, _TIME = int(MarkKind.PSB), int(MarkKind.TIME)
 _END_OF_TIME = (1 << 64) - 1
 ProcessKey = tuple[str, int]
@@ -62,6 +68,10 @@ class Traced:
     named: set[int] = field(default_factory=set)
     ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
     site: dict[StreamKey, tuple[int, int, int]] = field(default_factory=dict)  # offset, thread, site in effect there
+    given: int = 0  # segments that came
+    taken: int = 0  # … and have been counted, or become a hole
+    ends: deque[tuple[int, StreamEnd | ThreadEnd]] = field(default_factory=deque)  # behind so many segments
+    over: set[StreamKey] = field(default_factory=set)  # streams whose last accounts are still to be told
     now: int = 0  # time of the drain whose messages are coming
     complete: int = 0  # time of the one before
     closed: int = -1  # last pane that was closed
@@ -87,6 +97,7 @@ class Attribute:
         self.counts: Counter[str] = Counter()
         self._pane_seconds, self._lateness_seconds, self._max_held = pane_seconds, lateness_seconds, max_held
         self._pane_ticks, self._lateness_ticks = pane_ticks, lateness_ticks
+        self._sites_kept = 0  # when some were dropped last
         self._processes: dict[ProcessKey, Traced] = {}
         self._hits = np.zeros(1024, np.uint64)
         self._ticks = np.zeros(1024, np.uint64)
@@ -96,6 +107,7 @@ class Attribute:
             case Segment():
                 p = self._process(message.stream.host, message.stream.pid)
                 p.held.append(message)
+                p.given += 1
                 p.held_bytes += len(message.data)
                 return self._release(p)
             case JitBatch():
@@ -110,6 +122,11 @@ class Attribute:
             case StreamOpen():
                 self._clock(message)
                 return [message]
+            case StreamEnd() | ThreadEnd():
+                p = self._process(message.stream.host, message.stream.pid)
+                p.ends.append((p.given, message))
+                self._end(p)
+                return []
             case EndOfStream():
                 return [*self.flush(), message]
             case _:
@@ -122,9 +139,7 @@ class Attribute:
             for batch in p.early:
                 p.image.feed(batch.data)
             p.early.clear()
-            self._count_all(p, list(p.held))
-            p.held.clear()
-            p.held_bytes = 0
+            self._count_first(p, len(p.held))
             out += self._report(p, max(p.panes, default=p.closed))
         return out
 
@@ -136,7 +151,8 @@ class Attribute:
             **{f"attribute_{name}": n for name, n in sorted(self.counts.items())},
             "attribute_held_bytes": sum(p.held_bytes for p in self._processes.values()),
             "attribute_held_segments": sum(len(p.held) for p in self._processes.values()),
-            "attribute_sites": len(self.sites),
+            "attribute_sites": self.sites.known,
+            "attribute_streams": sum(len(p.ledgers) for p in self._processes.values()),
             **dict(sorted(total.items())),
         }
 
@@ -187,6 +203,7 @@ class Attribute:
         if done > p.closed and done >= 0:
             out += self._report(p, done)
             p.image.forget_before(min(first_held, p.complete - KEEP_PANES * p.pane_ticks))
+            self._drop_sites()
         return out
 
     # Segments
@@ -195,20 +212,67 @@ class Attribute:
         """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
         timeless = p.now == 0 and p.image.primed_at < FOREVER
         if p.clocked and (timeless or p.image.settled(p.complete)):
-            ready = []
-            while p.held and (timeless or p.held[0].tsc_end + p.lateness <= p.complete):
-                ready.append(p.held.popleft())
-                p.held_bytes -= len(ready[-1].data)
-            self._count_all(p, ready)
+            due = p.held if timeless else takewhile(lambda s: s.tsc_end + p.lateness <= p.complete, p.held)
+            self._count_first(p, sum(1 for _ in due))
         while p.held_bytes > self._max_held:
-            segment = p.held.popleft()
+            (segment,) = self._taken(p, 1)
             size = len(segment.data)
-            p.held_bytes -= size
             self.counts["pending_bytes"] += size
             self._ledger(p, segment).add(
                 accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
             )
+        self._end(p)
         return []
+
+    def _count_first(self, p: Traced, count: int) -> None:
+        """Of the segments that are held; what ends between two of them is dropped there."""
+        while count:
+            upto = min(count, p.ends[0][0] - p.taken) if p.ends else count
+            self._count_all(p, self._taken(p, upto))
+            self._end(p)
+            count -= upto
+
+    @staticmethod
+    def _taken(p: Traced, count: int) -> list[Segment]:
+        """The first segments that are held."""
+        p.taken += count
+        taken = [p.held.popleft() for _ in range(count)]
+        p.held_bytes -= sum(len(s.data) for s in taken)
+        return taken
+
+    # What is dropped
+
+    def _end(self, p: Traced) -> None:
+        """Drops what is known of streams and threads whose last segment has been counted."""
+        while p.ends and p.ends[0][0] <= p.taken:
+            _, message = p.ends.popleft()
+            if isinstance(message, StreamEnd):
+                p.site.pop(message.stream, None)
+                p.over.add(message.stream)
+            else:
+                self._forget(p, message.thread)
+
+    def _forget(self, p: Traced, thread: ThreadKey) -> None:
+        """It has ended."""
+
+    def _drop_sites(self) -> None:
+        """When there are many that no code and no open pane has."""
+        if self.sites.known <= 2 * self._sites_kept + SPARE_SITES:
+            return
+        used = np.zeros(len(self.sites), np.bool_)
+        for p in self._processes.values():
+            for sites in self._sites_of(p):
+                used[sites] = True
+        gone = self.sites.drop(~used)
+        for p in self._processes.values():
+            p.named -= gone
+        self._sites_kept = self.sites.known
+
+    def _sites_of(self, p: Traced) -> Iterator[NDArray[np.int32] | NDArray[np.int64]]:
+        """Those that are in use, in several arrays."""
+        yield from p.image.sites_used()
+        yield from (rows["site"] for pane in p.panes.values() for rows in pane.rows)
+        yield np.array([site for *_, site in p.site.values() if site >= 0], np.int64)
 
     @staticmethod
     def _ledger(p: Traced, segment: Segment) -> Ledger:
@@ -258,6 +322,9 @@ class Attribute:
     def _report(self, p: Traced, upto: int) -> list[object]:
         """One report of each pane up to `upto` that has something to say, and of `upto` itself: it closes them."""
         told = tuple(a for ledger in p.ledgers.values() if (a := ledger.take()) is not None)
+        for stream in p.over:
+            p.ledgers.pop(stream, None)
+        p.over.clear()
         numbers = sorted(n for n in p.panes if n <= upto)
         if upto not in numbers and (upto > p.closed or told):
             numbers.append(upto)

@@ -26,6 +26,7 @@ from stages.messages import (
     LossMark,
     MarkKind,
     PtConfig,
+    StreamEnd,
     StreamKey,
     StreamOpen,
     Tick,
@@ -69,7 +70,7 @@ class Decode:
         """`marks`: most marks of one Decoded. `first`: nobody decoded these streams before, so what is missing before
         a stream's first chunk was lost on its way here."""
         self._first = first
-        self._streams: dict[StreamKey, _Stream] = {}
+        self._streams: dict[StreamKey, _Stream] = {}  # until their end
         self._marks = np.zeros(marks, MARK_DTYPE)
         self._times: dict[tuple[str, int], int] = {}
         self.counts: Counter[str] = Counter()
@@ -82,6 +83,11 @@ class Decode:
                 return [message]
             case Chunk():
                 return self._chunk(message)
+            case StreamEnd():
+                out: list[object] = []
+                if (known := self._streams.pop(message.stream, None)) is not None:
+                    self._end(known, out)
+                return [*out, message]
             case EndOfStream():
                 return [*self.flush(), message]
             case _:

@@ -7,6 +7,7 @@ compiler has mixed a method's instructions with its caller's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,9 @@ class Entries:
         position = np.repeat(np.arange(len(addresses)), count)
         row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         return position, sites[row]
+
+    def sites_used(self) -> Iterator[I64]:
+        return (rows.site for rows in self._known.values())
 
     def _gather(self) -> None:
         versions = [v for v in self._image.versions() if v.verified_entry]

@@ -11,6 +11,7 @@ all bytes for each load would cost more than the walk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,11 @@ class Follower:
         for output in outputs:
             self.chooser.learn(output.learnt)
         return [self._counted(output) for output in outputs]
+
+    def sites_used(self) -> Iterator[I64]:
+        """Sites that are kept here. Of stretches they are found again: others of them may be dropped now."""
+        self._stretches = None
+        yield from self._entries.sites_used()
 
     def _look(self, tsc: int) -> None:
         at = (tsc // self._quantum + 1) * self._quantum

@@ -41,12 +41,14 @@ class Loss(IntEnum):
 
 
 class StreamKey(NamedTuple):
-    """One AUX buffer: a CPU (tid −1) or a thread (cpu −1)."""
+    """One AUX buffer: a CPU (tid −1) or a thread (cpu −1). Thread ids come again: `number` tells the buffers of two
+    threads with one id apart."""
 
     host: str
     pid: int
     cpu: int
     tid: int
+    number: int = 0
 
 
 class ThreadKey(NamedTuple):
@@ -107,6 +109,14 @@ class StreamOpen:
     stream: StreamKey
     config: PtConfig
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """All of a stream has been told. What is known of it is dropped when it has been handled."""
+
+    stream: StreamKey
+    tsc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +230,15 @@ class Segment:
     tsc_end: int
     continues: bool  # True: follows the piece before it without a hole
     hole: tuple[LossMark, ...] = ()  # what lies before it, if not
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEnd:
+    """All segments of a thread have been told, the last of them of `stream`; its id may come again for another."""
+
+    thread: ThreadKey
+    stream: StreamKey
+    tsc: int  # of its exit
 
 
 @dataclass(frozen=True, slots=True)

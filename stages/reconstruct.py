@@ -13,10 +13,11 @@ instructions and invocations are of what was followed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stages.attribute import Attribute, Traced
 from stages.follower import Follower
@@ -66,6 +67,16 @@ class Reconstruct(Attribute):
         for shedder in self._shedders.values():
             shedder.end()
         return super().flush()
+
+    def _forget(self, p: Traced, thread: ThreadKey) -> None:
+        self._unfollowed.discard(thread)
+        if p.key in self._followers:
+            self._followers[p.key].flow.forget(thread)
+
+    def _sites_of(self, p: Traced) -> Iterator[NDArray[np.int32] | NDArray[np.int64]]:
+        yield from super()._sites_of(p)
+        if p.key in self._followers:
+            yield from self._followers[p.key].sites_used()
 
     def _count_all(self, p: Traced, segments: list[Segment]) -> None:
         # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.

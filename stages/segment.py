@@ -9,6 +9,10 @@ A stream that writes little has no time mark for long. So a drain (Tick) settles
 from before the drain and, where a switch record says that nobody runs since, from before that switch.
 
 A per-thread stream is the same with one thread; its switch records tell when that did not run.
+
+A stream is forgotten at its end. A thread is forgotten with its own stream; `SLACK` seconds after its exit, when no
+trace from before that is waiting; or (its exit may never be told, and its last bytes come later still) after `SILENCE`
+seconds without trace: then nothing is lost with it, because a return stack does not outlive so many PSBs.
 """
 
 from __future__ import annotations
@@ -34,8 +38,10 @@ from stages.messages import (
     Segment,
     Sideband,
     SideKind,
+    StreamEnd,
     StreamKey,
     StreamOpen,
+    ThreadEnd,
     ThreadKey,
     Tick,
 )
@@ -46,6 +52,7 @@ MAX_WAITING = 4 << 20
 """Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
 HOLD_SECONDS = 0.1
 """How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
+SLACK, SILENCE = 5.0, 300.0
 MAX_HOLES = 32
 """Marks kept of what lies before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
@@ -58,6 +65,8 @@ class _Thread:
     number: int = 0
     ended: bool = True  # the next piece begins a thread
     holes: list[LossMark] = field(default_factory=list)  # since its last piece
+    stream: StreamKey | None = None  # of its last piece, which ended
+    last: int = 0  # at this time
 
 
 class _Run(NamedTuple):
@@ -105,6 +114,10 @@ class _Stream:
     def end(self) -> int:
         return self.runs[-1].end if self.runs else self.at
 
+    def may_be_of(self, tid: int) -> bool:
+        """What waits."""
+        return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
+
 
 class Segmentation:
     """Decoded and Sideband → Segment, and Accounts of bytes whose thread is not known. All else passes."""
@@ -113,7 +126,9 @@ class Segmentation:
         self._streams: dict[StreamKey, _Stream] = {}
         self._threads: dict[ThreadKey, _Thread] = {}
         self._drained: dict[tuple[str, int], int] = {}  # time of the last drain of a process
-        self._hold: dict[tuple[str, int], int] = {}  # HOLD_SECONDS in its ticks
+        self._exits: dict[ThreadKey, ThreadEnd] = {}  # of threads that are not forgotten
+        self._hz: dict[tuple[str, int], float] = {}  # of processes
+        self._looked: dict[tuple[str, int], int] = {}  # when their threads were looked through
         self.counts: Counter[str] = Counter()
 
     def feed(self, message: object) -> list[object]:
@@ -124,11 +139,13 @@ class Segmentation:
                 self._sideband(message)
                 return [message]
             case StreamOpen():
+                self._hz[message.stream[:2]] = message.clock.hz
                 self._opened(message.stream)
-                self._hold[message.stream[:2]] = round(HOLD_SECONDS * message.clock.hz)
                 return [message]
+            case StreamEnd():
+                return [*self._ended(message), message]
             case Tick():
-                return [*self._tick(message), message]
+                return [*self._tick(message), *self._look_through(message), message]
             case EndOfStream():
                 return [*self.flush(), message]
             case _:
@@ -147,6 +164,7 @@ class Segmentation:
             **{f"segment_{name}": n for name, n in sorted(self.counts.items())},
             "segment_streams": len(self._streams),
             "segment_threads": len(self._threads),
+            "segment_exits": len(self._exits),
             "segment_waiting_bytes": sum(len(r.data) for s in self._streams.values() for r in s.runs),
         }
 
@@ -189,7 +207,8 @@ class Segmentation:
             elif kind == SideKind.LOST:
                 self._lost(stream, stream.last_record, tsc)
             elif kind == SideKind.EXIT:
-                self._exit(ThreadKey(side.stream.host, pid, tid))
+                thread = ThreadKey(side.stream.host, pid, tid)
+                self._exits[thread] = ThreadEnd(thread, stream.key, tsc)
             stream.last_record = tsc
 
     def _switch(self, stream: _Stream, tsc: int, tid: int) -> None:
@@ -209,10 +228,46 @@ class Segmentation:
             before = bisect_right(stream.coming, until, key=lambda owner: owner.since)
             self._lost(stream, (stream.coming[before - 1] if before else stream.owner).since, until)
 
-    def _exit(self, key: ThreadKey) -> None:
-        known = self._threads.get(key)
-        if known is not None:
-            known.ended = True
+    def _look_through(self, now: Tick) -> list[object]:
+        """Threads that are gone; once a second."""
+        process = now.host, now.pid
+        hz = self._hz.get(process, 0.0)
+        if not hz or now.tsc - self._looked.get(process, 0) < hz:
+            return []
+        self._looked[process] = now.tsc
+        waiting = [s for s in self._streams.values() if s.key[:2] == process and s.at < s.end]
+        until, long_ago = now.tsc - round(SLACK * hz), now.tsc - round(SILENCE * hz)
+        gone = [
+            end
+            for end in self._exits.values()
+            if end.tsc < until
+            and end.thread[:2] == process
+            and end.stream.tid < 0
+            and not any(s.tsc <= end.tsc and s.may_be_of(end.thread.tid) for s in waiting)
+        ]
+        silent = [
+            ThreadEnd(key, thread.stream, thread.last)
+            for key, thread in self._threads.items()
+            if key[:2] == process and thread.stream is not None and thread.last < long_ago
+        ]
+        return [self._forget(end) for end in {end.thread: end for end in (*silent, *gone)}.values()]
+
+    def _ended(self, message: StreamEnd) -> list[object]:
+        out: list[object] = []
+        stream, key = self._streams.pop(message.stream, None), message.stream
+        if stream is not None:
+            self._decide(stream, out, to_the_end=True)
+        if key.tid >= 0:
+            thread = ThreadKey(key.host, key.pid, key.tid)
+            end = self._exits.get(thread, ThreadEnd(thread, key, message.tsc))
+            if end.stream == key:
+                out.append(self._forget(end))
+        return out
+
+    def _forget(self, end: ThreadEnd) -> ThreadEnd:
+        self._threads.pop(end.thread, None)
+        self._exits.pop(end.thread, None)
+        return end
 
     # Trace
 
@@ -267,7 +322,7 @@ class Segmentation:
             settled = time > s.tsc and not _tracing(s.marks[s.passed :], s.tracing)
         else:
             time = drained
-            settled = drained - s.tsc >= self._hold.get(s.key[:2], _END_OF_TIME)
+            settled = drained - s.tsc >= round(HOLD_SECONDS * self._hz.get(s.key[:2], float(_END_OF_TIME)))
         if not settled:
             return
         self.counts["settled_by_drain"] += 1
@@ -416,6 +471,9 @@ class Segmentation:
     def _emit(self, s: _Stream, out: list[object]) -> None:
         for piece in s.pieces:
             key = ThreadKey(s.key.host, s.key.pid, piece.tid)
+            exit_ = self._exits.get(key)
+            if exit_ is not None and exit_.tsc <= piece.tsc and (s.key.tid < 0 or exit_.stream != s.key):
+                out.append(self._forget(exit_))  # another thread of that id
             known = self._thread(s, piece.tid)
             continues = not known.ended and not known.holes
             if not continues:
@@ -432,7 +490,7 @@ class Segmentation:
                 )
             )  # fmt: skip
             self.counts["pieces"] += 1
-            known.ended, known.holes = False, []
+            known.ended, known.holes, known.stream, known.last = False, [], s.key, piece.tsc_end
         s.pieces.clear()
 
     @staticmethod

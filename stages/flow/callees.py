@@ -33,6 +33,7 @@ _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
 
 
 _DECLARED = 4  # column of callees
+SPARE = 4096
 
 
 class _Numbers(dict[T, int]):
@@ -54,6 +55,8 @@ class Callees:
         self._told = 0  # classes, by then
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
+        # Callees, names and so on are numbered; when few of them are left in code, those are numbered anew.
+        self._kept = 0  # of what most were left of, then
         self._callees: _Numbers[Invoked] = _Numbers()
         self._invoked: list[Invoked] = []  # by number
         self._names: _Numbers[tuple[str, str]] = _Numbers()
@@ -162,18 +165,49 @@ class Callees:
             if self._read.get(v.id) != v.patched:
                 self._read[v.id] = v.patched
                 self._note(v)
+        renews = False
         if len(self._of) > len(nmethods):
             for gone in self._of.keys() - {v.id for v in nmethods}:
                 del self._of[gone], self._stubs[gone], self._read[gone]
                 self._partial.discard(gone)
             self._sites = None
+            renews = self._numbered > 2 * self._kept + SPARE
+            if renews:
+                self._number_anew()
         if self._sites is None:
             self._sites = self._all_sites()
             self._find_entries(nmethods)
+        if renews:
+            self._kept = self._numbered
         callees = tuple(np.array(column, np.int64) for column in self._columns)
         until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
         columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
         return CallTable._make((*self._sites, *callees, *columns))
+
+    def _number_anew(self) -> None:
+        """Forgets callees that no code calls any more, with their names, classes and arguments."""
+        rows = [row for row in self._of.values() if len(row)]
+        live = np.unique(np.concatenate([row[:, 3] for row in rows])) if rows else np.zeros(0, np.int64)
+        live = live[live >= 0]
+        columns = [np.array(column, np.int64)[live] for column in self._columns]
+        name, owner, _, arguments, declared = columns
+        callees = _new_numbers(live, len(self._invoked))
+        names = _renumbered(self._names, name)
+        classes = _renumbered(self._classes, np.concatenate((owner, declared)))
+        fingerprints = _renumbered(self._arguments, arguments)
+        for row in rows:
+            row[:, 3] = np.where(row[:, 3] >= 0, callees[row[:, 3]], -1)
+        for column, new in ((name, names), (owner, classes), (arguments, fingerprints)):
+            column[:] = new[column]
+        declared[declared >= 0] = classes[declared[declared >= 0]]
+        self._invoked = [self._invoked[k] for k in live.tolist()]
+        self._callees = _Numbers(zip(self._invoked, range(len(live)), strict=True))
+        self._columns = [column.tolist() for column in columns]
+        self._led.number_anew(callees, names, classes, fingerprints)
+
+    @property
+    def _numbered(self) -> int:
+        return max(len(self._invoked), len(self._names), len(self._classes), len(self._arguments))
 
     def _all_sites(self) -> tuple[I64, ...]:
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
@@ -248,6 +282,24 @@ class Callees:
         rows.sort(key=lambda row: row[0])
         self._compiled = [row[-1] for row in rows]
         self._entries = tuple(signed_rows([row[:5] for row in rows], 5).T.copy())
+
+
+def _new_numbers(kept: I64, size: int) -> I64:
+    """(size,) Of each old number the new one, −1: it is not kept. The last is for old numbers of −1."""
+    new = np.full(size + 1, -1, np.int64)
+    new[kept] = np.arange(len(kept))
+    return new
+
+
+def _renumbered(numbers: _Numbers[T], used: I64) -> I64:
+    """Keeps those `used` (−1: none) alone; `_new_numbers`."""
+    kept = np.unique(used[used >= 0])
+    new = _new_numbers(kept, len(numbers))
+    things = list(numbers)
+    numbers.clear()
+    for k in kept.tolist():
+        numbers[things[k]] = len(numbers)
+    return new
 
 
 def _tables(versions: list[Version]) -> tuple[I64, ...]:

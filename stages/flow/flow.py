@@ -88,6 +88,9 @@ Search = Callable[[ThreadKey, Piece], bool]
 """Called at a contradiction, with the walker at the last packet before it that carried an address. True: something was
 done about it (`Flow.patch`), walk again; False: the walk breaks off here."""
 TRIES = 3  # without getting any further
+MOST_DEAD = (
+    1 << 14
+)  # stretches whose code is gone; when they are more, and more than those that are left, tables are renewed
 
 
 class Flow:
@@ -179,13 +182,16 @@ class Flow:
         self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
 
     def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
-        self._sums["died"] += int(index.invalidate(self._raw, lo, hi, grown))
+        dead = int(index.invalidate(self._raw, lo, hi, grown))
+        self._sums["died"] += dead
+        self._dead += dead
 
     def _new_tables(self) -> None:
         """A new generation: empty tables. Calling contexts go with them."""
         c = self._capacity
         self._use(empty(c, self._image.code, self._jumps, self._config, self._context))
         self._tally = Tally(c.paths)
+        self._dead = 0  # stretches in them
 
     @property
     def tables(self) -> Tables:
@@ -246,6 +252,8 @@ class Flow:
 
         Positions in breaks are stream offsets.
         """
+        if self._dead > max(MOST_DEAD, int(self._tables.g[G_STRETCHES]) // 2):
+            self._renew()
         thread = self._threads.get(segment.thread)
         if thread is None:
             thread = self._threads[segment.thread] = Thread(self._root())
@@ -341,6 +349,7 @@ class Flow:
             "hit_rate": 1 - s["misses"] / max(s["paths_taken"], 1),
             "stretches": float(g[G_STRETCHES]),
             "paths": float(g[G_PATHS]),
+            "threads": float(len(self._threads)),
             "memo": float(g[G_MEMO]),
             "memo_slots": float(len(self._tables.memo) // ME),
             "units": float(g[G_UNITS]),

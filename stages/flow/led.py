@@ -9,6 +9,7 @@ but one call read after it was bound tells it for all others.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,12 @@ class _Places:
             known.append(place)
             self._columns = None
 
+    def number_anew(self, keys: Callable[[int], int], places: Callable[[int], int] = int) -> None:
+        """Of each key and place what it is now; −1: it is dropped."""
+        moved = {keys(key): [new for place in at if (new := places(place)) >= 0] for key, at in self._of.items()}
+        self._of = {key: at for key, at in moved.items() if key >= 0 and at}
+        self._columns = None
+
     @property
     def columns(self) -> tuple[I64, I64]:
         if self._columns is None:
@@ -82,6 +89,13 @@ class Led:
                 self._tables.add(callee_, at.start)
                 self._namesakes.add(name_, at.start)
                 self._claims.add(at.start, owner_)
+
+    def number_anew(self, callees: I64, names: I64, classes: I64, arguments: I64) -> None:
+        """New numbers by old ones; −1: it is not kept."""
+        self._tables.number_anew(lambda key: int(callees[key]))
+        self._namesakes.number_anew(lambda key: int(names[key]))
+        self._claims.number_anew(int, lambda owner: int(classes[owner]))
+        self._adapters.number_anew(lambda key: 2 * int(arguments[key >> 1]) + (key & 1))
 
     def tables(self) -> tuple[I64, ...]:
         """Callees, ascending, and stubs that calls of them led to; names, ascending, and stubs that calls of any callee

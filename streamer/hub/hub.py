@@ -15,7 +15,7 @@ from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
 from streamer.hub.contradictions import Contradictions, ContradictionsView
 from streamer.hub.ledger import Balance, Ledger, Totals
-from streamer.hub.process import Process
+from streamer.hub.process import Process, succeeds
 from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INSTRUCTIONS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
 from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
 from streamer.hub.windows import DECODED, SHED, Bytes
@@ -84,7 +84,10 @@ class Hub:
             self.refused_reports += 1
             return
         if report.gauges:
-            self._gauges[report.host, report.pid, report.worker] = dict(report.gauges[:64])
+            said = report.host, report.pid, report.worker
+            for old in [key for key in self._gauges if key[:2] == said[:2] and succeeds(said[2], key[2])]:
+                del self._gauges[old]
+            self._gauges[said] = dict(report.gauges[:64])
 
     def account(self, account: Account) -> None:
         self.ledger.account(account, self._now())
@@ -114,6 +117,10 @@ class Hub:
     def close_streams(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
         """The end of some streams, with their final aux_head: `Balance.error` must be 0 for each."""
         return self.ledger.close(heads)
+
+    def close_ended(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
+        """Of streams that nobody writes any more, those of which all is accounted for are closed and forgotten."""
+        return self.ledger.close_ended(heads)
 
     def finish(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
         """The end of everything: `close_streams`, and `end` for each process. A stream that is not in `heads` stays

@@ -18,6 +18,11 @@ MAX_NAMES = 1 << 18
 """Method ids remembered for one worker; an id beyond is shown as `[unnamed]`."""
 
 
+def succeeds(worker: int, other: int) -> bool:
+    """Whether it is a later incarnation of the same member: `index + 256 · incarnation`."""
+    return worker > other and worker % 256 == other % 256
+
+
 class Process:
     def __init__(self, spans: list[int], column: int, *, lateness: float, max_methods: int, pane_methods: int) -> None:
         # the shortest window's reference: the next window's length, ending where the shortest begins
@@ -42,7 +47,12 @@ class Process:
         self._due: dict[int, float] = {}
 
     def feed(self, report: PaneReport, now: float) -> None:
-        names = self._names.setdefault(report.worker, {})
+        names = self._names.get(report.worker)
+        if names is None:
+            for of in (self._names, self._done):
+                for old in [worker for worker in of if succeeds(report.worker, worker)]:
+                    del of[old]
+            names = self._names[report.worker] = {}
         for method, name in report.names:
             if len(names) < MAX_NAMES or method in names:
                 names[method] = name

@@ -24,8 +24,10 @@ from stages.messages import (
     JitBatch,
     Segment,
     Sideband,
+    StreamEnd,
     StreamKey,
     StreamOpen,
+    ThreadEnd,
     Tick,
 )
 
@@ -44,16 +46,16 @@ def key_of(stream: StreamKey) -> Key:
     return (stream.host, stream.pid) if stream.tid < 0 else (stream.host, stream.pid, stream.tid)
 
 
-FOR_ALL = (StreamOpen, JitBatch, Tick)
+FOR_ALL = (StreamOpen, StreamEnd, JitBatch, Tick)
 """What every worker has to know. A worker that was not there is told by an introduction."""
 
 
 def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
     """Indexes of the workers that `lane` sends `message` to."""
     match message:
-        case Chunk() | Sideband() | Decoded() | Segment() | Account():
+        case Chunk() | Sideband() | Decoded() | Segment() | ThreadEnd() | Account():
             return (shard(key_of(message.stream), workers),)
-        case StreamOpen() | JitBatch() | Tick():
+        case StreamOpen() | StreamEnd() | JitBatch() | Tick():
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))

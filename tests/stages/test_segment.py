@@ -21,8 +21,11 @@ from stages.messages import (
     Segment,
     Sideband,
     SideKind,
+    StreamEnd,
     StreamKey,
     StreamOpen,
+    ThreadEnd,
+    ThreadKey,
     Tick,
 )
 from stages.owners import Bounds, Owner, Special, assign, thread
@@ -282,8 +285,64 @@ def test_a_thread_id_that_is_used_again_is_another_thread() -> None:
     stream = psb_plus(FAR, 0x1000) + tip(0x1004) + tsc(2 * FAR)
     feed(Chunk(CPU, 0, 0, np.frombuffer(stream, np.uint8)))
     feed(sideband((3 * FAR, SideKind.EXIT, 7), seq=1))
-    feed(Chunk(CPU, 1, len(stream), np.frombuffer(tip(0x1000) + tsc(4 * FAR), np.uint8)))
-    assert [(s.number, s.continues) for s in segments(out)] == [(1, False), (2, False)]
+    at = len(stream)
+    for seq, more in enumerate((tip(0x1000) + tsc(4 * FAR), tip(0x1000) + tsc(5 * FAR)), 1):
+        feed(Chunk(CPU, seq, at, np.frombuffer(more, np.uint8)))
+        at += len(more)
+    assert [(s.number, s.continues) for s in segments(out)] == [(1, False), (1, True), (1, False)]
+    end = next(k for k, m in enumerate(out) if isinstance(m, ThreadEnd))
+    assert out[end] == ThreadEnd(ThreadKey("h", 42, 7), CPU, 3 * FAR)
+    assert len(segments(out[:end])) == 2
+
+
+def test_a_thread_is_forgotten_when_it_has_ended_or_been_silent() -> None:
+    """Not before its last trace: here it waits for a time mark until long after the exit."""
+    second = 1_000_000_000
+    segment, decode = Segmentation(), Decode()
+
+    def feed(*messages: object) -> list[object]:
+        return [m for message in messages for d in decode.feed(message) for m in segment.feed(d)]
+
+    def told(out: list[object]) -> list[int]:
+        return [m.thread.tid for m in out if isinstance(m, ThreadEnd)]
+
+    feed(StreamOpen(CPU, PtConfig(), Clock(1, 0, 0, 0)))
+    side = (1, SideKind.SWITCH_IN, 7), (3 * second, SideKind.SWITCH_IN, 8), (4 * second, SideKind.EXIT, 7)
+    feed(sideband(*side))
+    stream = psb_plus(second, 0x1000) + tip(0x1004) + tsc(2 * second) + tip(0x1000)
+    feed(Chunk(CPU, 0, 0, np.frombuffer(stream, np.uint8)))
+    assert told(feed(Tick("h", 42, 60 * second))) == []
+    rest = pgd() + pge(0x1000) + tip(0x1004) + tsc(61 * second)
+    feed(Chunk(CPU, 1, len(stream), np.frombuffer(rest, np.uint8)))
+    assert segment.statistics()["segment_threads"] == 2
+    assert told(feed(Tick("h", 42, 62 * second))) == [7]
+    assert told(feed(Tick("h", 42, 300 * second))) == []
+    assert told(feed(Tick("h", 42, 400 * second))) == [8]
+    assert segment.statistics()["segment_threads"] == 0
+
+
+def test_a_stream_takes_its_thread_with_it() -> None:
+    """What waits for a time mark is decided; the thread is another one in the next stream of its id."""
+    again = PER_THREAD._replace(number=1)
+    decode, segment = Decode(first=True), Segmentation()
+    out: list[object] = []
+    stream = psb_plus(FAR, 0x1000) + tip(0x1004)
+    for key in (PER_THREAD, again):
+        for message in (
+            StreamOpen(key, PtConfig(), Clock(1, 0, 0, 0)),
+            Chunk(key, 0, 0, np.frombuffer(stream, np.uint8)),
+            sideband((5 * FAR, SideKind.EXIT, 7), key=key),
+            StreamEnd(key, 6 * FAR),
+        ):
+            out += [m for d in decode.feed(message) for m in segment.feed(d)]
+    assert [(s.stream, s.number, s.continues, len(s.data)) for s in segments(out)] == [
+        (key, 1, False, len(stream)) for key in (PER_THREAD, again)
+    ]
+    kinds = [type(m) for m in out if isinstance(m, Segment | ThreadEnd | StreamEnd)]
+    assert kinds == 2 * [Segment, ThreadEnd, StreamEnd]
+    counted = segment.statistics() | decode.statistics()
+    assert [counted[f"segment_{n}"] for n in ("streams", "threads", "exits")] == [0, 0, 0]
+    assert counted["decode_streams"] == 0
 
 
 @pytest.mark.parametrize("cuts", [[], [30, 60], list(range(0, 200, 3))])
