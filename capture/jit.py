@@ -5,9 +5,9 @@ back from that file (it is in the page cache). So nothing has to be kept in memo
 whoever starts later, a worker or this process, is fed from the file. Records are sealed on their way there
 (jvm.seal); a file that was damaged since is found out when it is opened, and the agent is asked to tell all again.
 
-The file is made anew without the records that do not matter any more (`capture.compaction`) when it is larger than
-twice those that did, and `SPARE`. What is younger than `RECENT` seconds, or has not been sent, stays as it was told: a
-worker that begins anew still gets trace of that time.
+The file is made anew without the records that do not matter any more (`capture.compaction`) when it has grown by a
+quarter of those that did, and by `SPARE`. What is younger than `RECENT` seconds, or has not been sent, stays as it was
+told: a worker that begins anew still gets trace of that time.
 
 What `capture.reread` finds changed in the process's memory goes into the same file.
 """
@@ -33,7 +33,7 @@ from stages.messages import JitBatch
 BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
 MAX_RECORD = 1 << 30
 RECENT = 10.0
-SPARE = 8 << 20  # bytes
+SPARE = 2 << 20  # bytes
 MARK = 1.0  # seconds between two places of which it is known how old they are
 
 
@@ -184,18 +184,22 @@ class JitSpool:
             self._marks.popleft()
 
     def _begin_compaction(self) -> bool:
-        if self._end <= 2 * self._matters + self._spare or self._clock() - self._marks[0][0] < RECENT:
+        if not self._has_grown(self._end) or self._clock() - self._marks[0][0] < RECENT:
             return False
         cut = min(self._marks[0][1], self._sent)
         if self.rereader is not None and self._ring is not None:
             cut = min(cut, self._learnt)
-        if cut - self._start <= self._matters + self._spare // 2:  # all that is new is recent
+        if not self._has_grown(cut):  # all that is new is recent
             return False
         try:
             self._compaction = Compaction(self.path, self._file.fileno(), self._start, cut)
         except OSError:
             self._matters = self._end
         return self._compaction is not None
+
+    def _has_grown(self, end: int) -> bool:
+        """Up to `end`, by so much that it is worth it."""
+        return end - self._matters > max(self._matters // 4, self._spare)
 
     def _append(self, data: bytearray) -> None:
         view = memoryview(data)

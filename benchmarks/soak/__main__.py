@@ -1,0 +1,223 @@
+"""Does anything grow? A live run in which classes, code and threads come and go, measured all the time.
+
+    python -m benchmarks.soak [--minutes 20] [--java PATH] [--rate 10] [--json FILE] [-- OPTIONS of `streamer run`]
+
+A JVM with 5 MB of code cache (`Tide.java`) runs under the emulated PT. Every few seconds these are measured: each
+number in the statistics of the hub and of every member, the files in the runtime directory (bytes and how many, by
+name without digits), and the memory of every process. After a warm-up of a third of the time a robust slope is fitted
+to each (`slopes`). What grows beyond noise is named, and the status is 1. Numbers that count what has happened since
+the start are no gauges: `COUNTERS` names them, and a new one has to be put there or be flat.
+
+The memory of the emulated JVM is shown and not judged: QEMU keeps what it has translated until its buffer is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.soak.slopes import Trend, trend
+
+EVERY = 5.0  # seconds
+STARTUP = 400.0
+FLOORS = {"memory": 4e6, "bytes": 1e6, "": 64.0}
+JVM = ("-XX:ReservedCodeCacheSize=5m", "-XX:+UseSerialGC", "-Xmx64m")
+COUNTERS = re.compile(
+    r"""
+    \.pid$ | cpu_seconds | \.(restarts|incarnation|failures)$ | \.(lag|age)
+    | (sent|received|refused|dropped|missing|skipped|reopened)(_\w+)?$ | ^processes/\S*\.(panes|late_\w+|expired_\w+)$
+    | \.(trimmed_rows|folded_names)$
+    | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice)$
+    | \.segment_(pieces|segments|switches|undated|unknown_thread_bytes|told_twice)$
+    | \.attribute_(bytes|addresses|unknown_addresses|pending_bytes|time_jumps|jit_dropped|shed_bytes|desync
+        |code_missing)$
+    | \.code_(loads|unloads|evicted|repeated|patches|patched|patches_nowhere|epoch|stale|unknown_\w+|healed_unloads
+        |overflows|bad_\w+)$
+    | \.flow_(bytes|unit_bytes|symbols|paths_taken|instructions|misses|context_misses|context_full|generations
+        |code_changes|died|patches|held|suspect_\w+|break_\w+|hit_rate|cuts)$
+    | \.(drained_bytes|refused_\w+|lost_records|truncated|reread_\w+|jit_bytes|jit_dropped_records|jit_replays
+        |jit_compactions)$
+    | ^hub\.(hub_received|refused_\w+)
+    """,
+    re.VERBOSE,
+)
+
+
+def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """Every number in a JSON value, by its way."""
+    match value:
+        case bool():
+            return
+        case int() | float():
+            yield name, float(value)
+        case dict():
+            for key, inner in value.items():
+                yield from numbers(f"{name}.{_bare(str(key))}" if name else _bare(str(key)), inner)
+        case list():
+            yield f"{name}[]", float(len(value))
+
+
+def _bare(name: str) -> str:
+    """Without the digits by which threads, processes and files are told apart."""
+    return re.sub(r"\d{2,}", "N", name)
+
+
+class Run:
+    """`streamer run` on the churning JVM."""
+
+    def __init__(self, root: Path, java: str, seconds: float, rate: int, options: list[str]) -> None:
+        classes = root / "classes"
+        here = Path(__file__).parent
+        sources = [str(path) for path in here.glob("*.java")]
+        subprocess.run(["javac", "--release", "17", "-d", str(classes), *sources], check=True)
+        self.runtime, self._err = root / "rt", root / "err"
+        self._mark = f"STREAMER_RUNTIME_DIR={self.runtime}".encode()
+        command = [str(Path(sys.executable).with_name("streamer")), "run", "--emulate", "--port", "0", *options, "--"]
+        command += [java, *JVM, "-cp", str(classes), "Tide", str(round(seconds)), str(rate)]
+        with self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=err, stderr=err, cwd=root,
+                env={**os.environ, "STREAMER_RUNTIME_DIR": str(self.runtime)},
+            )  # fmt: skip
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def url(self) -> str:
+        end = time.monotonic() + STARTUP
+        while time.monotonic() < end and self.process.poll() is None:
+            found = re.search(r"serving (http://\S+?)/? \(page\)", self.err)
+            if found:
+                return found[1]
+            time.sleep(0.2)
+        raise SystemExit(f"it did not start: {self.err}")
+
+    def measure(self, url: str) -> dict[str, float]:
+        found: Counter[str] = Counter()
+        try:
+            with urllib.request.urlopen(f"{url}/api/statistics", timeout=30) as answer:
+                said = json.loads(answer.read())
+        except (OSError, urllib.error.URLError, ValueError):
+            said = {}
+        for member, status in said.pop("components", {}).items():
+            for name, value in numbers("", status):
+                found[f"{member}.{name}"] += value
+        for name, value in numbers("hub", said):
+            found[name] += value
+        found.update(self._files())
+        found.update(self._memory())
+        return dict(found)
+
+    def _files(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for path in self.runtime.rglob("*"):
+            try:
+                size = path.stat().st_blocks * 512
+            except OSError:
+                continue  # removed in between
+            name = _bare(str(path.relative_to(self.runtime).as_posix()).split("/", 1)[-1])
+            found[f"file {name}: bytes"] += size
+            found[f"file {name}: how many"] += 1
+        return found
+
+    def _memory(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._mark not in (directory / "environ").read_bytes().split(b"\0"):
+                    continue
+                line = (directory / "cmdline").read_bytes().split(b"\0")
+                pages = int((directory / "statm").read_text().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            words = [Path(word.decode(errors="replace")).name for word in line[:4]]
+            name = "JVM (emulated)" if "qemu" in words[0] else " ".join(words).strip()
+            found[f"memory of {name}"] += pages * os.sysconf("SC_PAGE_SIZE")
+        return found
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGTERM)
+            return self.process.wait(120)
+
+
+def judge(times: list[float], measured: list[dict[str, float]], warm_up: float) -> dict[str, Trend]:
+    """Of every gauge, after the warm-up (minutes)."""
+    series: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for at, values in zip(times, measured, strict=True):
+        if at >= warm_up:
+            for name, value in values.items():
+                series[name].append((at, value))
+    found = {}
+    for name, points in series.items():
+        kind = "memory" if "memory" in name else "bytes" if "bytes" in name else ""
+        minutes, values_ = np.array(points).T
+        found[name] = trend(minutes, values_, FLOORS[kind])
+    return found
+
+
+def report(trends: Mapping[str, Trend]) -> list[str]:
+    """Prints what moves; what grows."""
+    growing = []
+    print(f"{'':8}{'per minute':>14} {'rise':>14} {'noise':>14} {'last':>16}")
+    for name, t in sorted(trends.items()):
+        counts = COUNTERS.search(name) is not None
+        judged = not counts and "JVM (emulated)" not in name
+        if t.grows and judged:
+            growing.append(name)
+        if (t.grows and not counts) or "memory" in name or name.startswith("file"):
+            mark = "GROWS" if t.grows and judged else ""
+            print(f"{mark:8}{t.per_minute:14,.1f} {t.rise:14,.1f} {t.noise:14,.1f} {t.last:16,.1f}  {name}")
+    return growing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--java", default="java")
+    parser.add_argument("--rate", type=int, default=10, help="classes and threads a second")
+    parser.add_argument("--json", type=Path, help="every measurement")
+    parser.add_argument("options", nargs="*", help="of `streamer run`, behind --")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as root:
+        run = Run(Path(root), arguments.java, 60 * arguments.minutes, arguments.rate, arguments.options)
+        url = run.url()
+        begin = time.monotonic()
+        times: list[float] = []
+        measured: list[dict[str, float]] = []
+        while run.process.poll() is None and time.monotonic() - begin < 60 * arguments.minutes:
+            time.sleep(EVERY)
+            times.append((time.monotonic() - begin) / 60)
+            measured.append(run.measure(url))
+            if arguments.json:
+                arguments.json.write_text(json.dumps({"minutes": times, "measured": measured}))
+        status = run.end()
+        said = run.err
+    print("\n".join(said.splitlines()[-12:]))
+    growing = report(judge(times, measured, arguments.minutes / 3))
+    if status:
+        print(f"`streamer run` ended with {status}")
+    print(f"{len(growing)} of {len({n for m in measured for n in m})} numbers grow: {', '.join(growing) or 'none'}")
+    return 1 if growing or status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
