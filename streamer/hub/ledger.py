@@ -170,9 +170,7 @@ class Ledger:
 
     def close_ended(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
         """`close` of those streams in `heads`, which nobody writes any more, of which every byte is accounted for."""
-        whole = {
-            key: head for key, head in heads.items() if key in self._streams and self._streams[key].joined >= head
-        }
+        whole = {key: head for key, head in heads.items() if key in self._streams and self._streams[key].joined >= head}
         return self.close(whole)
 
     def totals(self, host: str | None = None, pid: int | None = None) -> Totals:
