@@ -5,8 +5,10 @@ a SIGQUIT (JDK: src/hotspot/os/posix/attachListener_posix.cpp, src/jdk.attach/li
 SIGQUIT kills a process that does not handle it, so nothing is sent before it is certain that this is a JVM whose
 handler is in place; and it is sent by pidfd, so that it cannot reach another process that got the same pid.
 
-Paths: the JVM may live in another mount or pid namespace (a container). Then it is reached through /proc/<pid>/root,
-and it is given a copy of the agent and a ring in its own /tmp.
+Paths: the JVM may be another user's, or live in another mount or pid namespace (a container). Then it is given a copy
+of the agent and a ring in its own /tmp. Its user can write there, and so can others in /tmp: so all that is done in
+these places is done with that user's rights (`jvm.asuser`), by names below directories that are open, and never
+through a link. The kernel says which process has answered.
 """
 
 from __future__ import annotations
@@ -14,20 +16,24 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
 import signal
 import socket
 import stat
-import tempfile
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from jvm.agent.build import library
+from jvm.asuser import NotDoneError, User, as_user
+from jvm.export import ExportError
+from jvm.private import PrivacyError, open_below, open_file_below
+from jvm.ring import RingReader
 
 _MAX_ARGUMENT = 1024  # protocol version 1
 _MAX_REPLY = 256 << 20
+_GRACE = 1.0  # seconds after the deadline for work that keeps it by itself
 
 
 class AttachError(RuntimeError):
@@ -36,11 +42,29 @@ class AttachError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """`ring` as this process sees it; `inner_pid` as the JVM sees itself."""
+    """`inner_pid` as the JVM sees itself; `ring` is where the ring lies as this process sees it. Where another user
+    can exchange what that path leads to, it is only for people: `open` goes by safe steps."""
 
     pid: int
     inner_pid: int
     ring: Path
+    uid: int
+    below_tmp: tuple[str, ...] = ()  # names from the JVM's /tmp to the ring; empty: the ring is at a path of our own
+
+    def open(self) -> RingReader:
+        """Raises AttachError, OSError, ExportError."""
+        if not self.below_tmp:
+            return RingReader(self.ring)
+        with _examine(self.pid) as target:
+            return self.open_in(target.tmp)
+
+    def open_in(self, tmp: int) -> RingReader:
+        """The same, below the JVM's open /tmp."""
+        with contextlib.ExitStack() as stack:
+            for name in self.below_tmp[:-1]:
+                tmp = open_below(tmp, name, self.uid)
+                stack.callback(os.close, tmp)
+            return RingReader(self.ring, open_file_below(tmp, self.below_tmp[-1], self.uid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +72,11 @@ class _Target:
     pid: int
     pidfd: int
     inner_pid: int
-    uid: int
-    gid: int
+    user: User
     root: Path  # its root directory, as seen from here
     foreign: bool  # its file system is not ours
-
-    def inside(self, path: str) -> Path:
-        """The JVM's absolute `path` as seen from here."""
-        return self.root / path.lstrip("/")
+    tmp: int  # its /tmp, open
+    cwd: int | None  # its working directory, open
 
 
 def _status(pid: int) -> dict[str, str]:
@@ -72,32 +93,41 @@ def _user(uid: int) -> str:
 
 @contextlib.contextmanager
 def _examine(pid: int) -> Iterator[_Target]:
-    """Makes sure that `pid` is a JVM that we may attach to."""
+    """Makes sure that `pid` is a JVM that we may attach to, and holds it and its directories meanwhile."""
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OverflowError):
         raise AttachError(f"there is no process {pid}") from None
     except OSError as error:
         raise AttachError(f"{pid} is not the pid of a process: {error.strerror}") from None
+    with contextlib.ExitStack() as stack, _explained(pid):
+        stack.callback(os.close, pidfd)
+        yield _target(pid, pidfd, stack)
+
+
+@contextlib.contextmanager
+def _explained(pid: int) -> Iterator[None]:
+    """An error of the system, of the directories or of the child becomes an AttachError."""
     try:
-        yield _target(pid, pidfd)
+        yield
     except (FileNotFoundError, ProcessLookupError):
         raise AttachError(f"process {pid} ended, or its files cannot be reached") from None
     except PermissionError as error:
         raise AttachError(f"no permission for {error.filename or f'process {pid}'}: be its user, or root") from None
-    except OSError as error:
+    except (OSError, PrivacyError) as error:
         raise AttachError(f"cannot attach to process {pid}: {error}") from None
-    finally:
-        os.close(pidfd)
+    except NotDoneError as error:
+        raise AttachError(str(error)) from None
 
 
-def _target(pid: int, pidfd: int) -> _Target:
+def _target(pid: int, pidfd: int, stack: contextlib.ExitStack) -> _Target:
     status = _status(pid)
     if status["State"].strip()[0] in "ZX":
         raise AttachError(f"process {pid} has ended")
-    uid, gid = int(status["Uid"].split()[1]), int(status["Gid"].split()[1])
-    if os.geteuid() not in (0, uid):
-        raise AttachError(f"process {pid} belongs to user {_user(uid)}: attach as that user, or as root")
+    groups = tuple(int(group) for group in status["Groups"].split())
+    user = User(int(status["Uid"].split()[1]), int(status["Gid"].split()[1]), groups)
+    if os.geteuid() != 0 and not user.is_us():
+        raise AttachError(f"process {pid} belongs to user {_user(user.uid)}: attach as that user, or as root")
     maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     if not any(line.endswith("/libjvm.so") for line in maps.splitlines()):
         raise AttachError(f"process {pid} is not a JVM (HotSpot's libjvm.so is not loaded in it)")
@@ -106,27 +136,78 @@ def _target(pid: int, pidfd: int) -> _Target:
         raise AttachError(f"JVM {pid} was started with -XX:+DisableAttachMechanism; start it with the agent instead")
     root = Path(f"/proc/{pid}/root")
     foreign = not root.samefile("/") or not Path(f"/proc/{pid}/ns/mnt").samefile("/proc/self/ns/mnt")
+
+    def opened(path: str, flags: int = 0, dir_fd: int | None = None) -> int:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=dir_fd)
+        stack.callback(os.close, fd)
+        return fd
+
+    # a link in another root would lead into ours
+    tmp = opened("tmp", os.O_NOFOLLOW, opened(str(root))) if foreign else opened("/tmp")
+    try:
+        cwd = opened(f"/proc/{pid}/cwd")
+    except OSError:
+        cwd = None
+    signal.pidfd_send_signal(pidfd, 0)  # it lives, so all of this was said of it, and of no later process of its pid
     inner = int(status.get("NSpid", str(pid)).split()[-1])
-    return _Target(pid, pidfd, inner, uid, gid, root if foreign else Path("/"), foreign)
+    return _Target(pid, pidfd, inner, user, root if foreign else Path("/"), foreign, tmp, cwd)
+
+
+def _entry(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _socket(target: _Target) -> str:
+    return f".java_pid{target.inner_pid}"
 
 
 def _listens(target: _Target) -> bool:
-    path = target.inside(f"/tmp/.java_pid{target.inner_pid}")
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except FileNotFoundError:
+    entry = _entry(target.tmp, _socket(target))
+    if entry is None:
         return False
+    if entry.st_uid not in (0, target.user.uid):  # the JVM cannot replace it: the directory is sticky
+        raise AttachError(f"/tmp/{_socket(target)} belongs to user {_user(entry.st_uid)} and is in the JVM's way")
+    return stat.S_ISSOCK(entry.st_mode)
 
 
 def _connect(target: _Target, deadline: float) -> socket.socket:
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     link.settimeout(max(0.01, deadline - time.monotonic()))
     try:
-        link.connect(str(target.inside(f"/tmp/.java_pid{target.inner_pid}")))
+        link.connect(f"/proc/self/fd/{target.tmp}/{_socket(target)}")
+        pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if pid != target.pid:
+            raise AttachError(f"/tmp/{_socket(target)} is not JVM {target.pid}'s: process {pid} of user {uid} answers")
     except BaseException:
         link.close()
         raise
     return link
+
+
+def _ask(target: _Target, directory: int) -> bool:
+    """Makes the file that asks the JVM to listen; False if it was there already, by another client that will remove
+    it. Anything else of that name is removed, as far as the JVM's user may: the JVM would obey no other file. Raises
+    AttachError, OSError."""
+    name = f".attach_pid{target.inner_pid}"
+    for _ in range(3):
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory))
+            return True
+        entry = _entry(directory, name)
+        if entry is None:
+            continue
+        if stat.S_ISREG(entry.st_mode) and entry.st_uid in (0, target.user.uid):
+            return False
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise AttachError(f"{name} of user {_user(entry.st_uid)} is in the way: {error.strerror}") from None
+    raise AttachError(f"{name} is put in the way again and again")
 
 
 def _wake(target: _Target, deadline: float) -> None:
@@ -140,16 +221,12 @@ def _wake(target: _Target, deadline: float) -> None:
             why = "it is stopped" if stopped else "it does not handle SIGQUIT yet, so it is still starting"
             raise AttachError(f"JVM {target.pid} cannot answer: {why}")
         time.sleep(0.02)
-    name = f".attach_pid{target.inner_pid}"
-    trigger = Path(f"/proc/{target.pid}/cwd") / name
+    directory = target.tmp if target.cwd is None else target.cwd
     try:
-        trigger.touch(0o600)
-    except OSError:
-        trigger = target.inside("/tmp") / name
-        trigger.touch(0o600)
+        made = _ask(target, directory)
+    except OSError:  # its working directory is closed to it, or gone
+        made = _ask(target, directory := target.tmp)
     try:
-        if os.geteuid() != target.uid:
-            os.chown(trigger, target.uid, target.gid)
         signal.pidfd_send_signal(target.pidfd, signal.SIGQUIT)
         pause = 0.005
         while not _listens(target):
@@ -158,8 +235,9 @@ def _wake(target: _Target, deadline: float) -> None:
             time.sleep(pause)
             pause = min(0.1, 2 * pause)
     finally:
-        with contextlib.suppress(OSError):
-            trigger.unlink()
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(f".attach_pid{target.inner_pid}", dir_fd=directory)
 
 
 def _converse(target: _Target, arguments: tuple[str, ...], deadline: float) -> tuple[int, str]:
@@ -171,7 +249,7 @@ def _converse(target: _Target, arguments: tuple[str, ...], deadline: float) -> t
     try:
         link = _connect(target, deadline)
     except ConnectionRefusedError:  # left behind by an earlier process of this pid
-        target.inside(f"/tmp/.java_pid{target.inner_pid}").unlink()
+        os.unlink(_socket(target), dir_fd=target.tmp)
         _wake(target, deadline)
         link = _connect(target, deadline)
     with link:
@@ -197,8 +275,17 @@ def execute(pid: int, *arguments: str, timeout: float = 10.0) -> str:
 
     Raises AttachError; never blocks for much longer than `timeout` seconds.
     """
+    deadline = time.monotonic() + timeout
     with _examine(pid) as target:
-        return _execute(target, arguments, time.monotonic() + timeout)
+        return _as_its_user(target, lambda: _execute(target, arguments, deadline), deadline)
+
+
+def _as_its_user(target: _Target, work: Callable[[], str], deadline: float) -> str:
+    def explained() -> str:
+        with _explained(target.pid):
+            return work()
+
+    return as_user(target.user, explained, deadline + _GRACE - time.monotonic(), _MAX_REPLY)
 
 
 def _execute(target: _Target, arguments: tuple[str, ...], deadline: float) -> str:
@@ -221,48 +308,58 @@ def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", tim
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.
 
     If the JVM cannot reach that path (another user's process, a container) the ring is made in a private directory
-    of its own: use the path that is returned. Raises AttachError, and BuildError of `jvm.cbuild`.
+    of its own: use what is returned. Raises AttachError, and BuildError of `jvm.cbuild`.
     """
     agent = library()
     deadline = time.monotonic() + timeout
     with _examine(pid) as target:
-        inner_agent, inner_ring = agent, ring.absolute()
-        if target.foreign or target.uid != os.geteuid():
-            inner_ring = Path("/tmp" if target.foreign else tempfile.gettempdir()) / f"streamer-{target.uid}"
-            inner_agent = inner_ring / agent.name
-            inner_ring = inner_ring / ring.parent.name / ring.name
-            _private_directory(target, target.inside(str(inner_agent.parent)))
-            _private_directory(target, target.inside(str(inner_ring.parent)))
-            _hand_over(target, agent, target.inside(str(inner_agent)))
+        below, inner_agent, inner_ring, machine_code = tuple[str, ...](), agent, ring.absolute(), b""
+        if target.foreign or not target.user.is_us():
+            below = (f"streamer-{target.user.uid}", ring.parent.name, ring.name)
+            inner_agent, inner_ring = Path("/tmp", below[0], agent.name), Path("/tmp", *below)
+            machine_code = agent.read_bytes()
         if "," in str(inner_ring):
             raise AttachError(f"the path of the ring must not hold a comma: {inner_ring}")
         options = f"ring={inner_ring},size={size},classes={'on' if classes else 'off'}"
-        text = _execute(target, ("load", str(inner_agent), "true", options), deadline)
-        if "return code: 0" not in text:
-            line = next((line for line in text.splitlines() if line.strip()), "no reason given")
-            raise AttachError(f"JVM {pid} did not take the agent: {line} (its stderr may say more)")
-        outer = target.inside(str(inner_ring))
-        if not outer.exists():
-            raise AttachError(f"JVM {pid} took the agent, but made no ring at {outer}")
-        return Attached(pid, target.inner_pid, outer)
+
+        def work() -> str:
+            if below:
+                _hand_over(target, below[:-1], agent.name, machine_code)
+            text = _execute(target, ("load", str(inner_agent), "true", options), deadline)
+            if "return code: 0" not in text:
+                line = next((line for line in text.splitlines() if line.strip()), "no reason given")
+                raise AttachError(f"JVM {pid} did not take the agent: {line} (its stderr may say more)")
+            return text
+
+        _as_its_user(target, work, deadline)
+        outer = target.root / str(inner_ring).lstrip("/")
+        attached = Attached(pid, target.inner_pid, outer, target.user.uid, below)
+        try:
+            (attached.open_in(target.tmp) if below else attached.open()).close()
+        except (FileNotFoundError, ExportError):
+            raise AttachError(f"JVM {pid} took the agent, but made no ring at {outer}") from None
+        return attached
 
 
-def _private_directory(target: _Target, path: Path) -> None:
-    """Makes `path` a directory of the JVM's user alone. Someone else's, or a link, is refused."""
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(0o700)
-        os.chown(path, target.uid, target.gid)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != target.uid or status.st_mode & 0o077:
-        raise AttachError(f"{path} must be a directory of user {_user(target.uid)} alone")
-
-
-def _hand_over(target: _Target, agent: Path, path: Path) -> None:
-    """Copies the agent to where the JVM can load it; always anew, for what stands there may not be ours."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as copy, agent.open("rb") as original:
-        shutil.copyfileobj(original, copy)
-    temporary.chmod(0o755)
-    os.chown(temporary, target.uid, target.gid)
-    temporary.replace(path)
+def _hand_over(target: _Target, names: tuple[str, ...], name: str, machine_code: bytes) -> None:
+    """Makes private directories one below the other in the JVM's /tmp, and a file in the first, from which the JVM will
+    load; always anew, for what stands there may not be ours. Raises PrivacyError, OSError."""
+    above = os.fstat(target.tmp)
+    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
+        raise PrivacyError("/tmp of the JVM can be written by others, who could exchange the agent in it")
+    at, opened = target.tmp, list[int]()
+    try:
+        for directory in names:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory, 0o700, dir_fd=at)
+            opened.append(at := open_below(at, directory, target.user.uid))
+        new = f"{name}.{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=opened[0])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, 0o600, dir_fd=opened[0]), "wb") as file:
+            file.write(machine_code)
+        os.rename(new, name, src_dir_fd=opened[0], dst_dir_fd=opened[0])
+    finally:
+        for fd in opened:
+            os.close(fd)

@@ -74,6 +74,33 @@ def is_ours(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
+# ---- below an open directory, in places where another user may change names
+
+
+def open_below(parent: int, name: str, uid: int) -> int:
+    """The directory `name` in the open directory `parent`, itself and not through a link; it must be user `uid`'s
+    alone. Raises PrivacyError, OSError."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    status = os.fstat(fd)
+    if status.st_uid != uid or status.st_mode & 0o077:
+        os.close(fd)
+        raise PrivacyError(f"{name} must be a directory of user {uid} alone")
+    return fd
+
+
+def open_file_below(parent: int, name: str, uid: int) -> int:
+    """The regular file `name` of user `uid` in the open directory `parent`, to read and write. Nothing else is opened,
+    not even to look: opening a device or a FIFO may do something. Raises PrivacyError, OSError."""
+    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        status = os.fstat(found)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+            raise PrivacyError(f"{name} is not a file of user {uid}")
+        return os.open(f"/proc/self/fd/{found}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+
+
 def _entry(step: Path) -> os.stat_result:
     try:
         return step.lstat()

@@ -45,9 +45,11 @@ class RingHeader(NamedTuple):
 class RingReader:
     """Consumes one agent's ring file. Not for two consumers at once. Everything raises ExportError once it was cut."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens the ring at `path`. Raises OSError, or ExportError if it is no ring of this version."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        """Opens the ring at `path`, or takes over an open `descriptor` of it. Raises OSError, or ExportError if it is
+        no ring of this version."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # no FIFO makes this wait
+        self._fd = os.open(path, flags) if descriptor is None else descriptor
         try:
             size = os.fstat(self._fd).st_size
             if size < 2 * PAGE:

@@ -4,7 +4,7 @@ import click
 
 from jvm.attach import AttachError, attach, jcmd
 from jvm.cbuild import BuildError
-from jvm.ring import RingReader
+from jvm.private import PrivacyError, private_directory
 from streamer import config
 from streamer.cli import Failure
 
@@ -24,11 +24,12 @@ def command(pid: int, classes: bool, size: str, timeout: float) -> None:
         raise Failure("--timeout must be more than 0 seconds")
     ring = config.load().runtime_dir / "default" / f"jit-{pid}.ring"
     try:
+        private_directory(ring.parent)
         attached = attach(pid, ring, classes=classes, size=size, timeout=timeout)
         version = jcmd(pid, "VM.version", timeout=timeout).strip().splitlines()
-        with RingReader(attached.ring) as reader:
+        with attached.open() as reader:
             agent_version = reader.header.agent_version
-    except (AttachError, BuildError, OSError, ValueError) as error:
+    except (AttachError, BuildError, PrivacyError, OSError, ValueError) as error:
         raise Failure(str(error)) from None
     click.echo(f"agent {agent_version} is in JVM {pid} ({version[-1] if version else 'unknown version'})")
     click.echo(f"ring: {attached.ring}")

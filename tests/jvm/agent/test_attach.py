@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from jvm import export
 from jvm.agent import build
-from jvm.attach import AttachError, execute
+from jvm.attach import Attached, AttachError, execute
 from jvm.cbuild import BuildError
 from jvm.export import iter_records
 from jvm.ring import RingReader
@@ -46,9 +46,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def exported(ring: Path) -> None:
+def exported(ring: Path | Attached) -> None:
     """The export at attach comes to its end."""
-    with RingReader(ring) as reader:
+    with RingReader(ring) if isinstance(ring, Path) else ring.open() as reader:
         records: list[export.Record] = []
 
         def ended() -> bool:
@@ -163,7 +163,7 @@ def test_a_jvm_of_another_user(ring: Path) -> None:
         assert attached.ring != ring
         assert attached.ring.stat().st_uid == NOBODY
         assert attached.ring.parent.stat().st_mode & 0o777 == 0o700
-        exported(attached.ring)
+        exported(attached)
         shutil.rmtree(attached.ring.parent)
 
 
@@ -171,7 +171,7 @@ def test_a_jvm_of_another_user(ring: Path) -> None:
 def test_without_permission() -> None:
     program = """
 import os, sys
-from jvm.attach import AttachError, execute
+from jvm.attach import Attached, AttachError, execute
 from jvm.cbuild import BuildError
 os.setuid(65534)
 try:
@@ -199,7 +199,7 @@ def test_a_jvm_in_a_container(ring: Path, tmp_path: Path) -> None:
         assert attached.inner_pid != jvm_pid
         assert str(attached.ring).startswith(f"/proc/{jvm_pid}/root/tmp/")
         assert "JDK 17" in jcmd(jvm_pid, "VM.version")
-        exported(attached.ring)
+        exported(attached)
         outer.finish()
 
 
