@@ -7,19 +7,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "private.h"
 #include "record.h"
 
 __thread bool ring_replaying;
@@ -53,33 +52,6 @@ struct iovec part_padding(size_t size_so_far) {
     return part(zeros, -size_so_far & 7);
 }
 
-// Makes `directory` and what is missing above it, private to the user; refuses one that others could write to.
-static bool make_directory(const char *directory, char *error, size_t error_size) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", directory);
-    for (char *slash = path + 1;; slash++) {
-        if (*slash && *slash != '/') continue;
-        char end = *slash;
-        *slash = 0;
-        if (mkdir(path, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES) {
-            snprintf(error, error_size, "cannot make %s: %s", path, strerror(errno));
-            return false;
-        }
-        if (!end) break;
-        *slash = end;
-    }
-    struct stat status;
-    if (stat(directory, &status) || !S_ISDIR(status.st_mode)) {
-        snprintf(error, error_size, "no directory %s", directory);
-        return false;
-    }
-    if (status.st_uid != geteuid() || status.st_mode & 022) {
-        snprintf(error, error_size, "%s is not private to user %d", directory, geteuid());
-        return false;
-    }
-    return true;
-}
-
 static struct ring_header *make_header(int fd, uint64_t size) {
     if (posix_fallocate(fd, 0, RING_HEADER_SIZE) || ftruncate(fd, (off_t)(RING_HEADER_SIZE + size))) return NULL;
     struct ring_header *header = mmap(NULL, RING_HEADER_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -98,12 +70,16 @@ static struct ring_header *make_header(int fd, uint64_t size) {
 }
 
 bool ring_open(const char *path, uint64_t size, char *error, size_t error_size) {
-    char copy[PATH_MAX], temporary[PATH_MAX + 8];
-    if (snprintf(copy, sizeof copy, "%s", path) >= (int)sizeof copy) {
+    char directory[PATH_MAX], real[PATH_MAX], whole[2 * PATH_MAX], temporary[2 * PATH_MAX + 8];
+    if (snprintf(directory, sizeof directory, "%s", path) >= (int)sizeof directory) {
         snprintf(error, error_size, "path of the ring is too long");
         return false;
     }
-    if (!make_directory(dirname(copy), error, error_size)) return false;
+    char *name = strrchr(directory, '/');
+    *name++ = 0;
+    if (!private_directory(*directory ? directory : "/", real, error, error_size)) return false;
+    snprintf(whole, sizeof whole, "%s/%s", real, name);
+    path = whole;
     snprintf(temporary, sizeof temporary, "%s.new", path);
     unlink(temporary);
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
