@@ -33,7 +33,7 @@ import zmq
 from stages.messages import Chunk, EndOfStream, StreamKey
 from streamer.config import TransportConfig
 from streamer.transport.link import Receiver, Sender
-from streamer.transport.transport import Address, addresses, open_transport
+from streamer.transport.transport import Address, addresses, open_transport, with_keys
 
 CONTENDERS = ("raw", "socket", "link")
 HEADER = b"h" * 60  # about the size of a Chunk's
@@ -143,9 +143,19 @@ async def receive_ours(contender: str, config: TransportConfig, address: Address
 
 def measure(contender: str, over: str, size: int, count: int) -> Result:
     with tempfile.TemporaryDirectory() as directory:
-        config = TransportConfig(mode="tcp" if over == "tcp" else "ipc", hwm=HWM)
+        config = with_keys(TransportConfig(mode="tcp" if over == "tcp" else "ipc", hwm=HWM), Path(directory))
         address = addresses(config, Path(directory), ["receiver"])["receiver"]
-        command = [sys.executable, "-m", "benchmarks.transport", "--send", contender, *address, over, str(size)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.transport",
+            "--send",
+            contender,
+            *address,
+            over,
+            directory,
+            str(size),
+        ]
         with subprocess.Popen([*command, str(count)], stdout=subprocess.PIPE, text=True) as sender:
             if contender == "raw":
                 seconds, cpu = receive_raw(address, count)
@@ -183,8 +193,8 @@ def run(over: str, size: int, count: int, rounds: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["--send"]:
-        contender, data, acks, over, *numbers = arguments[1:]
-        config = TransportConfig(mode="tcp" if over == "tcp" else "ipc", hwm=HWM)
+        contender, data, acks, over, directory, *numbers = arguments[1:]
+        config = with_keys(TransportConfig(mode="tcp" if over == "tcp" else "ipc", hwm=HWM), Path(directory))
         send(contender, config, Address(data, acks), int(numbers[0]), int(numbers[1]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -94,8 +94,9 @@ class TransportConfig(_Section):
     hwm: int = Field(256, ge=1, description="messages queued towards a worker before capture makes a hole")
     tcp_host: str = "127.0.0.1"
     tcp_port: int = Field(0, ge=0, le=65535, description="first port; 0: any free")
-    curve: bool = Field(False, description="CURVE keys; required beyond loopback")
-    keys: Path | None = None
+    keys: Path | None = Field(
+        None, description="tcp: directory of CURVE keys, made by `streamer keys`; none: keys made for the session"
+    )
     split: tuple[str, ...] = Field((), description="stage boundaries that are sockets, e.g. segment,reconstruct")
 
 

@@ -27,7 +27,8 @@ FILES = (
     *("jit-*.ring", "jit-*.ring.new", "jit-*.export"),  # the agent, capture
     *("told-*.records", "told-*.records.new", "heads"),
     *("pt/*.ring", "pt/*.ring.new", "pt/emulator.json", "pt/emulator.json.new"),  # the emulator
-    *("*.ipc", "*.ipc.acks", f"{NAME}.new"),
+    *("*.ipc", "*.ipc.acks", "keys/own.key", "keys/own.key_secret", "keys/peers/own.key"),
+    f"{NAME}.new",
 )
 
 
@@ -60,7 +61,7 @@ class Manifest(BaseModel):
     owner: Process  # holds the lock
     uid: int
     target: Process | None = None  # the traced JVM, once it runs
-    files: tuple[str, ...] = FILES  # patterns, relative to the directory, at most one "/"
+    files: tuple[str, ...] = FILES  # patterns, relative to the directory
 
 
 def create(directory: Path) -> Manifest:

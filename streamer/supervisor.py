@@ -27,7 +27,7 @@ from streamer.keeper import SAID_ALL, Keeper, Policy, State
 from streamer.runs import Starter, TaskRun, start_process
 from streamer.topology import Topology
 from streamer.transport.control import Words, control_pair
-from streamer.transport.transport import Transport, addresses, open_transport
+from streamer.transport.transport import Transport, addresses, open_transport, with_keys
 from streamer.worker import Spec
 
 WATCH_SECONDS = 0.5
@@ -49,7 +49,9 @@ class Supervisor:
     ) -> None:
         """`directory` is the session's. `here`: group name → its stage objects (groups of one member). `on_status`
         is called with `Keeper.status()` at every heartbeat and change. Raises `TransportError`."""
-        self.settings, self.topology, self.directory = settings, topology, directory
+        transport = with_keys(settings.transport, directory)
+        self.settings = settings.model_copy(update={"transport": transport})
+        self.topology, self.directory = topology, directory
         self.policy = policy or Policy()
         self._here = dict(here or {})
         self._on_status = on_status or (lambda _: None)
@@ -57,7 +59,7 @@ class Supervisor:
         self._levels = [[Keeper(g, level, i) for i in range(g.workers)] for level, g in enumerate(topology.groups)]
         self.members = {k.name: k for level in self._levels for k in level}
         receiving = [k.name for level in self._levels[1:] for k in level]
-        self._addresses = addresses(settings.transport, directory, receiving)
+        self._addresses = addresses(transport, directory, receiving)
         self._stopping = trio.Event()
         self._ending = trio.Event()
         self._stopped_at = math.inf

@@ -1,7 +1,6 @@
 // Each step of a path must belong to this user or to root and be writable by its owner alone. A directory with the
-// sticky bit may be passed: only its owner can take an entry away, and the entry's owner is the next step's. Links are
-// resolved when everything is there, and the real path is walked once more; on the way there nothing is made beyond a
-// link of another user's. After that nobody else can change where the path leads.
+// sticky bit may be passed: only its owner can take an entry away, and the entry's owner is the next step's. A link of a
+// safe owner leads to a real path, which is walked in its turn. After that nobody else can change where the path leads.
 #define _GNU_SOURCE
 #include "private.h"
 
@@ -21,7 +20,9 @@ static bool others_write(const struct stat *status, bool last) {
     return status->st_mode & 022 && (last || !(status->st_mode & S_ISVTX));
 }
 
-// One step; `make`: it may be missing, or a link of a safe owner.
+static bool walk(const char *directory, bool last, bool make, char *error, size_t error_size);
+
+// One step. `last`: the path ends here; `make`: it may be missing, or a link.
 static bool step(const char *path, bool last, bool make, char *error, size_t error_size) {
     struct stat status;
     bool there = !lstat(path, &status);
@@ -30,8 +31,10 @@ static bool step(const char *path, bool last, bool make, char *error, size_t err
         snprintf(error, error_size, "cannot make %s: %s", path, strerror(errno));
     } else if (!safe_owner(&status)) {
         snprintf(error, error_size, "%s belongs to another user (%u)", path, status.st_uid);
-    } else if (S_ISLNK(status.st_mode) && make && !stat(path, &status) && S_ISDIR(status.st_mode)) {
-        return true;  // looked at more closely when it is resolved
+    } else if (S_ISLNK(status.st_mode) && make) {
+        char real[PATH_MAX];
+        if (realpath(path, real)) return walk(real, last, false, error, error_size);
+        snprintf(error, error_size, "%s: %s", path, strerror(errno));
     } else if (!S_ISDIR(status.st_mode)) {
         snprintf(error, error_size, "%s is no directory", path);
     } else if (others_write(&status, last)) {
@@ -42,7 +45,7 @@ static bool step(const char *path, bool last, bool make, char *error, size_t err
     return false;
 }
 
-static bool walk(const char *directory, bool make, char *error, size_t error_size) {
+static bool walk(const char *directory, bool last, bool make, char *error, size_t error_size) {
     char path[PATH_MAX];
     if (!step("/", false, false, error, error_size)) return false;
     snprintf(path, sizeof path, "%s", directory);
@@ -50,20 +53,20 @@ static bool walk(const char *directory, bool make, char *error, size_t error_siz
         if (*slash && *slash != '/') continue;
         char end = *slash;
         *slash = 0;
-        bool good = step(path, !end, make, error, error_size);
+        bool good = step(path, !end && last, make, error, error_size);
         *slash = end;
         if (!good || !end) return good;
     }
 }
 
 bool private_directory(const char *directory, char *real, char *error, size_t error_size) {
-    if (!walk(directory, true, error, error_size)) return false;
+    if (!walk(directory, true, true, error, error_size)) return false;
     if (!realpath(directory, real)) {
         snprintf(error, error_size, "no directory %s: %s", directory, strerror(errno));
         return false;
     }
     struct stat status;
-    if (!walk(real, false, error, error_size) || lstat(real, &status)) return false;
+    if (!walk(real, true, false, error, error_size) || lstat(real, &status)) return false;
     if (status.st_uid == geteuid()) return true;
     snprintf(error, error_size, "%s belongs to another user (%u)", real, status.st_uid);
     return false;

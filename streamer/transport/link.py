@@ -161,7 +161,7 @@ class Receiver:
     """Bound at an address. `serve` must run beside `receive`, to answer questions for the end."""
 
     def __init__(self, transport: Transport, address: Address) -> None:
-        self._address = address
+        self._transport, self._address = transport, address
         self._data = transport.bind(zmq.PULL, address.data)
         self._acks = transport.bind(zmq.ROUTER, address.acks)
         self._ended: set[str] = set()
@@ -244,6 +244,7 @@ class Receiver:
             "received": self.received,
             "received_bytes": self.received_bytes,
             "rejected": self.rejected,
+            "turned_away": self._transport.turned_away,
             "missing": self.gaps.missing,
             "skipped": self.gaps.skipped,
         }

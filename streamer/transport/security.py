@@ -1,6 +1,7 @@
-"""CURVE keys: who may connect where traffic leaves this machine.
+"""CURVE keys: who may connect over tcp. On loopback too, for every user of this machine can connect there.
 
-A directory of keys holds
+Keys are made for a session in its directory, or given by `transport.keys` where hosts connect to each other. A
+directory of keys holds
 
     own.key_secret, own.key     this host's key pair (0600; directory 0700)
     peers/<name>.key            public keys that may connect, one file each: the allow-list
@@ -13,7 +14,6 @@ and asks this allow-list.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +23,16 @@ import trio
 import zmq
 import zmq.auth
 from zmq.auth.base import Authenticator
+from zmq.utils.monitor import parse_monitor_message
 
+from jvm.private import PrivacyError, is_ours, private_directory, safe_directory
 from streamer.transport.socket import Socket
 
 log = logging.getLogger(__name__)
+
+_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)  # fmt: skip
 
 
 class TransportError(Exception):
@@ -45,7 +51,10 @@ class Keys(NamedTuple):
 def create_keys(directory: Path) -> Path:
     """A new key pair in `directory` (made 0700), allowed to connect to itself. The path of the public key, to be
     copied into the `peers` of others. Raises `TransportError` if there is a key already."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        private_directory(directory)
+    except PrivacyError as error:
+        raise TransportError(str(error)) from None
     if (directory / "own.key_secret").exists():
         raise TransportError(f"{directory} holds a key already")
     public, secret = zmq.auth.create_certificates(directory, "own")
@@ -56,19 +65,32 @@ def create_keys(directory: Path) -> Path:
     return Path(public)
 
 
+def session_keys(directory: Path) -> Path:
+    """The directory of the keys of the session in `directory`, made if they are not there. Raises `TransportError`."""
+    keys = directory / "keys"
+    if not (keys / "own.key_secret").exists():
+        try:
+            create_keys(keys)
+        except OSError as error:
+            raise TransportError(f"no keys can be made in {keys}: {error.strerror}") from error
+    return keys
+
+
 def load_keys(directory: Path) -> Keys:
     """Raises `TransportError`, saying what to do, if keys are absent, unreadable or open to other users."""
     secret_file = directory / "own.key_secret"
     if not secret_file.is_file():
         raise TransportError(f"no key in {directory}: create one with `streamer keys {directory}`")
-    if secret_file.stat().st_mode & 0o077 or secret_file.stat().st_uid != os.getuid():
+    status = secret_file.lstat()
+    if not is_ours(status) or status.st_mode & 0o077:
         raise TransportError(f"{secret_file} must belong to you alone: chmod 600")
     server_file = directory / "server.key"
     try:
+        safe_directory(directory / "peers")
         public, secret = zmq.auth.load_certificate(secret_file)
         server = zmq.auth.load_certificate(server_file)[0] if server_file.exists() else public
         zmq.auth.load_certificates(directory / "peers")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, PrivacyError) as error:
         raise TransportError(f"bad keys in {directory}: {error}") from None
     if secret is None:
         raise TransportError(f"{secret_file} holds no secret key")
@@ -91,11 +113,13 @@ def use_curve(raw: zmq.Socket[bytes], keys: Keys) -> None:
 
 
 class Gatekeeper:
-    """The ZAP handler of one context: admits the allow-list, read again for each newcomer, and counts the rest.
-    A client that is refused does not try again with the same socket (libzmq ends its session)."""
+    """The ZAP handler of one context: admits the allow-list, read again for each newcomer, and counts the rest: who
+    is not on it (such a client does not try again with the same socket, libzmq ends its session), and, of sockets that
+    are watched, who does not even speak CURVE, or not to our key."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
-        self._peers = keys.peers
+        self._context, self._peers = context, keys.peers
+        self._watched: list[Socket] = []
         self._authenticator = Authenticator(context, log=log)
         self._authenticator.configure_curve_callback("streamer", self)
         self._authenticator.start()
@@ -109,8 +133,7 @@ class Gatekeeper:
         except (OSError, ValueError):
             known = False
         self.admitted += known
-        self.refused += not known
-        return known
+        return known  # if not, the watch on the socket sees the handshake fail
 
     async def serve(self) -> None:
         """Answers libzmq until closed."""
@@ -119,5 +142,27 @@ class Gatekeeper:
                 request = [bytes(frame) for frame in await self._socket.receive()]
                 await self._authenticator.handle_zap_message(request)
 
+    def watch(self, raw: zmq.Socket[bytes]) -> None:
+        """Count the handshakes that fail at a socket that will bind, until it is closed."""
+        place = f"inproc://refused-{id(raw)}"
+        raw.monitor(place, _FAILED | zmq.EVENT_MONITOR_STOPPED)
+        events = self._context.socket(zmq.PAIR)
+        events.linger = 0
+        events.rcvhwm = 0  # libzmq's I/O thread would wait for room
+        events.connect(place)
+        self._watched.append(Socket(events))
+        # a system task, like that of `serve`: it belongs to the socket
+        trio.lowlevel.spawn_system_task(self._count, self._watched[-1], name="refused")
+
+    async def _count(self, events: Socket) -> None:
+        with suppress(trio.ClosedResourceError), events:
+            while True:
+                event = parse_monitor_message([bytes(frame) for frame in await events.receive()])["event"]
+                if event == zmq.EVENT_MONITOR_STOPPED:
+                    break
+                self.refused += 1
+        self._watched.remove(events)
+
     def close(self) -> None:
-        self._socket.close()
+        for socket in (self._socket, *self._watched):
+            socket.close()

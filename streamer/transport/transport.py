@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket as stdlib_socket
 from collections.abc import AsyncIterator
@@ -16,7 +15,15 @@ import zmq
 from jvm.private import PrivacyError, private_directory
 from streamer.config import TransportConfig
 from streamer.transport import codec
-from streamer.transport.security import Gatekeeper, Keys, TransportError, load_keys, serve_curve, use_curve
+from streamer.transport.security import (
+    Gatekeeper,
+    Keys,
+    TransportError,
+    load_keys,
+    serve_curve,
+    session_keys,
+    use_curve,
+)
 from streamer.transport.socket import Socket
 
 ACK_LINGER_MS = 1000  # how long a closing receiver tries to hand over its last acknowledgements
@@ -45,7 +52,6 @@ def addresses(config: TransportConfig, directory: Path, names: list[str]) -> dic
             if len(os.fsencode(path)) + len(".acks") > MAX_IPC_PATH:
                 raise TransportError(f"{path}: a socket's path may have {MAX_IPC_PATH} bytes; use another runtime_dir")
         return {n: Address(f"ipc://{path}", f"ipc://{path}.acks") for n, path in paths.items()}
-    check_host(config)
     ports = (
         list(range(config.tcp_port, config.tcp_port + 2 * len(names)))
         if config.tcp_port
@@ -57,14 +63,11 @@ def addresses(config: TransportConfig, directory: Path, names: list[str]) -> dic
     return {n: Address(urls[2 * i], urls[2 * i + 1]) for i, n in enumerate(names)}
 
 
-def check_host(config: TransportConfig) -> None:
-    """tcp that others can reach needs CURVE."""
-    try:
-        loopback = config.tcp_host == "localhost" or ipaddress.ip_address(config.tcp_host).is_loopback
-    except ValueError:
-        loopback = False  # a name or `*` may be anything
-    if not loopback and not config.curve:
-        raise TransportError(f"tcp to {config.tcp_host} leaves this machine: set transport.curve and transport.keys")
+def with_keys(config: TransportConfig, directory: Path) -> TransportConfig:
+    """tcp with no keys of its own gets some that are made for the session in `directory`. Raises `TransportError`."""
+    if config.mode != "tcp" or config.keys is not None:
+        return config
+    return config.model_copy(update={"keys": session_keys(directory)})
 
 
 def free_ports(host: str, count: int) -> list[int]:
@@ -99,8 +102,9 @@ class Transport:
     def bind(self, kind: int, endpoint: str) -> Socket:
         """Raises `TransportError` if the endpoint cannot be had."""
         raw = self._raw(kind)
-        if self._keys and endpoint.startswith("tcp:"):
+        if self._keys and self.gatekeeper and endpoint.startswith("tcp:"):
             serve_curve(raw, self._keys)
+            self.gatekeeper.watch(raw)
         try:
             raw.bind(endpoint)
         except zmq.ZMQError as error:
@@ -122,6 +126,11 @@ class Transport:
             raw.close(0)
             raise TransportError(f"cannot connect to {endpoint}: {error}") from None
         return self._keep(raw)
+
+    @property
+    def turned_away(self) -> int:
+        """Peers that were not let in."""
+        return self.gatekeeper.refused if self.gatekeeper else 0
 
     def _raw(self, kind: int) -> zmq.Socket[bytes]:
         raw = self.context.socket(kind)
@@ -156,12 +165,10 @@ def unlink_endpoint(endpoint: str) -> None:
 @asynccontextmanager
 async def open_transport(config: TransportConfig) -> AsyncIterator[Transport]:
     """Raises `TransportError` if the configuration asks for what may or can not be had."""
-    if config.mode == "tcp":
-        check_host(config)
     keys = None
-    if config.curve:
+    if config.mode == "tcp":
         if config.keys is None:
-            raise TransportError("transport.curve needs transport.keys, the directory made by `streamer keys`")
+            raise TransportError("tcp needs transport.keys, the directory made by `streamer keys`")
         keys = load_keys(config.keys)
     transport = Transport(config, keys)
     if transport.gatekeeper:

@@ -9,14 +9,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import psutil
 import pytest
 import trio
+import zmq
 
+from stages.messages import PROFILE_DTYPE, PaneReport
 from streamer.config import Settings, TransportConfig
 from streamer.keeper import Policy, State
 from streamer.supervisor import Supervisor
 from streamer.topology import Group, Topology
+from streamer.transport.codec import encode
 from streamer.transport.routing import shard
 from tests.supervisor.scene import HOST, Ledger, source_state
 from tests.transport.waiting import eventually
@@ -112,6 +116,21 @@ async def test_each_stage_can_be_alone_in_its_process(tmp_path: Path, mode: Mode
     assert len({m["pid"] for m in scene.supervisor.statistics()["members"].values()} - {0}) == 4
     assert all(lost(scene, pid) == [] for pid in PIDS)
     assert scene.ledger.wrong == 0
+
+
+async def test_over_tcp_another_user_of_the_machine_puts_nothing_in(tmp_path: Path) -> None:
+    evil = PaneReport(HOST, 666, 0, 0, np.zeros(1, PROFILE_DTYPE), ((1, "evil.Method.run"),), ())
+    async with running(tmp_path, plan(wait=True), "tcp") as scene:
+        await scene.some()
+        endpoint = scene.supervisor._addresses["sink/0"].data
+        with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+            stranger.linger = 0
+            stranger.connect(endpoint)
+            stranger.send_multipart(encode(evil, "work0/0#1", 0))
+            await eventually(lambda: scene.statistics("sink/0")["input"].get("turned_away", 0) > 0)
+        await scene.some()
+    assert scene.ledger.count(666) == 0
+    assert all(lost(scene, pid) == [] for pid in PIDS)
 
 
 async def test_a_source_that_ends_by_itself_ends_everything(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import trio
 import zmq
 import zmq.auth
 
-from stages.messages import Chunk, EndOfStream, StreamKey, Tick
+from stages.messages import PROFILE_DTYPE, Chunk, EndOfStream, PaneReport, StreamKey, Tick
 from streamer.config import TransportConfig
+from streamer.transport.codec import encode
 from streamer.transport.link import Receiver, Sender
-from streamer.transport.security import TransportError, create_keys, load_keys
+from streamer.transport.security import TransportError, create_keys, load_keys, use_curve
 from streamer.transport.sequence import GapDetector, Numbering
-from streamer.transport.transport import Address, Transport, addresses, open_transport
+from streamer.transport.transport import Address, Transport, addresses, open_transport, with_keys
 from tests.transport.waiting import eventually
 
 KEY = StreamKey("host", 1, 0, -1)
@@ -31,6 +33,7 @@ def chunk(i: int, size: int = 100) -> Chunk:
 
 @asynccontextmanager
 async def link(config: TransportConfig, tmp_path: Path) -> AsyncIterator[tuple[Sender, Receiver, Transport]]:
+    config = with_keys(config, tmp_path / "session")
     address = addresses(config, tmp_path / "s", ["worker/0"])["worker/0"]
     async with open_transport(config) as transport, trio.open_nursery() as nursery:
         receiver = Receiver(transport, address)
@@ -249,18 +252,8 @@ def test_ports_are_those_configured_or_free(tmp_path: Path) -> None:
         addresses(TransportConfig(mode="tcp", tcp_port=65533), tmp_path, ["a", "b"])
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "*", "example.org", "::"])
-async def test_tcp_beyond_loopback_needs_keys(tmp_path: Path, host: str) -> None:
-    config = TransportConfig(mode="tcp", tcp_host=host)
-    with pytest.raises(TransportError, match=r"set transport\.curve"):
-        addresses(config, tmp_path, ["a"])
-    with pytest.raises(TransportError, match=r"set transport\.curve"):
-        async with open_transport(config):
-            pass
-
-
 async def test_an_endpoint_in_use_is_one_clear_error(tmp_path: Path) -> None:
-    async with open_transport(TransportConfig(mode="tcp")) as transport:
+    async with open_transport(with_keys(TransportConfig(mode="tcp"), tmp_path)) as transport:
         first = transport.bind(zmq.PULL, "tcp://127.0.0.1:*")
         with pytest.raises(TransportError, match="cannot listen"):
             transport.bind(zmq.PULL, first.raw.last_endpoint.decode())
@@ -280,30 +273,92 @@ def test_keys_are_private_and_not_overwritten(tmp_path: Path) -> None:
         load_keys(tmp_path / "none")
 
 
-async def test_curve_without_keys_is_refused() -> None:
+async def test_tcp_without_keys_is_refused() -> None:
     with pytest.raises(TransportError, match=r"needs transport\.keys"):
-        async with open_transport(TransportConfig(mode="tcp", curve=True)):
+        async with open_transport(TransportConfig(mode="tcp")):
             pass
+
+
+def test_keys_in_a_place_that_others_can_write_are_refused(tmp_path: Path) -> None:
+    create_keys(tmp_path / "k")
+    (tmp_path / "k" / "peers").chmod(0o777)
+    with pytest.raises(TransportError, match=r"bad keys in .*peers can be written by others"):
+        load_keys(tmp_path / "k")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(TransportError, match="open to others"):
+        create_keys(tmp_path / "open")
+    (tmp_path / "file").touch()
+    with pytest.raises(TransportError, match="file: Not a directory"):
+        with_keys(TransportConfig(mode="tcp"), tmp_path / "file")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_session_has_keys_of_its_own(tmp_path: Path, host: str) -> None:
+    config = with_keys(TransportConfig(mode="tcp", tcp_host=host), tmp_path / "s")
+    assert config.keys == tmp_path / "s" / "keys"
+    assert with_keys(TransportConfig(mode="tcp", tcp_host=host), tmp_path / "s") == config  # taken up again
+    keys = load_keys(config.keys)
+    assert [path.name for path in keys.peers.iterdir()] == ["own.key"]
+    given = TransportConfig(mode="tcp", keys=tmp_path / "other")
+    assert with_keys(given, tmp_path / "t") is given
+    assert not (tmp_path / "t").exists()
+    for mode in ("ipc", "inproc"):
+        assert with_keys(TransportConfig(mode=mode), tmp_path / "t").keys is None
+
+
+def turned_away(receiver: Receiver, at_least: int) -> bool:
+    return receiver.statistics()["turned_away"] >= at_least
+
+
+async def test_nothing_of_a_stranger_arrives_and_it_is_counted(tmp_path: Path) -> None:
+    """On loopback, where every user of the machine can connect: without a key, and with keys of another session, a
+    report of a method that does not exist is sent to the port of a receiver."""
+    config = with_keys(TransportConfig(mode="tcp"), tmp_path)
+    assert config.keys is not None
+    report = PaneReport("host", 1, 0, 0, np.zeros(1, PROFILE_DTYPE), ((1, "evil.Method.run"),), ())
+    foreign = load_keys(create_keys(tmp_path / "theirs").parent)
+    known = foreign._replace(server=load_keys(config.keys).public)  # the public key is no secret
+    async with link(config, tmp_path) as (sender, receiver, _), open_transport(TransportConfig()) as theirs:
+
+        def plain(_: zmq.Socket[bytes]) -> None: ...
+
+        def guess(raw: zmq.Socket[bytes]) -> None:
+            use_curve(raw, foreign)
+
+        def foreign_key(raw: zmq.Socket[bytes]) -> None:
+            use_curve(raw, known)
+
+        for number, disguise in enumerate((plain, guess, foreign_key), 1):
+            with theirs.context.socket(zmq.PUSH) as raw:
+                raw.linger = 0
+                disguise(raw)
+                raw.connect(sender._address.data)
+                raw.send_multipart(encode(report, "decode/0#1", 0))  # queued, for a peer that is never there
+                await eventually(partial(turned_away, receiver, number))
+        assert await sender.send(Tick("ours", 1, 1))
+        assert (await receiver.receive()).message.host == "ours"
+        assert receiver.try_receive() is None
+        assert receiver.received == 1
 
 
 async def test_only_listed_keys_come_in(tmp_path: Path) -> None:
     create_keys(tmp_path / "ours")
     create_keys(tmp_path / "stray")  # a good key, but on nobody's list
     (tmp_path / "stray" / "server.key").write_bytes((tmp_path / "ours" / "own.key").read_bytes())
-    config = TransportConfig(mode="tcp", curve=True, keys=tmp_path / "ours")
-    stray_config = TransportConfig(mode="tcp", curve=True, keys=tmp_path / "stray")
+    config = TransportConfig(mode="tcp", keys=tmp_path / "ours")
+    stray_config = TransportConfig(mode="tcp", keys=tmp_path / "stray")
     async with (
         link(config, tmp_path) as (sender, receiver, transport),
         open_transport(stray_config) as stray,
-        open_transport(TransportConfig(mode="tcp")) as plain,
     ):
         assert transport.gatekeeper is not None
-        strangers = [Sender(t, sender._address, "stray") for t in (stray, plain)]
+        stranger = Sender(stray, sender._address, "stray")
         with trio.fail_after(120):
             await eventually(lambda: transport.gatekeeper.refused > 0)
             assert await sender.send(Tick("ours", 1, 1))
             assert (await receiver.receive()).message.host == "ours"
-            assert not any(s.try_send(Tick("stray", 1, 1)) for s in strangers)
+            assert not stranger.try_send(Tick("stray", 1, 1))
             (tmp_path / "ours" / "peers" / "friend.key").write_bytes((tmp_path / "stray" / "own.key").read_bytes())
             friend = Sender(stray, sender._address, "friend")
             assert await friend.send(Tick("friend", 1, 1))
