@@ -103,6 +103,10 @@ class TransportConfig(_Section):
 class WebConfig(_Section):
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65535, description="0: any free port")
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="names of this host that requests may be for, besides loopback and the bound address",
+    )
 
 
 class Settings(BaseSettings):

@@ -61,6 +61,8 @@ _OPTIONS = [
                       "segment, attribute); repeatable."),
     click.option("--host", "web__host", help="Address of the page and /metrics.  [default: 127.0.0.1]"),
     click.option("--port", "web__port", type=click.IntRange(0, 65535), help="Its port; 0: any.  [default: 9464]"),
+    click.option("--allowed-host", "web__allowed_hosts", multiple=True, metavar="NAME",
+                 help="A name of this host that requests may be for, besides localhost; repeatable."),
     click.option("--pane", "window__pane_seconds", type=float, help="Length of a pane in seconds.  [default: 1]"),
     click.option("--top", "window__top", type=click.IntRange(1, 500), help="Methods shown.  [default: 20]"),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),

@@ -16,11 +16,13 @@ from hypercorn.config import Config
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from streamer.config import WebConfig
+from streamer.guard import Guard
 from streamer.hub import Hub
 from streamer.hub.hub import ProcessKey
 from streamer.metrics import registry
@@ -47,7 +49,7 @@ class WebError(Exception):
     """The address cannot be served on; the message says why and what to do."""
 
 
-def app(hub: Hub) -> Starlette:
+def app(hub: Hub, config: WebConfig) -> Starlette:
     metrics = registry(hub)
 
     async def scrape(request: Request) -> Response:
@@ -99,7 +101,8 @@ def app(hub: Hub) -> Starlette:
                 Route(path, partial(page, body=(static / name).read_bytes(), media_type=kind))
                 for path, (name, kind) in _PAGE.items()
             ),
-        ]
+        ],
+        middleware=[Middleware(Guard, config)],
     )
 
 
@@ -155,7 +158,7 @@ async def serve(hub: Hub, config: WebConfig, task_status: trio.TaskStatus[str] =
     server.loglevel = "WARNING"
 
     async with trio.open_nursery() as nursery:
-        binds = await nursery.start(partial(hypercorn.trio.serve, cast(Any, app(hub)), server))
+        binds = await nursery.start(partial(hypercorn.trio.serve, cast(Any, app(hub, config)), server))
         task_status.started(binds[0])
         while True:
             hub.poll()

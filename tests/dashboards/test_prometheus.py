@@ -94,7 +94,7 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on, hub, clock)
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
-        with prometheus(tmp_path, url.removeprefix("http://")) as peer, trio.fail_after(250):
+        with prometheus(tmp_path, url.replace("http://127.0.0.1", "localhost")) as peer, trio.fail_after(250):
             async with httpx.AsyncClient(base_url=peer) as http:
                 hottest = await until(http, 'topk(1, streamer_method_share_ratio{window="10s"})')
                 assert hottest[0]["metric"]["method"] == "org.apache.fop.pdf.PDFStream.deflate"

@@ -18,7 +18,7 @@ from tests.hub.scene import scene
 
 
 def client(hub: Hub) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(web.app(hub)), base_url="http://streamer")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(web.app(hub, WebConfig())), base_url="http://localhost")
 
 
 async def test_metrics_in_both_formats():
