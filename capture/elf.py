@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from capture.symbols import Symbol
+from jvm.private import new_file
 
 CODE_OFFSET = 4096  # where the range begins in the file; a page, so that it could be mapped
 MAX_RANGE = 1 << 32
@@ -33,7 +34,7 @@ class CodeElf:
         if not 0 <= low < high < 1 << 64 or high - low > MAX_RANGE:
             raise ValueError(f"no code range: {low:#x} to {high:#x}")
         self.path, self.low, self.high = path, low, high
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = new_file(path)
         os.ftruncate(self._fd, CODE_OFFSET + high - low)
         self._describe([Symbol(low, high, "code_cache")])
 

@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, Self
 import zstandard
 
 from capture.records import SampleFormat
+from jvm.private import new_file
 from stages.messages import Clock, PtConfig
 
 MAGIC = b"PERFILE2"
@@ -110,8 +111,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         """Creates `path` (mode 0600). Raises OSError."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._file: BinaryIO = os.fdopen(fd, "wb")
+        self._file: BinaryIO = os.fdopen(new_file(path), "wb")
         self._file.write(HEADER.pack(MAGIC, HEADER.size, ATTR_SIZE + SECTION.size, 0, 0, HEADER.size, *(0,) * 7))
         self._index: list[tuple[int, int]] = []
 
@@ -347,7 +347,7 @@ def _map(fd: int) -> memoryview:
 def pack_file(path: Path, level: int = 19) -> Path:
     """Packs a file with zstd beside itself (`.zst` appended) and removes it; the new path."""
     packed = path.with_name(path.name + ".zst")
-    with path.open("rb") as source, packed.open("wb") as target:
+    with path.open("rb") as source, os.fdopen(new_file(packed), "wb") as target:
         zstandard.ZstdCompressor(level=level, write_checksum=True).copy_stream(source, target, path.stat().st_size)
     shutil.copymode(path, packed)
     path.unlink()

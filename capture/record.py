@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,7 @@ from capture.perfdata import Event, Feature, PerfDataError
 from capture.records import SAMPLE_TYPE, RecordType, SampleFormat, SampleType, Words, starts
 from capture.symbols import Symbols
 from jvm.export import DynamicCode, ExportError, Interpreter, NmethodLoad, iter_records
+from jvm.private import new_file
 from jvm.ring import file_header
 from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamKey, StreamOpen, Tick
 
@@ -168,9 +170,12 @@ class Recorder:
 
     def _export(self, pid: int) -> BinaryIO:
         if pid not in self._exports:
-            self._exports[pid] = (self.directory / f"{self.name}-{pid}.export").open("wb")
+            self._exports[pid] = os.fdopen(new_file(self.directory / self._export_name(pid)), "wb")
             self._exports[pid].write(file_header(pid))
         return self._exports[pid]
+
+    def _export_name(self, pid: int) -> str:
+        return f"{self.name}-{pid}.export"
 
     def _elf_name(self, pid: int) -> str:
         return f"{self.name}-{pid}.elf"
@@ -226,18 +231,14 @@ class Recorder:
         for pid, elf in self._elves.items():
             elf.close(self._symbols[pid].standing() if pid in self._symbols else ())
         manifest = self.directory / f"{self.name}.json"
-        exports = {str(pid): Path(file.name).name for pid, file in self._exports.items()}
-        manifest.write_text(
-            json.dumps(
-                {
-                    "version": VERSION,
-                    "perf_data": f"{self.name}.perf.data",
-                    "exports": exports,
-                    "code": {str(pid): elf.path.name for pid, elf in self._elves.items()},
-                    "options": self._options,
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+        exports = {str(pid): self._export_name(pid) for pid in self._exports}
+        described = {
+            "version": VERSION,
+            "perf_data": f"{self.name}.perf.data",
+            "exports": exports,
+            "code": {str(pid): elf.path.name for pid, elf in self._elves.items()},
+            "options": self._options,
+        }
+        with os.fdopen(new_file(manifest), "w") as text:
+            text.write(json.dumps(described, indent=1) + "\n")
         return manifest

@@ -74,6 +74,13 @@ def is_ours(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
+def new_file(path: Path) -> int:
+    """A new file (0600) at `path`, open to read and write, in place of what stands there: a link is not followed, a
+    FIFO not waited for, and whoever has the old file open does not see what is written. Raises OSError."""
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 # ---- below an open directory, in places where another user may change names
 
 

@@ -20,7 +20,7 @@ from pydantic_settings import (
 def default_runtime_dir() -> Path:
     """Where rings and sockets live: private to the user (0700)."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / "streamer" if base else Path(tempfile.gettempdir()) / f"streamer-{os.getuid()}"
+    return Path(base) / "streamer" if base else Path(tempfile.gettempdir()) / f"streamer-{os.geteuid()}"
 
 
 class _Section(BaseModel):

@@ -36,7 +36,9 @@ def _private(path: Path) -> None:
     try:
         private_directory(path)
     except PrivacyError as error:
-        raise SessionError(f"the runtime directory cannot be used: {error}") from error
+        raise SessionError(
+            f"the runtime directory cannot be used: {error}; STREAMER_RUNTIME_DIR can name another"
+        ) from error
 
 
 def _lock(directory: Path) -> int:

@@ -31,7 +31,9 @@ def warm(stages: Sequence[str], place: Place) -> int:
     chain = names[: names.index(stages[-1]) + 1]  # what comes before it makes its input
     place = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
     if "reconstruct" in stages:
-        with subprocess.Popen([sys.executable, "-m", "streamer.warmflow"]):
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "streamer.warmflow"]
+        ):  # -P: nothing from the working directory
             _feed([make(name, place) for name in MIDDLE["ip"]])  # that is how load is shed
     return _feed([make(name, place) for name in chain])
 

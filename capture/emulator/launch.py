@@ -9,6 +9,7 @@ from pathlib import Path
 
 from capture.emulator import build
 from capture.emulator.options import EmulatorError, EmulatorOptions
+from jvm.private import PrivacyError, safe_directory
 
 
 def program(name: str) -> Path:
@@ -39,13 +40,12 @@ def command(java_argv: Sequence[str], directory: Path, options: EmulatorOptions 
     options = options or EmulatorOptions()
     java = program(java_argv[0])
     qemu, plugin = build.qemu(), build.plugin()
-    directory = directory.absolute()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = safe_directory(directory)
         if options.truth:
-            options.truth.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise EmulatorError(f"{error.filename}: {error.strerror}") from error
+            safe_directory(options.truth)
+    except PrivacyError as error:
+        raise EmulatorError(str(error)) from error
     if any(directory.glob("*.ring")):
         raise EmulatorError(f"{directory} holds the rings of another run")
     return [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jvm.private import PrivacyError, is_ours, private_directory, safe_directory
+from jvm.private import PrivacyError, is_ours, new_file, private_directory, safe_directory
 
 OTHER = 65533
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
@@ -95,3 +95,18 @@ def test_a_file_is_ours_if_it_is_regular_and_only_we_can_write_it(tmp_path: Path
     assert not any(is_ours(path.lstat()) for path in (link, fifo, tmp_path))
     file.chmod(0o664)
     assert not is_ours(file.lstat())
+
+
+def test_a_new_file_takes_the_place_of_what_stood_there(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    os.link(tmp_path / "precious", tmp_path / "hard")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "old").write_text("old")
+    for name in ("link", "hard", "fifo", "old", "none"):
+        with os.fdopen(new_file(tmp_path / name), "w") as file:
+            file.write("new")
+        assert stat.S_ISREG((tmp_path / name).lstat().st_mode)
+        assert stat.S_IMODE((tmp_path / name).lstat().st_mode) == 0o600
+        assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "precious").read_text() == "precious"

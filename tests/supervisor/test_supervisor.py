@@ -133,6 +133,18 @@ async def test_over_tcp_another_user_of_the_machine_puts_nothing_in(tmp_path: Pa
     assert all(lost(scene, pid) == [] for pid in PIDS)
 
 
+async def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may be another user's, or /tmp."""
+    (tmp_path / "cwd" / "streamer").mkdir(parents=True)
+    for name in ("streamer/__init__.py", "trio.py", "numpy.py", "msgpack.py", "streamer.py"):
+        (tmp_path / "cwd" / name).write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write(__name__)\n")
+    monkeypatch.chdir(tmp_path / "cwd")
+    async with running(tmp_path, plan(wait=True)) as scene:
+        await scene.some()
+    assert not (tmp_path / "imported").exists()
+    assert all(lost(scene, pid) == [] for pid in PIDS)
+
+
 async def test_a_source_that_ends_by_itself_ends_everything(tmp_path: Path) -> None:
     async with running(tmp_path, plan(chunks=100, wait=True), "inproc") as scene:
         await eventually(lambda: all(m.ended for m in scene.supervisor.members.values()))
