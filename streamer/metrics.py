@@ -228,6 +228,11 @@ class HubCollector(Collector):
         memory = GaugeMetricFamily(
             "streamer_resident_memory_bytes", "Resident memory of the part of the pipeline.", labels=("component",)
         )
+        strangers = CounterMetricFamily(
+            "streamer_turned_away_peers",
+            "Peers that were not let in at a tcp socket: without a key of the session.",
+            labels=("component",),
+        )
         ready = GaugeMetricFamily("streamer_ready", "Whether /readyz says yes.", value=float(not self._hub.ready()))
         refused = CounterMetricFamily(
             "streamer_refused_reports",
@@ -238,13 +243,14 @@ class HubCollector(Collector):
             up.add_metric((component,), float(bool(status.get("up", True))))
             restarts.add_metric((component,), int(status.get("restarts", 0)))
             deaths.add_metric((component,), int(status.get("deaths_in_a_row", 0)))
+            strangers.add_metric((component,), int(status.get("turned_away", 0)))
             for name, waiting in sorted(dict(status.get("queues", {})).items())[:64]:
                 queue.add_metric((component, str(name)), float(waiting))
             if "cpu_seconds" in status:
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, deaths, queue, cpu, memory, ready, refused)
+        yield from (up, restarts, deaths, queue, cpu, memory, strangers, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

@@ -114,7 +114,8 @@ class Runner:
             for name, value in {**said.get("stages", {}), **said.get("output", {})}.items()
             if name in ("backlog_bytes", "attribute_held_bytes")
         }
-        self.hub.heartbeat({**status, "queues": queues})
+        turned_away = said.get("input", {}).get("turned_away", 0)
+        self.hub.heartbeat({**status, "queues": queues, "turned_away": turned_away})
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> Outcome:
         """Started when the page is served (with its URL) and all members are ready. Raises `web.WebError`,

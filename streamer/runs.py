@@ -50,7 +50,8 @@ class _ProcessRun:
 
 async def start_process(name: str, theirs: socket.socket) -> Run:
     with theirs:
-        command = [sys.executable, "-m", "streamer.worker", str(theirs.fileno())]
+        # -P: with -m alone the working directory, which may be anybody's, comes first among the places of modules
+        command = [sys.executable, "-P", "-m", "streamer.worker", str(theirs.fileno())]
         process = await trio.lowlevel.open_process(
             command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
         )
