@@ -62,6 +62,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev packages
 	$(BIN)/python -m benchmarks.decode streamer/demo/shop.json
 	$(BIN)/python -m benchmarks.transport
+	$(BIN)/python -m benchmarks.pipeline streamer/demo/shop.json --speed-up 15 --steady 20
 
 # Long random tests of the packet and flow kernels, and the fuzz targets.
 nightly: $(VENV)/.dev
