@@ -27,7 +27,7 @@ from capture.jit import JitSpool
 from capture.records import SampleFormat, Words
 from capture.reread import Rereader
 from capture.ring import RingError
-from capture.session import EmulatedSource, Source
+from capture.session import EmulatedSource, Source, told_file
 from capture.stream import Stream
 from capture.told import Told
 from jvm.export import ExportError
@@ -37,12 +37,13 @@ from stages.messages import (
     EndOfStream,
     JitBatch,
     Sideband,
+    StreamEnd,
     StreamKey,
     StreamOpen,
     Tick,
 )
 
-Message = StreamOpen | Sideband | JitBatch | Chunk | Tick | EndOfStream
+Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | EndOfStream
 MAX_BATCHES = 8  # JIT batches of one process in one poll
 MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
 
@@ -140,7 +141,7 @@ class Drain:
             self._tick_after = int(clock.hz * self._tick_seconds)
             if self._heads is not None:
                 ring.base = self._heads.of(key)
-            told = Told(self.session / f"told-{_name(key)}.records" if self.source.lasting else None)
+            told = Told(told_file(self.session, key) if self.source.lasting else None)
             stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
             self.streams[key] = stream
             out.append(stream.opened)
@@ -207,6 +208,8 @@ class Drain:
                 chunk = stream.last_chunk(now)
                 if chunk is None:
                     self._close_stream(stream)
+                    if not over:
+                        out.append(StreamEnd(stream.key, now))
             if chunk is not None:
                 if self._heads is not None:
                     self._heads.reached(stream.key, chunk.offset + len(chunk.data))
@@ -307,10 +310,6 @@ class Drain:
         if self._heads is not None:
             self._heads.close()
             self._heads = None
-
-
-def _name(key: StreamKey) -> str:
-    return f"cpu{key.cpu}" if key.tid < 0 else f"tid{key.tid}"
 
 
 async def run(drain: Drain, send: Callable[[Message], Awaitable[bool]], *, poll_seconds: float = 0.01) -> None:

@@ -55,6 +55,13 @@ class ChunkNote(NamedTuple):
     losses: tuple[LossMark, ...]
 
 
+class CloseNote(NamedTuple):
+    """A StreamEnd."""
+
+    stream: int
+    tsc: int
+
+
 class JitNote(NamedTuple):
     """A JitBatch: the next `size` bytes of the process's export file."""
 
@@ -70,8 +77,8 @@ class JitNote(NamedTuple):
         return cls(batch.host, batch.pid, batch.seq, len(batch.data), batch.dropped, batch.tsc)
 
 
-Note = OpenNote | SideNote | LossNote | ChunkNote | JitNote | Tick | EndOfStream
-_OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END = range(7)
+Note = OpenNote | SideNote | LossNote | ChunkNote | CloseNote | JitNote | Tick | EndOfStream
+_OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END, _CLOSE = range(8)
 
 
 def pack(note: Note) -> bytes:
@@ -85,6 +92,8 @@ def pack(note: Note) -> bytes:
             fields = [_LOSS, *note]
         case ChunkNote():
             fields = [_CHUNK, *note]
+        case CloseNote():
+            fields = [_CLOSE, *note]
         case JitNote():
             fields = [_JIT, *note]
         case Tick(host, pid, tsc):
@@ -129,6 +138,8 @@ def _note(kind: object, *fields: object) -> Note:
             return Tick(_text(host), _count(pid), _count(tsc))
         case 6, (source,):
             return EndOfStream(_text(source))
+        case 7, (stream, tsc):
+            return CloseNote(_count(stream), _count(tsc))
     raise ValueError
 
 
@@ -158,8 +169,10 @@ def _tuple(value: object) -> tuple[object, ...]:
 
 
 def _key(value: object) -> StreamKey:
-    host, pid, cpu, tid = _tuple(value)
-    return StreamKey(_text(host), _number(pid), _number(cpu), _number(tid))
+    host, pid, cpu, tid, *number = _tuple(value)  # older recordings have no number
+    if len(number) > 1:
+        raise ValueError
+    return StreamKey(_text(host), _number(pid), _number(cpu), _number(tid), *map(_count, number))
 
 
 def _config(value: object) -> PtConfig:

@@ -27,7 +27,7 @@ from capture.symbols import Symbols
 from jvm.export import DynamicCode, ExportError, Interpreter, NmethodLoad, iter_records
 from jvm.private import new_file
 from jvm.ring import file_header
-from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamKey, StreamOpen, Tick
+from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamEnd, StreamKey, StreamOpen, Tick
 
 VERSION = 1
 # attribute flags: exclude_kernel, exclude_hv, mmap, comm, task, sample_id_all, mmap2, context_switch
@@ -55,7 +55,8 @@ class Recorder:
         self._options = options or {}
         self._sample_type, self._format = sample_type, SampleFormat.of(sample_type)
         self._file = perfdata.Writer(directory / f"{name}.perf.data")
-        self._streams: dict[StreamKey, tuple[int, StreamOpen]] = {}
+        self._first: StreamOpen | None = None
+        self._streams: dict[StreamKey, tuple[int, StreamOpen]] = {}  # until their end
         self._expected: dict[StreamKey, int] = {}  # offset of the next chunk
         self._exports: dict[int, BinaryIO] = {}
         self._elves: dict[int, CodeElf] = {}
@@ -84,6 +85,8 @@ class Recorder:
                     self._code(message)
             case Chunk():
                 self._chunk(message)
+            case StreamEnd():
+                self._close(message)
             case Tick():
                 self._note(message)
                 self._reread(message)
@@ -103,7 +106,8 @@ class Recorder:
         key, config, clock = message.stream, message.config, message.clock
         if key in self._streams and self._streams[key][1] is message:
             return  # refused, and sent again
-        if not self._streams:
+        if self._first is None:
+            self._first = message
             elf = self._elf_name(key.pid)
             has_filter = config.filter_lo < config.filter_hi
             size = config.filter_hi - config.filter_lo
@@ -125,6 +129,14 @@ class Recorder:
         for sequence in [s for s in self._last if s[0] == "side" and s[1] == key]:
             del self._last[sequence]
         self._note(notes.OpenNote(index, message, self._sample_type))
+
+    def _close(self, message: StreamEnd) -> None:
+        if message.stream not in self._streams:
+            return  # refused, and sent again
+        index, _ = self._streams.pop(message.stream)
+        self._note(notes.CloseNote(index, message.tsc))
+        del self._expected[message.stream]
+        self._last = {s: n for s, n in self._last.items() if message.stream not in s}
 
     def _sideband(self, message: Sideband, raw: Words) -> None:
         index, opened = self._streams[message.stream]
@@ -198,7 +210,8 @@ class Recorder:
         elf = self._elves.get(now.pid)
         if elf is None or now.tsc < self._reread_next:
             return
-        hz = next(opened.clock.hz for _, opened in self._streams.values())
+        assert self._first is not None  # it has told of the code's place
+        hz = self._first.clock.hz
         self._reread_next = now.tsc + int(hz * (self._reread_seconds or 0))
         for address, code in memory.pages(now.pid, elf.low, elf.high):
             elf.put(address, code)
@@ -211,7 +224,7 @@ class Recorder:
 
     def close(self) -> Path:
         """Completes the files; the manifest's path."""
-        opened = next((opened for _, opened in self._streams.values()), None)
+        opened = self._first
         config = perfdata.pt_config_bits(opened.config) if opened else 0
         # PERF_SAMPLE_IP: for the samples that perf makes of the trace; records are not changed by it
         trace = perfdata.attribute(perfdata.PMU_TYPE, config, self._sample_type | 1, _FLAGS)

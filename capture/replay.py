@@ -31,6 +31,7 @@ from stages.messages import (
     LossMark,
     PtConfig,
     Sideband,
+    StreamEnd,
     StreamKey,
     StreamOpen,
     Tick,
@@ -139,7 +140,10 @@ class Replay:
             note = self._note(event)
             if note is None:
                 continue
-            if isinstance(note, notes.SideNote | notes.LossNote | notes.ChunkNote) and note.stream not in streams:
+            if (
+                isinstance(note, notes.SideNote | notes.LossNote | notes.ChunkNote | notes.CloseNote)
+                and note.stream not in streams
+            ):
                 raise self._damaged(event, f"a note of stream {note.stream}, which was not opened,")
             match note:
                 case notes.OpenNote(stream, opened, sample_type):
@@ -156,6 +160,8 @@ class Replay:
                         losses += (jit_lost._replace(offset=note.offset),)
                     yield Chunk(key, note.seq, note.offset, data, losses + note.losses, note.tsc)
                     losses, jit_lost = (), None
+                case notes.CloseNote():
+                    yield StreamEnd(streams.pop(note.stream)[0].stream, note.tsc)
                 case notes.JitNote():
                     if note.pid not in self._exports:
                         raise self._damaged(event, f"no export file of process {note.pid}, of which a note speaks")

@@ -164,6 +164,27 @@ class PerfRing:
         return head
 
 
+def drained_ring(path: Path) -> int | None:
+    """How many bytes were written to the ring in a file, if nobody writes it any more and all has been read, records
+    too; else None."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        page = os.pread(fd, PAGE, 0)
+    finally:
+        os.close(fd)
+    if len(page) < PAGE:
+        return None
+    words = struct.unpack(f"<{PAGE // 8}Q", page)
+    if words[COUNTERS // 8] != COUNTERS_MAGIC or not words[COUNTERS // 8 + ENDED]:
+        return None
+    head = words[AUX_HEAD // 8]
+    drained = words[AUX_TAIL // 8] == head and words[DATA_TAIL // 8] == words[DATA_HEAD // 8]
+    return head if drained else None
+
+
 def _last_psb(data: U8) -> int:
     """Where the last PSB begins; the end, if there is none but at the beginning."""
     for size in (min(8192, len(data)), len(data)):  # PSBs are 2 to 64 KiB apart, mostly near to 2

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from capture.records import SAMPLE_TYPE
-from capture.ring import PerfRing, RingError
+from capture.ring import PerfRing, RingError, drained_ring
 from stages.messages import PtConfig, StreamKey
 
 MAX_JSON = 16 << 20
@@ -63,7 +63,7 @@ class EmulatedSource:
         self.directory, self.host = directory, host
         self.faults: list[str] = []
         self._file = os.fspath(directory / "emulator.json")
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: set[str] = set()
         self._stamp = (0, 0)
         self._state: dict[str, Any] = {}
         self._config: PtConfig | None = None
@@ -89,23 +89,45 @@ class EmulatedSource:
         if not self.pid:
             return
         try:
-            entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
+            entries = list(os.scandir(self.directory))
         except FileNotFoundError:
             return
-        for entry in entries:
-            # A name can come again (thread ids do): what tells rings apart is the file.
-            if (entry.name, entry.inode()) in self._seen:
+        here = {entry.name for entry in entries}
+        self._seen &= here  # rings of threads are removed
+        for name in sorted(here - self._seen):
+            self._seen.add(name)
+            key = self._key(name)
+            if key is None:
                 continue
-            self._seen.add((entry.name, entry.inode()))
-            name = re.fullmatch(r"(cpu|tid)(\d{1,9})(?:\D.*)?\.ring", entry.name)
-            if name is None:
-                continue
-            number = int(name[2])
-            cpu, tid = (number, -1) if name[1] == "cpu" else (-1, number)
             try:
-                yield FoundRing(StreamKey(self.host, self.pid, cpu, tid), PerfRing.open(Path(entry.path)))
+                yield FoundRing(key, PerfRing.open(self.directory / name))
             except RingError as error:
                 self.faults.append(str(error))
+
+    def _key(self, name: str) -> StreamKey | None:
+        """`cpu<N>.ring`, `tid<N>-<number>.ring`."""
+        found = re.fullmatch(r"(cpu|tid)(\d{1,9})(?:-(\d{1,18}))?\.ring", name)
+        if found is None:
+            return None
+        cpu, tid = (int(found[2]), -1) if found[1] == "cpu" else (-1, int(found[2]))
+        return StreamKey(self.host, self.pid, cpu, tid, int(found[3] or 0))
+
+    def read_out(self) -> dict[StreamKey, int]:
+        """How many bytes were written to each ring that nobody writes any more and that has been drained."""
+        self._read()
+        found = {}
+        for path in self.directory.glob("tid*.ring") if self.pid else ():
+            key = self._key(path.name)
+            head = drained_ring(path) if key is not None else None
+            if key is not None and head is not None:
+                found[key] = head
+        return found
+
+    def remove(self, key: StreamKey) -> None:
+        """The ring, and what capture kept of its records, of a thread that has ended and of which all has been
+        accounted for."""
+        for path in (self.directory / f"{thread_ring(key)}.ring", told_file(self.directory.parent, key)):
+            path.unlink(missing_ok=True)
 
     def ended(self) -> bool:
         self._read()
@@ -134,6 +156,15 @@ class EmulatedSource:
         if not isinstance(state, dict) or state.get("version") != 1 or _integer(state, "pid") <= 0:
             raise SessionError(f"{self._file}: no description of an emulated PT of version 1")
         self._state, self._stamp, self._config = state, stamp, _pt_config(state)
+
+
+def thread_ring(key: StreamKey) -> str:
+    return f"tid{key.tid}-{key.number}"
+
+
+def told_file(session: Path, key: StreamKey) -> Path:
+    """Where capture keeps the records that explain trace which is still in the ring (`capture.told`)."""
+    return session / f"told-{f'cpu{key.cpu}' if key.tid < 0 else thread_ring(key)}.records"
 
 
 def process_start(pid: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from capture.session import EmulatedSource
+from capture.session import EmulatedSource, SessionError
 from stages.messages import Account, PaneReport, StreamKey, StreamOpen
 from streamer import summary, web
 from streamer.config import Settings
@@ -30,6 +31,7 @@ from streamer.targetprocess import TargetProcess
 from streamer.topology import Topology
 
 REFRESH_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
 TELL_SECONDS = 5.0
 
 
@@ -102,6 +104,7 @@ class Runner:
         self.console = console or Console(stderr=True)
         self.live = live
         self.url = ""
+        self._closed: dict[tuple[str, int], Balance] = {}  # sums of streams that ended, by process
         self.supervisor = Supervisor(
             settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
         )
@@ -137,12 +140,13 @@ class Runner:
                 self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
                 task_status.started(self.url)
                 work.start_soon(self._show if self.live else self._tell)
+                work.start_soon(self._close_streams)
                 if self.target is not None and not self.supervisor.statistics()["given_up"]:
                     self.target.start()
                     if self.target.started:
                         traces(self.session, self.target.pid)
             heads = aux_heads(self.session) or self._told_heads()
-            outcome.balances = self.hub.finish(heads)
+            outcome.balances = [*self.hub.finish(heads), *self._closed.values()]
             if self.target is not None and self.target.started:
                 outcome.target_status = self.target.status
             statistics = self.supervisor.statistics()
@@ -176,6 +180,23 @@ class Runner:
             self.supervisor.stop()
         await target.told.wait()
         self.supervisor.stop()
+
+    async def _close_streams(self) -> None:
+        """Threads that have ended take their rings with them, once the hub knows of every byte what became of it. (What
+        a worker took with it when it died is not known before the end: such a ring stays.)"""
+        source = EmulatedSource(self.session / "pt", socket.gethostname())
+        while True:
+            await trio.sleep(CLOSE_SECONDS)
+            with suppress(SessionError):  # capture says so
+                heads = source.read_out()
+                for balance in self.hub.close_ended(heads):
+                    process = balance.stream[:2]
+                    known = self._closed.get(process)
+                    self._closed[process] = balance if known is None else known.with_(balance)
+                    del heads[balance.stream]
+                    source.remove(balance.stream)
+                for key in [key for key, head in heads.items() if head == 0]:
+                    source.remove(key)
 
     async def _show(self) -> None:
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:

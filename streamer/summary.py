@@ -88,7 +88,8 @@ def _balance_line(balances: list[Balance]) -> str:
     decoded = sum(b.decoded for b in balances)
     holes = sum(sum(b.holes.values()) for b in balances)
     wrong = [b for b in balances if b.error]
-    line = f"written {written:,} B = decoded {decoded:,} B + in holes {holes:,} B, on {_streams(len(balances))}"
+    on = _streams(sum(b.streams for b in balances))
+    line = f"written {written:,} B = decoded {decoded:,} B + in holes {holes:,} B, on {on}"
     if wrong:
         off = sum(b.error for b in wrong)
         line = f"THE BOOKS DO NOT BALANCE on {_streams(len(wrong))}, by {bytes_text(abs(off))} ({off:+,} B): " + line

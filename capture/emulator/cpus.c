@@ -47,13 +47,44 @@ void cpus_init(void)
 	pthread_atfork(NULL, NULL, forked);
 }
 
+/* Nobody sleeps here: one who is woken by the unlock would preempt the new owner at once, find it busy, make it wait in
+ * its turn, and so on, a block a switch. Yielding lets the new owner have its time slice. */
+static void lock(struct stream *s)
+{
+	while (atomic_flag_test_and_set_explicit(&s->taking, memory_order_acquire))
+		sched_yield();
+}
+
+static void unlock(struct stream *s) { atomic_flag_clear_explicit(&s->taking, memory_order_release); }
+
+/* Ended, and whoever reads the rings has removed its file: nobody will ask for it. */
+static bool is_over(const struct stream *s)
+{
+	char path[4096];
+	if (s->page)
+		return false;
+	snprintf(path, sizeof path, "%s/%s.ring", options.dir, s->name);
+	return access(path, F_OK) != 0;
+}
+
+static void forget_some(void) /* under list_lock */
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < list_count; i++) {
+		if (is_over(list[i])) {
+			lock(list[i]); /* its thread may be on its way out still */
+			free(list[i]->counters);
+			free(list[i]);
+		} else {
+			list[kept++] = list[i];
+		}
+	}
+	list_count = kept;
+}
+
 static void remember(struct stream *s) /* under list_lock */
 {
-	for (size_t i = 0; i < list_count; i++)
-		if (!strcmp(list[i]->name, s->name)) {
-			list[i] = s; /* a tid came again: one ring, one entry */
-			return;
-		}
+	forget_some();
 	list = realloc(list, (list_count + 1) * sizeof *list);
 	if (!list)
 		die("out of memory");
@@ -91,16 +122,6 @@ static struct stream *stream_here(struct thread *t)
 	pthread_mutex_unlock(&list_lock);
 	return s;
 }
-
-/* Nobody sleeps here: one who is woken by the unlock would preempt the new owner at once, find it busy, make it wait in
- * its turn, and so on, a block a switch. Yielding lets the new owner have its time slice. */
-static void lock(struct stream *s)
-{
-	while (atomic_flag_test_and_set_explicit(&s->taking, memory_order_acquire))
-		sched_yield();
-}
-
-static void unlock(struct stream *s) { atomic_flag_clear_explicit(&s->taking, memory_order_release); }
 
 /* Afterwards nobody but the caller, who holds the lock, uses the stream. */
 static void take(struct stream *s, struct thread *taker, uint64_t tsc)
@@ -192,8 +213,9 @@ struct thread *thread_begin(void)
 		truths[truths_count++] = t->truth;
 	}
 	if (options.per_thread) {
-		char name[16];
-		snprintf(name, sizeof name, "tid%u", t->tid);
+		static unsigned number; /* tids come again: so that each thread has a ring of its own */
+		char name[40];
+		snprintf(name, sizeof name, "tid%u-%u", t->tid, ++number);
 		t->stream = make_stream(name, -1);
 	}
 	pthread_mutex_unlock(&list_lock);
@@ -222,7 +244,7 @@ void thread_end(void)
 	thread_leave(t);
 	self = NULL;
 	if (!s)
-		return;
+		return; /* everything has ended */
 	lock(s);
 	if (atomic_load(&s->owner) == t) {
 		uint64_t tsc = rdtsc();
@@ -238,6 +260,7 @@ void thread_end(void)
 		}
 	}
 	unlock(s);
+	free(t); /* streams know only their owners */
 }
 
 void streams_end(void)

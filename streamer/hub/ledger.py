@@ -65,13 +65,27 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The final check of one stream."""
+    """The final check of one stream, or of several of a process together (then `stream` has neither CPU nor thread)."""
 
     stream: StreamKey
     aux_head: int
     decoded: int
     holes: dict[Loss, int]
     shed: int = 0
+    streams: int = 1
+
+    def with_(self, other: Balance) -> Balance:
+        """The sum."""
+        holes = Counter(self.holes)
+        holes.update(other.holes)
+        return Balance(
+            StreamKey(*self.stream[:2], -1, -1),
+            self.aux_head + other.aux_head,
+            self.decoded + other.decoded,
+            dict(holes),
+            self.shed + other.shed,
+            self.streams + other.streams,
+        )
 
     @property
     def error(self) -> int:

@@ -1,0 +1,131 @@
+"""Rings of threads: each is drained to its end, closed in the books, removed; an id that comes again is another's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capture import ring
+from capture.record import Recorder
+from capture.replay import Replay
+from capture.session import EmulatedSource
+from stages.messages import Account, Chunk, Sideband, StreamEnd, StreamKey, StreamOpen
+from streamer.hub.ledger import Ledger
+from tests.capture import jitwriter
+from tests.capture import perfwriter as w
+from tests.capture.session import PID, Session, of
+from tests.growth import grown, sizes
+
+LOW = 0x10000
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    made = Session(tmp_path / "session")
+    yield made
+    for drain in made.drains:
+        drain.close()
+
+
+def key(tid: int, number: int) -> StreamKey:
+    return StreamKey("h", PID, -1, tid, number)
+
+
+def lived(session: Session, tid: int, number: int, data: bytes) -> w.Producer:
+    """The ring of a thread that has written `data` and ended."""
+    producer = session.ring(f"tid{tid}-{number}")
+    producer.set(ring.COUNTERS, ring.COUNTERS_MAGIC)
+    producer.trace(data)
+    producer.set(ring.COUNTERS + 8 * ring.ENDED, 1)
+    return producer
+
+
+def test_a_stream_ends_behind_all_that_was_in_its_ring(session: Session) -> None:
+    drain = session.drain()
+    lived(session, 7, 1, b"first").close()
+    lived(session, 7, 2, b"again").close()
+    out = [m for _ in range(3) for m in drain.poll()]
+    for number, data in ((1, b"first"), (2, b"again")):
+        own = [m for m in out if getattr(m, "stream", None) == key(7, number)]
+        assert [type(m) for m in own] == [StreamOpen, Sideband, Chunk, StreamEnd]
+        assert of(Chunk, own)[0].data.tobytes() == data
+    assert drain.streams == {}
+
+
+def test_an_end_that_was_refused_comes_again(session: Session) -> None:
+    drain = session.drain()
+    lived(session, 7, 1, b"x").close()
+    (end,) = of(StreamEnd, [m for _ in range(3) for m in drain.poll()])
+    drain.refused(end)
+    assert of(StreamEnd, drain.poll()) == [end]
+
+
+def test_a_ring_is_read_out_when_it_has_ended_and_is_empty(session: Session) -> None:
+    source = EmulatedSource(session.path / "pt", "h")
+    producer = session.ring("tid7-1")
+    producer.set(ring.COUNTERS, ring.COUNTERS_MAGIC)
+    producer.trace(b"abc")
+    assert source.read_out() == {}  # it is written
+    producer.set(ring.COUNTERS + 8 * ring.ENDED, 1)
+    assert source.read_out() == {}  # and was not read
+    drain = session.drain()
+    drain.poll()
+    drain.poll()
+    assert source.read_out() == {key(7, 1): 3}
+    assert (session.path / "told-tid7-1.records").exists()
+    source.remove(key(7, 1))
+    assert source.read_out() == {}
+    assert not list(session.path.rglob("*tid7*"))
+    source.remove(key(7, 1))  # whoever was killed in the middle does it again
+    producer.close()
+
+
+def test_recordings_tell_streams_of_one_thread_id_apart(session: Session, tmp_path: Path) -> None:
+    drain, recorder = session.drain(), Recorder(tmp_path / "rec", "r")
+    lived(session, 7, 1, b"first").close()
+    lived(session, 7, 2, b"again").close()
+    out = [m for _ in range(3) for m in drain.poll()]
+    for message in out:
+        recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
+    path = recorder.close()
+    with Replay(path) as replay:
+        played = list(replay.messages())
+    kinds = Chunk | StreamEnd | StreamOpen
+    told = [(type(m), m.stream, m.data.tobytes() if isinstance(m, Chunk) else b"") for m in out if isinstance(m, kinds)]
+    assert [
+        (type(m), m.stream, m.data.tobytes() if isinstance(m, Chunk) else b"") for m in played if isinstance(m, kinds)
+    ] == told
+    assert of(StreamEnd, played) == of(StreamEnd, out)
+
+
+def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path) -> None:
+    """In capture, in the recorder, in the ledger and in the session's directory."""
+    drain, recorder, ledger = session.drain(reread_share=0), Recorder(tmp_path / "rec", "r"), Ledger()
+    source = EmulatedSource(session.path / "pt", "h")
+    agent = session.agent(1 << 20)
+    halves: list[Counter[str]] = [Counter(), Counter()]
+    files, closed = [], 0
+    for number in range(1, 1001):
+        lived(session, 1000 + number % 5, number, b"trace").close()
+        agent.write(jitwriter.thread_start(number, "t"))
+        for message in (m for _ in range(2) for m in drain.poll()):
+            recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
+            if isinstance(message, Chunk):
+                size = len(message.data)
+                ledger.account(Account(message.stream, message.offset, message.offset + size, size, ()), 0.0)
+        for balance in ledger.close_ended(source.read_out()):
+            assert (balance.error, balance.decoded) == (0, 5)
+            source.remove(balance.stream)
+            closed += 1
+        if number > 300 and number % 50 == 0:
+            halves[number > 650] |= sizes(drain, source, ledger, recorder)
+            files.append(len(list(session.path.rglob("*"))))
+    assert grown(*halves, slack=16).keys() <= {"Recorder._file._index"}  # a recording grows with what is recorded
+    assert closed == 1000
+    assert ledger.totals().decoded == 5000
+    assert len(set(files)) == 1
+    agent.close()
+    recorder.close()
