@@ -210,6 +210,8 @@ class Drain:
                     self._close_stream(stream)
                     if not over:
                         out.append(StreamEnd(stream.key, now))
+                        if self._heads is not None:
+                            self._heads.ended(stream.key)
             if chunk is not None:
                 if self._heads is not None:
                     self._heads.reached(stream.key, chunk.offset + len(chunk.data))
@@ -283,6 +285,10 @@ class Drain:
     def heads(self) -> dict[StreamKey, int]:
         """How far each stream has been drained, where nobody but us knows it (`Source.lasting` is false)."""
         return self._heads.all(self.source.pid) if self._heads is not None else {}
+
+    def heads_of_ended(self) -> dict[StreamKey, int]:
+        """Those of `heads` that go no further."""
+        return self._heads.over(self.source.pid) if self._heads is not None else {}
 
     def statistics(self) -> dict[str, int]:
         """Totals since this object was made."""

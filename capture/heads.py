@@ -1,5 +1,7 @@
 """How far each stream has been drained, for rings that end with the process that drains them: its successor's rings
-begin at 0, but the stream goes on where it was. One file, a slot of 16 bytes a stream: i32 cpu, i32 tid, u64 head."""
+begin at 0, but the stream goes on where it was. One file, a slot of 24 bytes a stream: i32 cpu, i32 tid, u64 number,
+u64 head. Of streams that have ended the last `MOST` are kept, for the hub to hear of them; others take their slots.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from pathlib import Path
 
 from stages.messages import StreamKey
 
-_SLOT = struct.Struct("<iiQ")
+MOST = 512
+_SLOT = struct.Struct("<iiQQ")
+_Place = tuple[int, int, int]  # cpu, tid, number
 
 
 class Heads:
@@ -18,18 +22,36 @@ class Heads:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         slots = [*_SLOT.iter_unpack(data[: len(data) // _SLOT.size * _SLOT.size])]
-        self._slots = {(cpu, tid): n for n, (cpu, tid, _) in enumerate(slots)}
-        self._heads = {(cpu, tid): head for cpu, tid, head in slots}
+        self._slots: dict[_Place, int] = {slot[:3]: n for n, slot in enumerate(slots)}
+        self._heads: dict[_Place, int] = {slot[:3]: slot[3] for slot in slots}
+        self._over: dict[_Place, None] = dict.fromkeys(self._heads)  # in order; until one is seen to go on
+        self._free: list[int] = []
         self._host = host
 
     def of(self, key: StreamKey) -> int:
-        return int(self._heads.get((key.cpu, key.tid), 0))
+        return self._heads.get(key[2:], 0)
 
     def reached(self, key: StreamKey, head: int) -> None:
-        place = key.cpu, key.tid
+        place = key[2:]
         self._heads[place] = head
-        slot = self._slots.setdefault(place, len(self._slots))
+        self._over.pop(place, None)
+        slot = self._slots.get(place)
+        if slot is None:
+            slot = self._slots[place] = self._free.pop() if self._free else len(self._slots)
         os.pwrite(self._fd, _SLOT.pack(*place, head), slot * _SLOT.size)
+
+    def ended(self, key: StreamKey) -> None:
+        """It goes no further."""
+        if key[2:] in self._heads:
+            self._over[key[2:]] = None
+        while len(self._over) > MOST:
+            oldest = next(iter(self._over))
+            del self._over[oldest], self._heads[oldest]
+            self._free.append(self._slots.pop(oldest))
+
+    def over(self, pid: int) -> dict[StreamKey, int]:
+        """Of streams that have ended."""
+        return {StreamKey(self._host, pid, *place): self._heads[place] for place in self._over}
 
     def all(self, pid: int) -> dict[StreamKey, int]:
         return {StreamKey(self._host, pid, *place): head for place, head in self._heads.items()}

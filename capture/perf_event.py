@@ -195,7 +195,8 @@ class HardwareSource:
                 if (tasks / name).exists():
                     raise
                 continue  # it is gone already
-            yield FoundRing(StreamKey(self.host, self.pid, -1, int(name)), ring)
+            # thread ids come again: when it was started tells it from others, also in the next process that drains it
+            yield FoundRing(StreamKey(self.host, self.pid, -1, int(name), process_start(int(name))), ring)
 
     def _open(self, tid: int, cpu: int, name: str, task: Path | None) -> EventRing:
         bits = perfdata.pt_config_bits(self._made)

@@ -104,6 +104,7 @@ class Runner:
         self.console = console or Console(stderr=True)
         self.live = live
         self.url = ""
+        self._gone: set[StreamKey] = set()  # streams that ended, as long as their source tells of them
         self._closed: dict[tuple[str, int], Balance] = {}  # sums of streams that ended, by process
         self.supervisor = Supervisor(
             settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
@@ -145,7 +146,8 @@ class Runner:
                     self.target.start()
                     if self.target.started:
                         traces(self.session, self.target.pid)
-            heads = aux_heads(self.session) or self._told_heads()
+            told = {key: head for key, head in self._told_heads("heads").items() if key not in self._gone}
+            heads = aux_heads(self.session) or told
             outcome.balances = [*self.hub.finish(heads), *self._closed.values()]
             if self.target is not None and self.target.started:
                 outcome.target_status = self.target.status
@@ -158,10 +160,11 @@ class Runner:
             nursery.cancel_scope.cancel()
         return outcome
 
-    def _told_heads(self) -> dict[StreamKey, int]:
-        """How far each stream has come, by its source: where no ring tells, a recording or hardware."""
+    def _told_heads(self, which: str) -> dict[StreamKey, int]:
+        """How far each stream has come (`heads`), or those that have `ended`, by their source: where no ring tells, a
+        recording or hardware."""
         sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
-        return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
+        return {StreamKey(*key): head for said in sources for *key, head in said.get(which, [])}
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
@@ -188,8 +191,11 @@ class Runner:
         while True:
             await trio.sleep(CLOSE_SECONDS)
             with suppress(SessionError):  # capture says so
-                heads = source.read_out()
+                told = self._told_heads("ended")
+                self._gone &= self._told_heads("heads").keys()
+                heads = source.read_out() | {key: head for key, head in told.items() if key not in self._gone}
                 for balance in self.hub.close_ended(heads):
+                    self._gone.add(balance.stream)
                     process = balance.stream[:2]
                     known = self._closed.get(process)
                     self._closed[process] = balance if known is None else known.with_(balance)

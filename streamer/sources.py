@@ -84,8 +84,9 @@ class CaptureSource:
         self._drain.stop()
 
     def statistics(self) -> dict[str, Any]:
-        heads = self._heads or self._drain.heads()
-        return {**self._drain.statistics(), **({"heads": [[*k, head] for k, head in heads.items()]} if heads else {})}
+        heads = {"heads": self._heads or self._drain.heads(), "ended": self._drain.heads_of_ended()}
+        told = {name: [[*key, head] for key, head in of.items()] for name, of in heads.items() if of}
+        return {**self._drain.statistics(), **told}
 
 
 class ReplaySource:

@@ -14,6 +14,7 @@ from capture.drain import Drain
 from capture.hardware import SessionHardware
 from capture.perf_event import HardwareError, HardwareSource
 from capture.ring import PAGE
+from capture.session import process_start
 from stages.messages import Chunk, EndOfStream, Loss, PtConfig, StreamKey, StreamOpen
 from tests.capture import jitwriter
 from tests.capture.fakekernel import FakeKernel
@@ -21,6 +22,10 @@ from tests.capture.session import of
 
 LOW, HIGH = 0x7F0000000000, 0x7F000F000000
 SIZES = {"data_size": PAGE, "aux_size": 4 * PAGE}
+
+
+def key(tid: int) -> StreamKey:
+    return StreamKey("h", os.getpid(), -1, tid, process_start(tid))
 
 
 def threads() -> set[int]:
@@ -59,14 +64,14 @@ def test_a_jvm_is_traced_when_it_has_told_where_its_code_is(
     assert of(StreamOpen, messages) == []
     tell_code_cache(agent)
     messages = [*drained.poll(), *drained.poll()]
-    assert {m.stream for m in of(StreamOpen, messages)} == {StreamKey("h", os.getpid(), -1, tid) for tid in threads()}
+    assert {m.stream for m in of(StreamOpen, messages)} == {key(tid) for tid in threads()}
     assert {(m.offset, len(m.data)) for m in of(Chunk, messages)} == {(0, kernel.trace_size)}
     enabled = [event for event in kernel.events.values() if event.enabled]
     assert {event.filter for event in enabled} == {(LOW, HIGH) if takes_filters else None}
     assert {event.kernel_too for event in enabled} == {takes_filters}  # else it would trace the kernel as well
     config = of(StreamOpen, messages)[0].config
     assert (config.filter_lo, config.filter_hi) == ((LOW, HIGH) if takes_filters else (0, 0))
-    assert drained.heads() == {StreamKey("h", os.getpid(), -1, tid): kernel.trace_size for tid in threads()}
+    assert drained.heads() == {key(tid): kernel.trace_size for tid in threads()}
     drained.stop()
     while not drained.ended:
         messages += drained.poll()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from capture import ring
+from capture.heads import MOST, Heads
 from capture.record import Recorder
 from capture.replay import Replay
 from capture.session import EmulatedSource
@@ -99,6 +100,31 @@ def test_recordings_tell_streams_of_one_thread_id_apart(session: Session, tmp_pa
         (type(m), m.stream, m.data.tobytes() if isinstance(m, Chunk) else b"") for m in played if isinstance(m, kinds)
     ] == told
     assert of(StreamEnd, played) == of(StreamEnd, out)
+
+
+def test_heads_of_streams_that_have_ended_are_few(tmp_path: Path) -> None:
+    """Their slots are used again; those that go on are never given up, nor in the next process."""
+    path = tmp_path / "heads"
+    heads = Heads(path, "h")
+    heads.reached(key(1, 99), 5)
+    sizes_ = []
+    for number in range(3 * MOST):
+        heads.reached(key(7, number), number)
+        heads.ended(key(7, number))
+        sizes_.append(path.stat().st_size)
+    assert sizes_[MOST] == sizes_[-1]
+    assert list(heads.over(PID).values()) == list(range(2 * MOST, 3 * MOST))
+    assert len(heads.all(PID)) == MOST + 1
+    heads.close()
+    again = Heads(path, "h")
+    assert again.of(key(1, 99)) == 5
+    assert len(again.all(PID)) == MOST + 2  # a slot is free, and not yet used again
+    again.reached(key(1, 99), 6)
+    again.reached(key(8, 0), 1)
+    again.ended(key(8, 0))
+    assert len(again.all(PID)) == MOST + 1
+    assert again.of(key(1, 99)) == 6
+    again.close()
 
 
 def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path) -> None:
