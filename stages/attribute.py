@@ -71,7 +71,7 @@ class Traced:
     given: int = 0  # segments that came
     taken: int = 0  # … and have been counted, or become a hole
     ends: deque[tuple[int, StreamEnd | ThreadEnd]] = field(default_factory=deque)  # behind so many segments
-    over: set[StreamKey] = field(default_factory=set)  # streams whose last accounts are still to be told
+    over: dict[StreamKey, StreamEnd] = field(default_factory=dict)  # streams whose last accounts are still to be told
     now: int = 0  # time of the drain whose messages are coming
     complete: int = 0  # time of the one before
     closed: int = -1  # last pane that was closed
@@ -79,7 +79,8 @@ class Traced:
 
 
 class Attribute:
-    """Segment, JitBatch, Account, Tick → PaneReport. All else passes (StreamOpen and Tick pass too)."""
+    """Segment, JitBatch, Account, Tick → PaneReport. All else passes (StreamOpen and Tick pass too; StreamEnd behind
+    the last accounts of its stream)."""
 
     def __init__(
         self,
@@ -248,7 +249,7 @@ class Attribute:
             _, message = p.ends.popleft()
             if isinstance(message, StreamEnd):
                 p.site.pop(message.stream, None)
-                p.over.add(message.stream)
+                p.over[message.stream] = message
             else:
                 self._forget(p, message.thread)
 
@@ -322,9 +323,9 @@ class Attribute:
     def _report(self, p: Traced, upto: int) -> list[object]:
         """One report of each pane up to `upto` that has something to say, and of `upto` itself: it closes them."""
         told = tuple(a for ledger in p.ledgers.values() if (a := ledger.take()) is not None)
-        for stream in p.over:
+        ended, p.over = p.over, {}
+        for stream in ended:
             p.ledgers.pop(stream, None)
-        p.over.clear()
         numbers = sorted(n for n in p.panes if n <= upto)
         if upto not in numbers and (upto > p.closed or told):
             numbers.append(upto)
@@ -339,7 +340,7 @@ class Attribute:
                 )
             )  # fmt: skip
         p.closed = max(p.closed, upto)
-        return out
+        return [*out, *ended.values()]
 
     def _profile(self, rows: Rows) -> NDArray[np.void]:
         profile = np.zeros(len(rows), PROFILE_DTYPE)

@@ -129,9 +129,11 @@ class Reconstruct(Attribute):
     def _report(self, p: Traced, upto: int) -> list[object]:
         out = super()._report(p, upto)
         follower = self._followers.get(p.key)
-        if out and follower is not None and (places := follower.contradictions.take()):
-            assert isinstance(out[-1], PaneReport)
-            out[-1] = replace(out[-1], contradictions=places)
+        reports = [k for k, message in enumerate(out) if isinstance(message, PaneReport)]
+        if reports and follower is not None and (places := follower.contradictions.take()):
+            last = out[reports[-1]]
+            assert isinstance(last, PaneReport)
+            out[reports[-1]] = replace(last, contradictions=places)
         return out
 
     def statistics(self) -> dict[str, int | float]:

@@ -23,7 +23,7 @@ from capture.replay import Replay
 from capture.session import Source as RingSource
 from capture.told import Told
 from jvm.export import ExportError
-from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen
+from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamEnd, StreamKey, StreamOpen
 from streamer.config import CaptureConfig
 from streamer.topology import InputError
 from streamer.transport.output import Output
@@ -116,6 +116,9 @@ class ReplaySource:
             match message:
                 case StreamOpen() | JitBatch():
                     self._said.append(message)
+                case StreamEnd(stream):
+                    self._said = [m for m in self._said if not isinstance(m, StreamOpen) or m.stream != stream]
+                    self._told.pop(stream, None)
                 case Sideband():
                     told = self._told.get(message.stream, (0, Told()))[1]
                     told.add(message.records)

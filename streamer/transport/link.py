@@ -17,7 +17,7 @@ from typing import Any
 import trio
 import zmq
 
-from stages.messages import EndOfStream
+from stages.messages import EndOfStream, StreamEnd
 from streamer.transport.codec import CodecError, Envelope, decode, encode
 from streamer.transport.sequence import GapDetector, Numbering, stream_of
 from streamer.transport.socket import Socket
@@ -81,6 +81,8 @@ class Sender:
         if not socket.try_send(frames):
             return False
         self._numbers.sent(stream)
+        if isinstance(message, StreamEnd):
+            self._numbers.ended(stream)
         self.sent += 1
         self.sent_bytes += sum(map(len, frames))
         return True
@@ -195,6 +197,8 @@ class Receiver:
             return None
         self.received += 1
         self.gaps.see(envelope.sender, stream_of(envelope.message), envelope.number)
+        if isinstance(envelope.message, StreamEnd):
+            self.gaps.ended(envelope.sender, envelope.message.stream)
         return envelope
 
     def acknowledge(self, sender: str) -> None:

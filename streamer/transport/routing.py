@@ -34,7 +34,7 @@ from stages.messages import (
 Key = tuple[str | int, ...]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def shard(key: Key, workers: int) -> int:
     """The worker of a key: the same in every process, host and release (Python's own `hash` is not)."""
     text = "\0".join(map(str, key)).encode(errors="surrogatepass")

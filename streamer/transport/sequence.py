@@ -19,7 +19,7 @@ def stream_of(message: Any) -> Hashable:
 
 
 class Numbering:
-    """The sender's side."""
+    """The sender's side. A stream is forgotten with its StreamEnd."""
 
     def __init__(self) -> None:
         self._next: OrderedDict[Hashable, int] = OrderedDict()
@@ -34,10 +34,14 @@ class Numbering:
         if len(self._next) > MAX_STREAMS:
             self._next.popitem(last=False)
 
+    def ended(self, stream: Hashable) -> None:
+        self._next.pop(stream, None)
+
 
 class GapDetector:
     """The receiver's side. `missing` counts messages that should have come; `skipped` those numbered before the
-    first one seen of a stream: they went to this receiver's predecessor, or were lost with it."""
+    first one seen of a stream: they went to this receiver's predecessor, or were lost with it. A stream is forgotten
+    with its StreamEnd."""
 
     def __init__(self) -> None:
         self._expected: OrderedDict[tuple[str, Hashable], int] = OrderedDict()
@@ -58,3 +62,6 @@ class GapDetector:
         gap = max(0, number - expected)  # a smaller number: the sender has forgotten the stream and begins anew
         self.missing += gap
         return gap
+
+    def ended(self, sender: str, stream: Hashable) -> None:
+        self._expected.pop((sender, stream), None)

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import trio
 import zmq
 import zmq.auth
 
-from stages.messages import PROFILE_DTYPE, Chunk, EndOfStream, PaneReport, StreamKey, Tick
+from stages.messages import PROFILE_DTYPE, Chunk, EndOfStream, PaneReport, StreamEnd, StreamKey, Tick
 from streamer.config import TransportConfig
 from streamer.transport.codec import encode
 from streamer.transport.link import Receiver, Sender
 from streamer.transport.security import TransportError, create_keys, load_keys, use_curve
 from streamer.transport.sequence import GapDetector, Numbering
 from streamer.transport.transport import Address, Transport, addresses, open_transport, with_keys
+from tests.growth import grown, sizes
 from tests.transport.waiting import eventually
 
 KEY = StreamKey("host", 1, 0, -1)
@@ -364,3 +366,16 @@ async def test_only_listed_keys_come_in(tmp_path: Path) -> None:
             assert await friend.send(Tick("friend", 1, 1))
             assert (await receiver.receive()).message.host == "friend"
         assert receiver.received == 2
+
+
+async def test_streams_that_have_ended_are_forgotten_at_both_ends(tmp_path: Path) -> None:
+    async with link(TransportConfig(mode="ipc"), tmp_path) as (sender, receiver, _):
+        with trio.fail_after(120):
+            before = sizes(sender._numbers, receiver.gaps)
+            for number in range(300):
+                key = KEY._replace(number=number)
+                for message in (replace(chunk(0), stream=key), replace(chunk(1), stream=key), StreamEnd(key, 1)):
+                    assert await sender.send(message)
+                    await receiver.receive()
+        assert receiver.statistics()["missing"] == 0
+        assert not grown(before, sizes(sender._numbers, receiver.gaps), slack=0)
