@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from stages.flow.flow import Flow, FlowOutput
 from stages.messages import Segment
@@ -12,16 +11,19 @@ from stages.messages import Segment
 
 @contextmanager
 def listening(heard: Callable[[Flow, Segment, list[FlowOutput]], None]) -> Iterator[None]:
-    """`heard` is told of each piece right after `Flow.feed`."""
-    feed = Flow.feed
+    """`heard` is told of each piece at the end of `Flow.steps`."""
+    steps = Flow.steps
 
-    def listened(flow: Flow, segment: Segment, *rest: Any, **named: Any) -> list[FlowOutput]:
-        outputs = feed(flow, segment, *rest, **named)
+    def listened(flow: Flow, segment: Segment) -> Iterator[FlowOutput | None]:
+        outputs: list[FlowOutput] = []
+        for output in steps(flow, segment):
+            if output is not None:
+                outputs.append(output)
+            yield output
         heard(flow, segment, outputs)
-        return outputs
 
-    Flow.feed = listened  # type: ignore[method-assign, assignment]
+    Flow.steps = listened  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Flow.feed = feed  # type: ignore[method-assign]
+        Flow.steps = steps  # type: ignore[method-assign]

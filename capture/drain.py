@@ -282,6 +282,11 @@ class Drain:
         """Bytes of trace that the last poll saw and left in the rings."""
         return sum(stream.backlog for stream in self.streams.values())
 
+    @property
+    def pressed(self) -> bool:
+        """Whether a ring was more than half full at the last poll: what is left there longer may be lost."""
+        return any(2 * stream.backlog > stream.ring.aux_size for stream in self.streams.values())
+
     def heads(self) -> dict[StreamKey, int]:
         """How far each stream has been drained, where nobody but us knows it (`Source.lasting` is false)."""
         return self._heads.all(self.source.pid) if self._heads is not None else {}

@@ -104,45 +104,51 @@ class Attribute:
         self._ticks = np.zeros(1024, np.uint64)
 
     def feed(self, message: object) -> list[object]:
+        return [out for out in self.steps(message) if out is not None]
+
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed` in steps of which none takes long: None between two of them, when somebody else may have a turn.
+        Nothing else may be fed until it has come to its end."""
         match message:
             case Segment():
                 p = self._process(message.stream.host, message.stream.pid)
                 p.held.append(message)
                 p.given += 1
                 p.held_bytes += len(message.data)
-                return self._release(p)
+                yield from self._release(p)
             case JitBatch():
                 self._jit(message)
-                return []
             case Account():
                 p = self._process(message.stream.host, message.stream.pid)
                 p.ledgers.setdefault(message.stream, Ledger()).add(message)
-                return []
             case Tick():
-                return [*self._tick(self._process(message.host, message.pid), message.tsc), message]
+                yield from self._tick(self._process(message.host, message.pid), message.tsc)
+                yield message
             case StreamOpen():
                 self._clock(message)
-                return [message]
+                yield message
             case StreamEnd() | ThreadEnd():
                 p = self._process(message.stream.host, message.stream.pid)
                 p.ends.append((p.given, message))
                 self._end(p)
-                return []
             case EndOfStream():
-                return [*self.flush(), message]
+                yield from self.flush_steps()
+                yield message
             case _:
-                return [message]
+                yield message
 
     def flush(self) -> list[object]:
         """Nothing more comes: everything that is held is counted and told, and every pane closed."""
-        out: list[object] = []
+        return [out for out in self.flush_steps() if out is not None]
+
+    def flush_steps(self) -> Iterator[object]:
+        """`flush`, as `steps` is `feed`."""
         for p in self._processes.values():
             for batch in p.early:
                 p.image.feed(batch.data)
             p.early.clear()
-            self._count_first(p, len(p.held))
-            out += self._report(p, max(p.panes, default=p.closed))
-        return out
+            yield from self._count_first(p, len(p.held))
+            yield from self._report(p, max(p.panes, default=p.closed))
 
     def statistics(self) -> dict[str, int | float]:
         total: Counter[str] = Counter()
@@ -191,30 +197,29 @@ class Attribute:
             self.counts["jit_dropped"] += batch.dropped - p.dropped
             p.dropped = batch.dropped
 
-    def _tick(self, p: Traced, tsc: int) -> list[object]:
+    def _tick(self, p: Traced, tsc: int) -> Iterator[object]:
         if tsc <= p.now:
-            return []
+            return
         p.complete, p.now = p.now, tsc
         p.image.complete_until = p.complete
-        out = self._release(p)
+        yield from self._release(p)
         if not p.clocked:
-            return out
+            return
         first_held = min((s.tsc for s in p.held), default=p.complete)
         done = min(first_held, p.complete - p.lateness) // p.pane_ticks - 1
         if done > p.closed and done >= 0:
-            out += self._report(p, done)
+            yield from self._report(p, done)
             p.image.forget_before(min(first_held, p.complete - KEEP_PANES * p.pane_ticks))
             self._drop_sites()
-        return out
 
     # Segments
 
-    def _release(self, p: Traced) -> list[object]:
+    def _release(self, p: Traced) -> Iterator[None]:
         """Counts what need not wait any longer. A source that tells no times (`now` is 0) has told all before."""
         timeless = p.now == 0 and p.image.primed_at < FOREVER
         if p.clocked and (timeless or p.image.settled(p.complete)):
             due = p.held if timeless else takewhile(lambda s: s.tsc_end + p.lateness <= p.complete, p.held)
-            self._count_first(p, sum(1 for _ in due))
+            yield from self._count_first(p, sum(1 for _ in due))
         while p.held_bytes > self._max_held:
             (segment,) = self._taken(p, 1)
             size = len(segment.data)
@@ -223,13 +228,12 @@ class Attribute:
                 accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
             )
         self._end(p)
-        return []
 
-    def _count_first(self, p: Traced, count: int) -> None:
+    def _count_first(self, p: Traced, count: int) -> Iterator[None]:
         """Of the segments that are held; what ends between two of them is dropped there."""
         while count:
             upto = min(count, p.ends[0][0] - p.taken) if p.ends else count
-            self._count_all(p, self._taken(p, upto))
+            yield from self._count_all(p, self._taken(p, upto))
             self._end(p)
             count -= upto
 
@@ -279,9 +283,10 @@ class Attribute:
     def _ledger(p: Traced, segment: Segment) -> Ledger:
         return p.ledgers.setdefault(segment.stream, Ledger())
 
-    def _count_all(self, p: Traced, segments: list[Segment]) -> None:
+    def _count_all(self, p: Traced, segments: list[Segment]) -> Iterator[None]:
         for segment in segments:
             self._count(p, segment)
+            yield None
 
     def _count(self, p: Traced, s: Segment) -> None:
         self.counts["bytes"] += len(s.data)

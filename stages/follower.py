@@ -102,12 +102,19 @@ class Follower:
 
     def count(self, segment: Segment) -> list[Counted]:
         """Follow one piece. Usually one result; more where tables had to be renewed in the middle."""
+        return [counted for counted in self.steps(segment) if counted is not None]
+
+    def steps(self, segment: Segment) -> Iterator[Counted | None]:
+        """`count`, in steps as `Flow.steps`."""
         self._look(segment.tsc_end)
+        yield None
         self.chooser.begin(segment)
-        outputs = self.flow.feed(segment)
-        for output in outputs:
-            self.chooser.learn(output.learnt)
-        return [self._counted(output) for output in outputs]
+        for output in self.flow.steps(segment):
+            if output is None:
+                yield None
+            else:
+                self.chooser.learn(output.learnt)
+                yield self._counted(output)
 
     def sites_used(self) -> Iterator[I64]:
         """Sites that are kept here. Of stretches they are found again: others of them may be dropped now."""

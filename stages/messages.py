@@ -290,6 +290,7 @@ class Break(IntEnum):
     ENABLED_TWICE = 12
     WHILE_DISABLED = 13
     WRONG_TARGET = 14  # a stub's jump to where it never leads
+    GAVE_UP = 15  # any of these, where a search for another explanation had to leave off
 
 
 class Contradiction(NamedTuple):

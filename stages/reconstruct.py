@@ -63,10 +63,10 @@ class Reconstruct(Attribute):
         if self._now is not None and key not in self._shedders:
             self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * opened.clock.hz))
 
-    def flush(self) -> list[object]:
+    def flush_steps(self) -> Iterator[object]:
         for shedder in self._shedders.values():
             shedder.end()
-        return super().flush()
+        yield from super().flush_steps()
 
     def _forget(self, p: Traced, thread: ThreadKey) -> None:
         self._unfollowed.discard(thread)
@@ -78,23 +78,24 @@ class Reconstruct(Attribute):
         if p.key in self._followers:
             yield from self._followers[p.key].sites_used()
 
-    def _count_all(self, p: Traced, segments: list[Segment]) -> None:
+    def _count_all(self, p: Traced, segments: list[Segment]) -> Iterator[None]:
         # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.
         _, quantum = self._config(p)
         for run in runs(segments, lambda s: (s.tsc // p.pane_ticks, s.tsc_end // quantum)):
-            self._count_run(p, run)
+            yield from self._count_run(p, run)
 
     def _config(self, p: Traced) -> tuple[PtConfig, int]:
         return self._configs.get(p.key, (PtConfig(), p.lateness))
 
-    def _count_run(self, p: Traced, run: list[Segment]) -> None:
+    def _count_run(self, p: Traced, run: list[Segment]) -> Iterator[None]:
         self.counts["bytes"] += sum(len(s.data) for s in run)
         shedder = self._shedders.get(p.key)
         if shedder is not None and shedder.sheds(p.now):
             for s in run:
                 self._shed(p, s)
+                yield None
         else:
-            self._follow(p, joined(run))
+            yield from self._follow(p, joined(run))
 
     def _shed(self, p: Traced, s: Segment) -> None:
         size = len(s.data)
@@ -104,7 +105,7 @@ class Reconstruct(Attribute):
         self._ledger(p, s).add(Account(s.stream, s.offset, s.offset + size, size, (), (), events, size))
         self._addresses(p, s)
 
-    def _follow(self, p: Traced, s: Segment) -> None:
+    def _follow(self, p: Traced, s: Segment) -> Iterator[None]:
         if s.thread in self._unfollowed:
             self._unfollowed.remove(s.thread)
             s = replace(s, continues=False)
@@ -113,7 +114,10 @@ class Reconstruct(Attribute):
             follower = self._followers[p.key] = Follower(p.image, *self._config(p))
         size, end = len(s.data), s.offset + len(s.data)
         pane = p.panes.setdefault(s.tsc // p.pane_ticks, Pane())
-        for counted in follower.count(s):
+        for counted in follower.steps(s):
+            if counted is None:
+                yield None
+                continue
             sites, where = np.unique(counted.site, return_inverse=True)
             rows = np.zeros(len(sites), ROW_DTYPE)
             rows["site"], rows["tid"] = sites, s.thread.tid
@@ -125,6 +129,7 @@ class Reconstruct(Attribute):
                 self.counts[cause.name.lower()] += n
             self._ledger(p, s).add(Account(s.stream, s.offset, s.offset, 0, (), (), counted.breaks))
         self._ledger(p, s).add(Account(s.stream, s.offset, end, size, ()))
+        yield None
 
     def _report(self, p: Traced, upto: int) -> list[object]:
         out = super()._report(p, upto)
@@ -141,6 +146,8 @@ class Reconstruct(Attribute):
         for follower in self._followers.values():
             for name, value in follower.flow.statistics().items():
                 flow[f"flow_{name}"] = flow.get(f"flow_{name}", 0.0) + value
+            for name, n in follower.chooser.counts.items():
+                flow[f"search_{name}"] = flow.get(f"search_{name}", 0.0) + n
         return {**super().statistics(), **flow}
 
 

@@ -28,6 +28,9 @@ from streamer.config import CaptureConfig
 from streamer.topology import InputError
 from streamer.transport.output import Output
 
+PATIENCE = 0.05
+"""Seconds for which capture waits for room in a socket before it looks at its rings again."""
+
 
 class CaptureSource:
     """Drains the rings of a session; with a recorder, everything drained is also written down."""
@@ -56,6 +59,7 @@ class CaptureSource:
         try:
             while not drain.ended:
                 await output.heal(drain.introduction)
+                refused = False
                 for message in drain.poll():
                     self._record(message)
                     # the end of a member's messages is said by the member itself, acknowledged
@@ -63,7 +67,11 @@ class CaptureSource:
                         continue
                     if drain.must_wait(message) or not output.try_send(message):
                         drain.refused(message)
-                if drain.backlog:
+                        refused = True
+                if refused:  # what is not taken yet is best kept in the rings, as long as they have room themselves
+                    with trio.move_on_after(self._poll_seconds if drain.pressed else PATIENCE):
+                        await output.wait_room()
+                elif drain.backlog:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.sleep(self._poll_seconds)

@@ -35,7 +35,11 @@ class Place:
 
 
 class Stage(Protocol):
-    """Computation. What it does not consume it passes on."""
+    """Computation. What it does not consume it passes on.
+
+    One whose work may take long also has `steps(message)` and `flush_steps()`: iterators that give what `feed` and
+    `flush` do, and None wherever its member may turn to something else, at least ten times a second.
+    """
 
     def feed(self, message: Any, /) -> Iterable[Any]: ...
 
@@ -159,18 +163,19 @@ def _name(stage: str) -> str:
 
 
 def feed_chain(stages: Sequence[Stage], message: Any) -> Iterator[Any]:
-    """What comes out at the end of `stages` when `message` goes in."""
-    if not stages:
+    """What comes out at the end of `stages` when `message` goes in; None between two steps of a stage that takes long
+    (see `Stage`)."""
+    if not stages or message is None:
         yield message
         return
-    for out in stages[0].feed(message):
+    for out in getattr(stages[0], "steps", stages[0].feed)(message):
         yield from feed_chain(stages[1:], out)
 
 
 def flush_chain(stages: Sequence[Stage]) -> Iterator[Any]:
-    """The end: each stage is flushed after all that the one before it still had has gone through."""
+    """The end: each stage is flushed after all that the one before it still had has gone through. None as above."""
     for i, stage in enumerate(stages):
-        for out in stage.flush():
+        for out in getattr(stage, "flush_steps", stage.flush)():
             yield from feed_chain(stages[i + 1 :], out)
 
 
@@ -205,7 +210,7 @@ class Pipeline:
                     self._pass(number + 1, lane, len(group), out)
 
     def _pass(self, number: int, lane: int, lanes: int, message: Any) -> None:
-        if number == len(self._groups):
+        if number == len(self._groups) or message is None:
             return
         group = self._groups[number]
         for i in route(message, lane, lanes, len(group)):

@@ -50,4 +50,4 @@ def _feed(chain: Sequence[Any]) -> int:
 
 
 def _drop(messages: Iterable[Any]) -> int:
-    return sum(1 for _ in messages)
+    return sum(message is not None for message in messages)

@@ -20,6 +20,7 @@ def compile_flow() -> None:
     """By a segment of padding, and a search that finds nothing."""
     from stages.flow.choice import Position, choose
     from stages.flow.chooser import Chooser
+    from stages.flow.effort import Effort
     from stages.flow.flow import Flow
 
     flow = Flow(PtConfig(), context=False)
@@ -30,7 +31,7 @@ def compile_flow() -> None:
     image = CodeImage()
     known = Chooser(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
-    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0)
+    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ comes over the control line on descriptor FD. What is said there, one JSON objec
         {"do": "stop"}                      a source: stop; others: finish what is there
     member → supervisor
         {"is": "ready"}                     bound; messages will be received
-        {"is": "beat", "statistics": {…}}   now and then
+        {"is": "beat", "progress": n, "statistics": {…}}   now and then; n: steps of work done so far
         {"is": "ending"}                    all is sent; only the acknowledgement of the end is missing
         {"is": "ended", "complete": bool, "acknowledged": bool, "statistics": {…}}
         {"is": "failed", "why": "one line", "again": bool}    again: whether another try may help
@@ -28,7 +28,7 @@ import math
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,7 @@ class Member:
         self._receiver: Receiver | None = None
         self._output: Output | None = None
         self._handled = 0
+        self._progress = 0  # steps of work done
 
     async def run(self) -> None:
         """To the end. Raises what a stage raises, `TransportError` and `TopologyError`."""
@@ -219,9 +220,13 @@ class Member:
         self._complete = self._ended.issuperset(self.spec.upstream)
         await self._emit(flush_chain(self._stages))
 
-    async def _emit(self, messages: Any) -> None:
+    async def _emit(self, messages: Iterable[Any]) -> None:
+        """`messages` of `feed_chain` or `flush_chain`: between the steps of what takes long others have their turn."""
         for message in messages:
-            if self._output is not None:
+            self._progress += 1
+            if message is None:
+                await trio.lowlevel.checkpoint()
+            elif self._output is not None:
                 await self._output.send(message)
 
     # ---- the supervisor
@@ -269,7 +274,7 @@ class Member:
     async def _beat(self) -> None:
         while True:
             await trio.sleep(BEAT_SECONDS)
-            await self._control.say(**{"is": "beat", "statistics": self.statistics()})
+            await self._control.say(**{"is": "beat", "progress": self._progress, "statistics": self.statistics()})
 
     def statistics(self) -> dict[str, Any]:
         """`stages` (the sum of what they say), `input`, `output`, `cpu_seconds`, `memory_bytes`."""

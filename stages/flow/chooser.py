@@ -16,7 +16,8 @@ from jvm.codeimage import CodeImage
 from jvm.codeversion import FOREVER
 from stages.flow.bindings import Bindings, Branch
 from stages.flow.callees import Callees
-from stages.flow.choice import DEPTH, Choice, Found, Position, choose
+from stages.flow.choice import Choice, Found, Position, choose
+from stages.flow.effort import Effort, Purse
 from stages.flow.flow import Flow
 from stages.flow.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
 from stages.flow.learn import Learnt, with_image
@@ -38,6 +39,7 @@ from stages.flow.state import (
     X_TOP,
 )  # fmt: skip
 from stages.flow.variants import EXACT, MADE, WINDOW, Known
+from stages.flow.way import DEPTH
 from stages.messages import Segment, ThreadKey
 
 I64 = NDArray[np.int64]
@@ -67,6 +69,7 @@ class Chooser:
         self._ends = 0  # of the image's entrance, when last looked at
         self._shut: set[int] = set()  # versions whose entry has been shut, as long as they are kept
         self._shutting: list[tuple[int, int]] = []  # when the others will be, and their ids; the last first
+        self._purse = Purse()
         self.counts: Counter[str] = Counter()
         flow.search, flow.taught = self, self.taught
 
@@ -78,6 +81,7 @@ class Chooser:
         times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
         self._tsc = np.concatenate(times).astype(np.int64)
         self._learnt_to = -1
+        self._purse.fill(len(segment.data))
         certain = segment.tsc - self._slack // EXACT
         self._restore(certain)
         self._shut_entries(certain)
@@ -132,11 +136,21 @@ class Chooser:
         self.counts["searches"] += 1
         self.learn(piece.learnt)
         goal = piece.contradicted  # before the walk stands elsewhere
+        effort = self._purse.lend()
+        if effort.over():
+            self.counts["gave_up"] += 1
+            piece.gave_up.append(goal)
+            return False
         tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
         known = self.known(tsc)
-        found = self._search(piece, position, goal, known, tsc) or self._search_earlier(piece, goal, known, tsc)
+        found = self._search(piece, position, goal, known, tsc, effort)
+        found = found or self._search_earlier(piece, goal, known, tsc, effort)
+        self._purse.pay(effort)
+        self.counts["effort"] += effort.spent
         if found is None:
-            self.counts["not_found"] += 1
+            if effort.over():
+                piece.gave_up.append(goal)
+            self.counts["gave_up" if effort.over() else "not_found"] += 1
             if len(self._failed) >= PLACES:
                 self._failed.clear()
             self._failed[packets] = 0, min(2 * most + 1, RARELY)
@@ -156,12 +170,14 @@ class Chooser:
                 piece.settle()
                 self.counts["taught"] += 1
 
-    def _search(self, piece: Piece, position: Position, goal: int, known: Known, tsc: int) -> Found | None:
+    def _search(
+        self, piece: Piece, position: Position, goal: int, known: Known, tsc: int, effort: Effort
+    ) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
         data, code = piece.buffers.data, self._flow.code.words()
-        return choose(data, piece.size, goal, position, code, limits, known, tsc, self._slack)
+        return choose(data, piece.size, goal, position, code, limits, known, tsc, self._slack, effort)
 
-    def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int) -> Found | None:
+    def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int, effort: Effort) -> Found | None:
         """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
         something is found, the walk stands earlier then."""
         here, early = piece.state, piece.early()
@@ -169,7 +185,7 @@ class Chooser:
             return None
         piece.state = early
         position = self._position(piece)
-        found = self._search(piece, position, goal, known, tsc) if position is not None else None
+        found = self._search(piece, position, goal, known, tsc, effort) if position is not None else None
         if found is None:
             piece.state = here
         else:

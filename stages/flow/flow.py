@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from stages.flow.graph import (
 )
 from stages.flow.jumps import NO_JUMPS, Jumps
 from stages.flow.piece import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
-from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, TABLES_FULL, TAUGHT, X_AT
+from stages.flow.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, PAUSED, TABLES_FULL, TAUGHT, X_AT
 from stages.flow.tables import Capacity, empty, enlarged
 from stages.flow.tally import Tally, spread
 from stages.messages import PtConfig, Segment, ThreadKey
@@ -88,9 +88,9 @@ Search = Callable[[ThreadKey, Piece], bool]
 """Called at a contradiction, with the walker at the last packet before it that carried an address. True: something was
 done about it (`Flow.patch`), walk again; False: the walk breaks off here."""
 TRIES = 3  # without getting any further
-MOST_DEAD = (
-    1 << 14
-)  # stretches whose code is gone; when they are more, and more than those that are left, tables are renewed
+MOST_DEAD = 1 << 14  # stretches without code; when they are more, and more than the others, tables are renewed
+SLICE = 1 << 15
+"""Bytes of trace, about, that are walked in one step: met for the first time they take some milliseconds."""
 
 
 class Flow:
@@ -252,6 +252,11 @@ class Flow:
 
         Positions in breaks are stream offsets.
         """
+        return [output for output in self.steps(segment) if output is not None]
+
+    def steps(self, segment: Segment) -> Iterator[FlowOutput | None]:
+        """`feed` in steps of which none takes long, where there is a `search`; None behind each but the last. Nothing
+        else may be fed, and no code set, until it has come to its end."""
         if self._dead > max(MOST_DEAD, int(self._tables.g[G_STRETCHES]) // 2):
             self._renew()
         thread = self._threads.get(segment.thread)
@@ -259,37 +264,41 @@ class Flow:
             thread = self._threads[segment.thread] = Thread(self._root())
         if not segment.continues:
             thread.lose()
-        return self._walk(segment.thread, Piece(thread, self._buffers, segment))
+        yield from self._walk(segment.thread, Piece(thread, self._buffers, segment))
 
-    def run(self, piece: Piece, end: int = NEVER, *, hold: int = 0) -> int:
+    def run(self, piece: Piece, end: int = NEVER, *, hold: int = 0, pause: int = NEVER) -> int:
         """Walk on, to `end` (where a packet begins) at most. Contradictions are held from the position `hold` on. DONE;
-        CONTRADICTION: `piece` tells of it, and the walker is back where it last was sure; OUTPUT_FULL, TABLES_FULL."""
+        CONTRADICTION: `piece` tells of it, and the walker is back where it last was sure; PAUSED: at `pause`, or some
+        packets behind it; OUTPUT_FULL, TABLES_FULL."""
         while True:
-            result = piece.run(self._raw, hold, end)
+            result = piece.run(self._raw, hold, end, pause)
             if result != TABLES_FULL or not self._enlarge():
                 return result
 
-    def _walk(self, key: ThreadKey, piece: Piece) -> list[FlowOutput]:
+    def _walk(self, key: ThreadKey, piece: Piece) -> Iterator[FlowOutput | None]:
         self._sums["bytes"] += piece.size
-        out: list[FlowOutput] = []
         hold = NEVER if self.search is None else 0
         before, tries = -1, 0
         while True:
-            result = self.run(piece, hold=hold)
+            result = self.run(piece, hold=hold, pause=piece.position + SLICE)
+            if result == PAUSED:
+                yield None
+                continue
             if result == CONTRADICTION and self.search is not None:
                 self._sums["held"] += 1
                 tries = tries + 1 if piece.contradicted <= before else 0
                 before = max(before, piece.contradicted)
                 if tries > TRIES or not self.search(key, piece):
                     hold, tries = before + 1, 0
+                yield None
                 continue
             if result == TAUGHT:
                 if self.taught is not None:
                     self.taught(piece)
                 continue
-            out.append(self._output(key, piece, result == DONE))
+            yield self._output(key, piece, result == DONE)
             if result == DONE:
-                return out
+                return
             if result == TABLES_FULL:
                 self._renew()
             piece.begin_output()

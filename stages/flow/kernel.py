@@ -59,6 +59,7 @@ from stages.flow.state import (
     M_STILL,
     NONE,
     OUTPUT_FULL,
+    PAUSED,
     SECOND,
     SPARE,
     STRIDE,
@@ -99,7 +100,7 @@ NEVER = np.int64(1 << 62)
 SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL
 
 # columns of `io`, behind the addresses of a Walker's arrays
-IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_SIZE = 7, 8, 9, 10, 11
+IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_PAUSE, IO_SIZE = 7, 8, 9, 10, 11, 12
 
 
 @kernel
@@ -111,7 +112,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output; CONTRADICTION: there is one of X_CAUSE at
     X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it; how it was about BACK bytes earlier is the
     copy EARLY, if that has a position. TAUGHT: behind X_HOLD, the packet before has changed a call, as the last of the
-    learnt says.
+    learnt says. PAUSED: it has come to IO_PAUSE, or at most about STRIDE farther; only where contradictions are held.
     """
     t = raw_tables(where)
     w = raw_walker(io)
@@ -156,6 +157,8 @@ def run(where, io):  # type: ignore[no-untyped-def]
             keep_up(w)
             if full:
                 return TABLES_FULL
+            if io[IO_PAUSE] <= x[X_POS] < end:
+                return PAUSED
         if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS or x[X_LEARNT] + 2 >= LEARNT:
             return OUTPUT_FULL
         if x[X_PENDING] > 1:

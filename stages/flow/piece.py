@@ -14,6 +14,7 @@ from stages.flow.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
 from stages.flow.graph import S_LOST, SLOTS
 from stages.flow.raw import addresses, signed
 from stages.flow.state import (
+    B_GAVE_UP,
     BR,
     BREAKS,
     COPIES,
@@ -48,6 +49,7 @@ from stages.messages import Segment
 
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
+LONGEST = 8  # bytes of a packet with TNT bits
 NEVER = int(driver.NEVER)
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
@@ -161,6 +163,7 @@ class Piece:
         n = buffers.put(segment)
         self.stops, self.stop_at, self._ticks = buffers.stops[:n], buffers.stop_at[:n], buffers.ticks[: n + 1]
         self._charged = 0  # intervals
+        self.gave_up: list[int] = []  # contradictions, by position, of which a search had to leave off
         x = thread.x
         x[X_POS] = 0
         x[X_ROOM] = len(buffers.order)
@@ -196,10 +199,11 @@ class Piece:
         """What has been found was taken away."""
         _begin(self._io, True)
 
-    def run(self, tables: I64, hold: int = NEVER, end: int = NEVER) -> int:
-        """`driver.run` up to `end`; contradictions at or behind `hold` are held."""
+    def run(self, tables: I64, hold: int = NEVER, end: int = NEVER, pause: int = NEVER) -> int:
+        """`driver.run` up to `end`; contradictions at or behind `hold` are held; PAUSED at or behind `pause`."""
         self.thread.x[X_HOLD] = hold
         self._io[driver.IO_END] = min(end, self.size)
+        self._io[driver.IO_PAUSE] = pause
         return int(driver.run(tables, self._io))
 
     # -- where a held contradiction is
@@ -245,6 +249,8 @@ class Piece:
         if n == 0:
             return _NO_BREAKS
         breaks: NDArray[np.void] = self.buffers.breaks[: n * BR].copy().view(BREAK_DTYPE)
+        for contradicted in self.gave_up:  # of a packet with TNT bits the walk may break off before or behind it
+            breaks["cause"][np.abs(breaks["offset"] - contradicted) <= LONGEST] = B_GAVE_UP
         breaks["offset"] += self.offset
         breaks["sure_offset"] += self.offset
         return breaks

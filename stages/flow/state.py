@@ -63,12 +63,13 @@ M_LONG_BIP = 64  # their payload has 8 bytes, not 4
 # why the walk was broken off
 (
     B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
-    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_WRONG_TARGET, B_END,
-) = (np.int64(k) for k in range(1, 16))  # fmt: skip
+    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_WRONG_TARGET, B_GAVE_UP,
+    B_END,
+) = (np.int64(k) for k in range(1, 17))  # fmt: skip
 
 BREAK_NAMES = (
     "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
-    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled", "wrong_target",
+    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled", "wrong_target", "gave_up",
 )  # fmt: skip
 
 BREAKS = 1024  # room for so many in one call
@@ -88,7 +89,7 @@ FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search 
 COPIES = 3
 BACK = 192  # bytes, about, from there to the sure point
 
-RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, TAUGHT = range(6)
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, TAUGHT, PAUSED = range(7)
 SPARE = 512  # room in the output that one packet may need
 
 # results of the exact part, besides FULL

@@ -40,6 +40,7 @@ CAUSE_TEXTS = {
     "enabled_twice": "tracing begins, and had not ended",
     "while_disabled": "branches while tracing is off",
     "wrong_target": "a stub's jump to where it never leads",
+    "gave_up": "any of these, where the search for another explanation took too long",
 }
 
 

@@ -92,6 +92,14 @@ class Sender:
         """Whether `try_send` would take a message."""
         return self._socket is not None and self._socket.writable
 
+    async def wait_room(self) -> None:
+        """Until `try_send` would take a message, or, if the receiver is not there, until its fate changes."""
+        if self._socket is None:
+            await self._changed.wait()
+        else:
+            with suppress(trio.ClosedResourceError):
+                await self._socket.wait_writable()
+
     # ---- the receiver's fate
 
     @property

@@ -36,6 +36,12 @@ class Output:
             sender.refused += 1
         return False
 
+    async def wait_room(self) -> None:
+        """Until each worker has had room, or its fate has changed: what was refused may fit then."""
+        await trio.lowlevel.checkpoint()
+        for sender in self.senders:
+            await sender.wait_room()
+
     async def send(self, message: Any) -> bool:
         """Waits for room. False if its worker is gone for good; a source's output also if it is down or not yet
         introduced, where others wait (a message to all leaves those out, as above). Cancelled, it may have sent to

@@ -16,6 +16,7 @@ from stages.flow import order as orders
 from stages.flow.callees import Callees
 from stages.flow.choice import Choice, Position, choose
 from stages.flow.chooser import Chooser
+from stages.flow.effort import Effort
 from stages.flow.flow import Flow
 from stages.flow.learn import Learnt
 from stages.flow.variants import Known
@@ -60,7 +61,7 @@ def chosen(code: bytes, trace: bytes, known: Known, tsc: int = 150, here: int = 
     flow = Flow()
     flow.set_code(CodeView.of([(BASE, code)]))
     position, words = Position(0, here, here, False, NONE, 0), flow.code.words()
-    found = choose(data, len(trace), 0, position, words, LIMITS, known, tsc, 1000)
+    found = choose(data, len(trace), 0, position, words, LIMITS, known, tsc, 1000, Effort())
     return found.choices if found is not None else None
 
 

@@ -19,6 +19,7 @@ from jvm.codeview import CodeView
 from stages.addresses import ADDRESSES, AT_SIZE, UNKNOWN, attribute
 from stages.flow import raw, state
 from stages.flow.choice import Choice, Position, choose
+from stages.flow.effort import Effort
 from stages.flow.flow import Flow
 from stages.flow.jumps import TEACHES, of_image
 from stages.messages import PtConfig
@@ -168,7 +169,7 @@ def test_choices_anywhere(base: int) -> None:
     known = patches((base + 1, old[1:], new[1:], 100, 200))
     data = np.frombuffer(trace + bytes(32), np.uint8)
     position = Position(0, here, here, False, NONE, 0)
-    found = choose(data, len(trace), 0, position, flow.code.words(), limits, known, 150, 1000)
+    found = choose(data, len(trace), 0, position, flow.code.words(), limits, known, 150, 1000, Effort())
     assert found is not None
     assert found.choices == [Choice(0, base, new, False)]
     flow.patch(found.choices[0].address, found.choices[0].code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,13 +142,13 @@ def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monke
 def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of the run the stage is behind for a while."""
     followed: list[Segment] = []
-    count = Follower.count
+    steps = Follower.steps
 
-    def watched(self: Follower, piece: Segment) -> list[object]:
+    def watched(self: Follower, piece: Segment) -> Iterator[object]:
         followed.append(piece)
-        return count(self, piece)
+        return steps(self, piece)
 
-    monkeypatch.setattr(Follower, "count", watched)
+    monkeypatch.setattr(Follower, "steps", watched)
     clock = Clock()
 
     def late(chunk: int) -> float:

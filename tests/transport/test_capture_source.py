@@ -1,0 +1,69 @@
+"""Capture, and a worker that does not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from stages.messages import Chunk, EndOfStream, JitBatch, Loss
+from streamer.config import CaptureConfig, TransportConfig
+from streamer.sources import PATIENCE, CaptureSource
+from streamer.transport.link import Receiver, Sender
+from streamer.transport.output import Output
+from streamer.transport.transport import addresses, open_transport
+from tests.capture import jitwriter
+from tests.capture import perfwriter as w
+from tests.capture.session import Session
+
+SECONDS = 20.0
+
+
+async def test_capture_waits_for_a_worker_that_does_not_read(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It looks at its rings a bounded number of times a second, code is told before trace, and what did not fit is a
+    hole: every byte is in a chunk or behind a mark."""
+    session = Session(tmp_path / "session")
+    config = TransportConfig(mode="ipc", hwm=2)
+    (address,) = addresses(config, tmp_path / "sockets", ["w/0"]).values()
+    source = CaptureSource(session.path, CaptureConfig())
+    producer, agent = session.ring(aux_pages=64), session.agent()
+    written = 0
+
+    async def write() -> None:
+        nonlocal written
+        for n in range(int(SECONDS)):
+            agent.write(*[jitwriter.thread_start(n, "x" * 100)] * 10)
+            producer.records(w.switch(9, 7, ns=n))
+            producer.trace(bytes(5000), ns=n)
+            written += 5000
+            await trio.sleep(1)
+        session.write_state(state="ended")
+
+    async with open_transport(config) as transport:
+        receiver = Receiver(transport, address)
+        sender = Sender(transport, address, "source#1")
+        got: list[object] = []
+
+        async def capture() -> None:
+            await source.run(Output([sender], introduces=True))
+            await sender.send(EndOfStream("source"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            nursery.start_soon(capture)
+            await trio.sleep(SECONDS - 0.5)
+            assert 0 < sender.refused <= 4 * SECONDS / PATIENCE  # a few kinds of messages in each look
+            while not got or not isinstance(got[-1], EndOfStream):
+                got.append((await receiver.receive()).message)
+        sender.close()
+        receiver.close()
+    chunks = [m for m in got if isinstance(m, Chunk)]
+    at = 0
+    for chunk in chunks:
+        assert chunk.offset == at or any(mark.cause == Loss.TRANSPORT for mark in chunk.losses)
+        at = chunk.offset + len(chunk.data)
+    assert at == written
+    assert [type(m) for m in got].index(JitBatch) < [type(m) for m in got].index(Chunk)
