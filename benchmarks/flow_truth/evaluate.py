@@ -1,7 +1,7 @@
 """Decodes a kept run as the product does and compares what it hands on with what ran.
 
 Messages go from the recording through decode, segment and reconstruct, made and set as in `streamer run`. What the
-reconstructing stage gets from its walker is seen by a listener at `Flow.feed`; nothing of the stage is replaced.
+reconstructing stage gets from its walker is seen by a listener at `Flow.steps`; nothing of the stage is replaced.
 """
 
 from __future__ import annotations
