@@ -206,7 +206,7 @@ class Segmentation:
                 self._switch(stream, tsc, Special.NOBODY)
             elif kind == SideKind.LOST:
                 self._lost(stream, stream.last_record, tsc)
-            elif kind == SideKind.EXIT:
+            elif kind == SideKind.EXIT and ours:  # on a CPU others end, too
                 thread = ThreadKey(side.stream.host, pid, tid)
                 self._exits[thread] = ThreadEnd(thread, stream.key, tsc)
             stream.last_record = tsc

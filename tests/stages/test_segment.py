@@ -309,6 +309,8 @@ def test_a_thread_is_forgotten_when_it_has_ended_or_been_silent() -> None:
     feed(StreamOpen(CPU, PtConfig(), Clock(1, 0, 0, 0)))
     side = (1, SideKind.SWITCH_IN, 7), (3 * second, SideKind.SWITCH_IN, 8), (4 * second, SideKind.EXIT, 7)
     feed(sideband(*side))
+    feed(sideband((4 * second, SideKind.EXIT, 9), pid=43, seq=1))  # of another process, on the same CPU
+    assert segment.statistics()["segment_exits"] == 1
     stream = psb_plus(second, 0x1000) + tip(0x1004) + tsc(2 * second) + tip(0x1000)
     feed(Chunk(CPU, 0, 0, np.frombuffer(stream, np.uint8)))
     assert told(feed(Tick("h", 42, 60 * second))) == []
