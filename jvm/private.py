@@ -74,11 +74,22 @@ def is_ours(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def new_file(path: Path) -> int:
-    """A new file (0600) at `path`, open to read and write, in place of what stands there: a link is not followed, a
-    FIFO not waited for, and whoever has the old file open does not see what is written. Raises OSError."""
+def new_file(path: Path, mode: int = 0o600) -> int:
+    """A new file at `path`, open to read and write, in place of what stands there: a link is not followed, a FIFO not
+    waited for, and whoever has the old file open does not see what is written. Raises OSError."""
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+def output_file(path: Path) -> int:
+    """`path` as a user of a command gave it, open to write: a device, a FIFO or a link of this user or root is written
+    to as it is (/dev/stdout), in place of anything else stands a new file. Raises PrivacyError, OSError."""
+    with suppress(FileNotFoundError):
+        entry = path.lstat()
+        if not stat.S_ISREG(entry.st_mode):
+            _check_owner(path, entry)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    return new_file(path, 0o666)
 
 
 # ---- below an open directory, in places where another user may change names

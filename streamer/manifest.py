@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,12 +23,10 @@ VERSION = 1
 NAME = "session.json"
 LOCK = ".lock"  # held by the process whose session it is, for as long as that lives
 MOST_BYTES = 1 << 16
-FILES = (
-    *("jit-*.ring", "jit-*.ring.new", "jit-*.export"),  # the agent, capture
-    *("told-*.records", "told-*.records.new", "heads"),
-    *("pt/*.ring", "pt/*.ring.new", "pt/emulator.json", "pt/emulator.json.new"),  # the emulator
+FILES = (  # each of them also with .new behind its name, until it is whole
+    *("jit-*.ring", "jit-*.export", "told-*.records", "heads"),  # the agent, capture
+    *("pt/*.ring", "pt/emulator.json"),  # the emulator
     *("*.ipc", "*.ipc.acks", "keys/own.key", "keys/own.key_secret", "keys/peers/own.key"),
-    f"{NAME}.new",
 )
 
 
@@ -96,10 +94,12 @@ def remove(directory: Path) -> list[str]:
     and its manifest stay too. The caller holds the lock. Raises ManifestError, OSError."""
     with _opened(directory) as fd:
         files = _read(fd, directory).files
-        left = [name for name in _clear(fd, "", files) if name not in (NAME, LOCK)]
+        own = (f"{NAME}.new", NAME, LOCK)
+        left = [name for name in _clear(fd, "", files) if name not in own]
         if not left:
-            for name in (NAME, LOCK):
-                os.unlink(name, dir_fd=fd)
+            for name in own:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=fd)
             directory.rmdir()
     return left
 
@@ -156,4 +156,5 @@ def _clear(fd: int, prefix: str, files: tuple[str, ...]) -> list[str]:
 
 
 def _named(name: str, files: tuple[str, ...]) -> bool:
+    name = name.removesuffix(".new")
     return any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from capture.session import SessionError as CaptureError
 from jvm.attach import AttachError
 from jvm.cbuild import BuildError
 from jvm.export import ExportError
+from jvm.private import PrivacyError, output_file
 from streamer import config, logs
 from streamer.cli import Failure
 from streamer.runner import Outcome, Runner, figures, report
@@ -41,6 +43,7 @@ _EXPECTED = (
     ExportError,
     HardwareError,
     PerfDataError,
+    PrivacyError,
     SessionError,
     TargetError,
     TopologyError,
@@ -156,7 +159,8 @@ def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None =
         except BaseExceptionGroup as group:
             raise _only(group) from None
         if summary_file is not None:
-            summary_file.write_text(json.dumps(figures(outcome), indent=1) + "\n")
+            with os.fdopen(output_file(summary_file), "w") as text:
+                text.write(json.dumps(figures(outcome), indent=1) + "\n")
     click.echo(report(outcome, color=console.is_terminal))
     if outcome.failed:
         raise Failure(f"did not work to the end: {', '.join(outcome.failed)}")

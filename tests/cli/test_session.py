@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -63,8 +64,9 @@ def crashed(runtime: Path, **fields: object) -> Path:
     (directory / manifest.LOCK).touch()
     made = Manifest(owner=Process(pid=1 << 22, start=1), uid=os.geteuid())
     manifest.write(directory, made.model_copy(update=fields))
-    for name in ("jit-7.ring", "jit-7.ring.new", "jit-7.export", "told-cpu0.records", "heads", "pt/cpu0.ring"):
+    for name in ("jit-7.ring", "jit-7.export", "told-cpu0.records", "heads", "pt/cpu0.ring", "session.json"):
         (directory / name).touch()
+        (directory / f"{name}.new").touch()
     (directory / "pt/emulator.json").touch()
     for name in ("decode-0.ipc", "decode-0.ipc.acks"):
         with socket.socket(socket.AF_UNIX) as made_socket:
@@ -132,7 +134,8 @@ def test_unknown_content_stays_and_is_said(runtime: Path, capsys: pytest.Capture
         assert (left / "letter.txt").read_text() == "dear"
         assert not (left / "jit-7.ring").exists()
     there = sorted(str(path.relative_to(left)) for path in left.rglob("*"))
-    assert there == [".lock", "jit-1.ring", "letter.txt", "pt", "pt/deep", "pt/deep/cpu1.ring", "session.json"]
+    unknown = ["jit-1.ring", "letter.txt", "pt", "pt/deep", "pt/deep/cpu1.ring"]
+    assert there == [".lock", *unknown, "session.json", "session.json.new"]
     assert "not made by a session: jit-1.ring, letter.txt, pt/deep" in "".join(capsys.readouterr())
 
 
@@ -142,9 +145,7 @@ def test_nothing_is_removed_through_links(runtime: Path, tmp_path: Path) -> None
     (tmp_path / "pt").mkdir()
     (tmp_path / "pt" / "cpu9.ring").touch()
     left = crashed(runtime)
-    (left / "pt" / "cpu0.ring").unlink()
-    (left / "pt" / "emulator.json").unlink()
-    (left / "pt").rmdir()
+    shutil.rmtree(left / "pt")
     (left / "pt").symlink_to(tmp_path / "pt")
     (left / "jit-1.ring").symlink_to(tmp_path / "jit-1.ring")
     (tmp_path / "000000-2").mkdir()

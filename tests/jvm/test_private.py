@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jvm.private import PrivacyError, is_ours, new_file, private_directory, safe_directory
+from jvm.private import PrivacyError, is_ours, new_file, output_file, private_directory, safe_directory
 
 OTHER = 65533
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
@@ -110,3 +110,30 @@ def test_a_new_file_takes_the_place_of_what_stood_there(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / name).lstat().st_mode) == 0o600
         assert (tmp_path / name).read_text() == "new"
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_the_output_of_a_command(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("what was there is longer")
+    (tmp_path / "mine").symlink_to("real")
+    os.link(tmp_path / "real", tmp_path / "hard")
+    for name in ("mine", "none"):
+        with os.fdopen(output_file(tmp_path / name), "w") as file:
+            file.write("new")
+        assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "mine").is_symlink()
+    assert (tmp_path / "hard").read_text() == "new"
+    with os.fdopen(output_file(tmp_path / "hard"), "w") as file:
+        file.write("newer")
+    assert (tmp_path / "real").read_text() == "new"
+    with os.fdopen(output_file(Path("/dev/null")), "w") as file:
+        file.write("nothing")
+
+
+@as_root
+def test_the_output_of_a_command_does_not_go_through_a_link_of_another(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("precious")
+    (tmp_path / "theirs").symlink_to("real")
+    os.chown(tmp_path / "theirs", OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(PrivacyError, match="theirs belongs to another user"):
+        output_file(tmp_path / "theirs")
+    assert (tmp_path / "real").read_text() == "precious"
