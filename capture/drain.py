@@ -45,6 +45,7 @@ from stages.messages import (
 
 Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | EndOfStream
 MAX_BATCHES = 8  # JIT batches of one process in one poll
+MAX_FAULTS = 1000  # told; each thread's ring may have one
 MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
 
 
@@ -129,7 +130,7 @@ class Drain:
             try:
                 mult, shift, zero = ring.time_conversion
             except RingError as error:
-                self.faults.append(str(error))
+                self._fault(str(error))
                 ring.close()
                 continue
             if key in self.streams:  # a thread id came again before its first ring was empty
@@ -227,7 +228,7 @@ class Drain:
         stream.close()
 
     def _fault(self, text: str) -> None:
-        if text not in self.faults:
+        if text not in self.faults and len(self.faults) < MAX_FAULTS:
             self.faults.append(text)
 
     # ---- the transport's side
