@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capture.perfdata import PerfDataError, map_file
+from capture.packed import map_file
+from capture.perfdata import PerfDataError
 from jvm import seal
 from jvm.export import ExportError
 from jvm.ring import export_of

@@ -9,18 +9,14 @@ event's ids, one a ring, and rings appear while the recording runs. perf finds e
 
 from __future__ import annotations
 
-import mmap
 import os
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
-import zstandard
-
+from capture.packed import map_file
 from capture.records import SampleFormat
 from jvm.private import new_file
 from stages.messages import Clock, PtConfig
@@ -32,7 +28,6 @@ SECTION = struct.Struct("<QQ")
 ATTR_SIZE = 128  # sizeof(struct perf_event_attr), PERF_ATTR_SIZE_VER7
 AUXTRACE = struct.Struct("<QQQIIII")  # size, offset, reference, idx, tid, cpu, reserved
 MAX_ATTRS = 1 << 16
-MAX_UNPACKED = 64 << 30
 
 
 class PerfDataError(Exception):
@@ -310,45 +305,3 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def map_file(path: Path, most: int = MAX_UNPACKED) -> memoryview:
-    """The bytes of a file, mapped; of a .zst file, what is packed in it, at most `most` bytes, unpacked into a
-    temporary file with bounded memory. Raises OSError or PerfDataError."""
-    if path.suffix == ".zst":
-        with path.open("rb") as packed, tempfile.TemporaryFile() as file:
-            unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-            try:
-                expected = zstandard.frame_content_size(packed.read(18))
-                packed.seek(0)
-                for block in unpacker.read_to_iter(packed, write_size=1 << 20):
-                    if file.tell() + len(block) > most:
-                        raise PerfDataError(f"{path}: more than {most} bytes when unpacked")
-                    file.write(block)
-                if expected not in (-1, file.tell()):
-                    raise PerfDataError(f"{path}: cut: {file.tell()} of {expected} bytes")
-            except zstandard.ZstdError as error:
-                raise PerfDataError(f"{path}: no zstd file: {error}") from error
-            file.flush()
-            return _map(file.fileno())
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _map(fd)
-    finally:
-        os.close(fd)
-
-
-def _map(fd: int) -> memoryview:
-    if os.fstat(fd).st_size == 0:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-
-
-def pack_file(path: Path, level: int = 19) -> Path:
-    """Packs a file with zstd beside itself (`.zst` appended) and removes it; the new path."""
-    packed = path.with_name(path.name + ".zst")
-    with path.open("rb") as source, os.fdopen(new_file(packed), "wb") as target:
-        zstandard.ZstdCompressor(level=level, write_checksum=True).copy_stream(source, target, path.stat().st_size)
-    shutil.copymode(path, packed)
-    path.unlink()
-    return packed

@@ -21,6 +21,7 @@ from capture.drain import Message
 from capture.exportreader import ExportReader
 from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, parse_auxtrace_info
 from capture.records import KINDS, RecordError, SampleFormat, loss_marks, parse
+from jvm.inputfile import read_input
 from stages.messages import (
     U8,
     Chunk,
@@ -41,6 +42,7 @@ CHUNK = 256 << 10  # bytes of trace in one message, of files that do not say the
 MAX_RECORDS = 1 << 16  # of such files, records that are gathered before they become a Sideband
 BATCH = 4 << 20
 MAX_MANIFEST = 1 << 20
+MAX_PID = 1 << 31
 
 
 class Replay:
@@ -60,11 +62,12 @@ class Replay:
 
     def _read_manifest(self, path: Path) -> tuple[Path, dict[int, Path]]:
         try:
-            with path.open("rb") as file:
-                manifest = json.loads(file.read(MAX_MANIFEST))
+            manifest = json.loads(read_input(path, MAX_MANIFEST))
             if manifest["version"] != 1:
                 raise ValueError("another version")
             names = {int(pid): str(name) for pid, name in manifest["exports"].items()}
+            if not all(0 < pid < MAX_PID for pid in names):
+                raise ValueError("a process has no such number")
             data = str(manifest["perf_data"])
             self.options = dict(manifest["options"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -308,7 +311,7 @@ def _where(event: FileEvent) -> tuple[int, int]:
 
 def _beside(path: Path, name: str) -> Path:
     """A file that a manifest names: in its own folder, as it is or packed."""
-    if not name or "/" in name or name.startswith("."):
+    if not name.isprintable() or not name or "/" in name or name.startswith("."):  # half a surrogate pair is no text
         raise PerfDataError(f"{path}: no file name: {name!r}")
     plain = path.parent / name
     packed = path.parent / f"{name}.zst"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from capture.records import SAMPLE_TYPE
 from capture.ring import PerfRing, RingError, drained_ring
+from jvm.inputfile import read_input
 from stages.messages import PtConfig, StreamKey
 
 MAX_JSON = 16 << 20
@@ -146,9 +147,7 @@ class EmulatedSource:
             stamp = (status.st_ino, status.st_mtime_ns)
             if stamp == self._stamp:
                 return
-            if status.st_size > MAX_JSON:
-                raise SessionError(f"{self._file}: {status.st_size} bytes are too many")
-            state = json.loads(Path(self._file).read_bytes())
+            state = json.loads(read_input(Path(self._file), MAX_JSON))
         except FileNotFoundError:
             return
         except (OSError, ValueError, RecursionError) as error:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capture.records import Side, Words, starts
+from jvm.inputfile import read_input
 from stages.messages import SIDE_DTYPE, SideKind
 
 MAGIC = 0x31444C4F5453544A  # "JTSTOLD1"
@@ -96,9 +97,7 @@ class Told:
     def _load(self) -> tuple[Words, int]:
         assert self._path is not None
         try:
-            if self._path.stat().st_size > MAX_FILE:
-                return _NOTHING, 0
-            data = self._path.read_bytes()
+            data = read_input(self._path, MAX_FILE)
         except OSError:
             return _NOTHING, 0
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)

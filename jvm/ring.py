@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from jvm.export import ExportError, whole_records
+from jvm.inputfile import map_input
 
 RING_MAGIC = b"JITRING1"
 FILE_MAGIC = b"JITEXPT1"
@@ -191,7 +192,4 @@ def export_of(view: memoryview, name: str) -> ExportFile:
 
 def open_export(path: Path) -> ExportFile:
     """Maps an export file. Raises OSError, ExportError (see `export_of`)."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
-    return export_of(view, str(path))
+    return export_of(map_input(path, 1 << 42), str(path))

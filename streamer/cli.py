@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import pkgutil
 import sys
 
 import click
-from pydantic import ValidationError
 
 from streamer import commands
-from streamer.config import ConfigError
 
 
 class Failure(click.ClickException):
@@ -55,23 +54,34 @@ def cli() -> None:
 
 
 def main() -> None:
+    _streams()
+    try:
+        status = _status()
+        sys.stdout.flush()  # that the device has no room shows only now
+    except (Exception, KeyboardInterrupt) as error:
+        from streamer import errors  # knows all parts of the program, which --help need not load
+
+        status = errors.end(error)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # not to be tried again, and told again, at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def _streams() -> None:
+    """What a terminal cannot show becomes a question mark; who has closed our output does not want it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 (to the end)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _status() -> int:
     try:
         cli.main(standalone_mode=False)
-    except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
-    except click.ClickException as failure:
-        failure.show()
-        sys.exit(failure.exit_code)
-    except ValidationError as invalid:  # a setting, from whichever source
-        for error in invalid.errors():
-            name = ".".join(str(part) for part in error["loc"])
-            click.echo(f"streamer: setting {name}: {error['msg']}", err=True)
-        sys.exit(2)
-    except ConfigError as error:
-        click.echo(f"streamer: {error}", err=True)
-        sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except BrokenPipeError:  # `streamer pt dump … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    return 0

@@ -13,8 +13,13 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
+
+from jvm.inputfile import read_input
+
+MOST_BYTES = 1 << 20  # of the file with settings
 
 
 def default_runtime_dir() -> Path:
@@ -144,7 +149,7 @@ class Settings(BaseSettings):
 
 
 class ConfigError(ValueError):
-    """The file with settings cannot be read: one clear line."""
+    """The settings cannot be read: one clear line."""
 
 
 def load(file: Path | None = None, **flags: Any) -> Settings:
@@ -162,7 +167,10 @@ def load(file: Path | None = None, **flags: Any) -> Settings:
             at = at.setdefault(part, {})
         at[leaf] = value
     _check_file()
-    return Settings(**nested)
+    try:
+        return Settings(**nested)
+    except SettingsError as error:  # a variable whose text has to be JSON, and is not
+        raise ConfigError(" ".join(f"{error}".split())) from error
 
 
 def _check_file() -> None:
@@ -170,8 +178,8 @@ def _check_file() -> None:
     name = os.environ.get("STREAMER_CONFIG")
     try:
         if name:
-            tomllib.loads(Path(name).read_text())
+            tomllib.loads(read_input(Path(name), MOST_BYTES).decode())
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror}") from error
-    except ValueError as error:  # not TOML, not UTF-8
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8
         raise ConfigError(f"{name}: {error}") from error

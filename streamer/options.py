@@ -15,41 +15,14 @@ import click
 import trio
 from rich.console import Console
 
-from capture.emulator.options import EmulatorError
-from capture.perf_event import HardwareError
-from capture.perfdata import PerfDataError
-from capture.session import SessionError as CaptureError
-from jvm.attach import AttachError
-from jvm.cbuild import BuildError
-from jvm.export import ExportError
-from jvm.private import PrivacyError, output_file
-from streamer import config, logs
+from jvm.private import output_file
+from streamer import config, errors, logs
 from streamer.cli import Failure
 from streamer.runner import Outcome, Runner, figures, report
-from streamer.session import SessionError
-from streamer.target import TargetError
-from streamer.topology import TopologyError
-from streamer.transport.security import TransportError
-from streamer.web import WebError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_EXPECTED = (
-    AttachError,
-    BuildError,
-    CaptureError,
-    EmulatorError,
-    ExportError,
-    HardwareError,
-    PerfDataError,
-    PrivacyError,
-    SessionError,
-    TargetError,
-    TopologyError,
-    TransportError,
-    WebError,
-)
 _OPTIONS = [
     click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
                  help="TOML file with settings; flags and STREAMER_… variables are stronger."),
@@ -128,11 +101,10 @@ def one_line() -> Iterator[None]:
     """What a user can act on becomes a `Failure`: one line and exit status 1."""
     try:
         yield
-    except _EXPECTED as error:
-        raise Failure(" ".join(str(error).split())) from error
-    except OSError as error:
-        what = f"{error.filename}: " if error.filename else ""
-        raise Failure(f"{what}{error.strerror or error}") from error
+    except Exception as error:
+        if (line := errors.one_line(error)) is None:
+            raise
+        raise Failure(line) from error
 
 
 def tell_on(console: Console) -> Callable[[str], None]:

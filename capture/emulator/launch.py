@@ -9,6 +9,7 @@ from pathlib import Path
 
 from capture.emulator import build
 from capture.emulator.options import EmulatorError, EmulatorOptions
+from jvm.inputfile import open_input
 from jvm.private import PrivacyError, safe_directory
 
 
@@ -20,7 +21,7 @@ def program(name: str) -> Path:
         raise EmulatorError(f"{name}: no such program")
     path = Path(os.path.realpath(found))
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_input(path, 1 << 42), "rb") as file:
             head = file.read(20)
     except OSError as error:
         raise EmulatorError(f"{path}: {error.strerror}") from error

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from jvm.codeview import CodeView
+from jvm.inputfile import map_input, read_input
 from stages.messages import U8
 from stages.pt import dump as packet_dump
 from stages.pt import flowtext
@@ -16,7 +17,8 @@ from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
 from streamer.cli import Failure
 
 _LINES_AT_ONCE = 4096
-_LARGEST_TRACE = 1 << 33
+_LARGEST_TRACE = 1 << 40  # mapped
+_LARGEST_CODE = 1 << 30
 
 
 class _Number(click.ParamType[int]):
@@ -64,15 +66,16 @@ def _number(text: str) -> int:
 
 def _load(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _LARGEST_TRACE:
-            raise Failure(f"{path} is too large ({path.stat().st_size} bytes)")
-        return path.read_bytes()
+        return read_input(path, _LARGEST_CODE)
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror}") from None
 
 
 def _trace(path: Path) -> U8:
-    return np.frombuffer(_load(path), np.uint8)
+    try:
+        return np.frombuffer(map_input(path, _LARGEST_TRACE), np.uint8)
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}") from None
 
 
 def _image(text: str) -> CodeView:

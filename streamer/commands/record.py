@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from capture.drain import Drain
-from capture.perfdata import pack_file
+from capture.packed import pack_file
 from capture.record import Recorder
 from stages.messages import Chunk, Sideband
 from streamer import target

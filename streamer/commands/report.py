@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Console
 
+from jvm.inputfile import read_input
 from streamer.cli import Failure
-from streamer.commands.top import fetch
+from streamer.commands.top import fetch, render
 from streamer.hub.text import contradictions_screen
 
 MAX_SUMMARY = 1 << 28
@@ -19,9 +20,7 @@ WIDTH = 160  # where there is no terminal that has one
 
 def _from_summary(path: Path, top: int) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_SUMMARY:
-            raise Failure(f"{path} is too large for a summary")
-        view = json.loads(path.read_bytes())["contradictions"]
+        view = json.loads(read_input(path, MAX_SUMMARY))["contradictions"]
         view["places"] = view["places"][:top]
         view["other"] = view["total"] - sum(place["times"] for place in view["places"])
     except OSError as error:
@@ -70,9 +69,6 @@ def command(url: str, summary: Path | None, top: int, pid: int | None, as_json: 
     if as_json:
         click.echo(json.dumps(view, indent=1))
         return
-    try:
-        screen = Group(*contradictions_screen(view))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise Failure(f"{source}: this is not of a streamer of this version") from None
+    screen = render(view, source, contradictions_screen)
     console = Console()
     (console if console.is_terminal else Console(width=WIDTH)).print(screen)

@@ -3,54 +3,87 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import IO, Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
 from streamer.cli import Failure
 from streamer.hub.screen import screen
+from streamer.hub.text import View
 
 MAX_ANSWER = 8 << 20
+SECONDS = 5.0  # for a whole answer, and for each part of it
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A streamer sends nobody elsewhere."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 # the hub is on this machine or near it: a proxy meant for the web is of no use
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
 
 def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
-    """A view as JSON, from /api/`what`. Raises Failure with one line that says what is wrong."""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise Failure(f"{url} is not a http:// address")
+    """A view as JSON, from /api/`what`. Raises Failure with one line that says what is wrong; whatever answers there,
+    it neither waits nor reads without a limit."""
     given = {key: value for key, value in query.items() if value is not None}
     try:
-        with _OPENER.open(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given)}", timeout=5) as answer:
-            view = json.loads(answer.read(MAX_ANSWER))
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError
+        request = urllib.request.Request(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given)}")
+    except ValueError:
+        raise Failure(f"{url} is not a http:// address") from None
+    try:
+        with _OPENER.open(request, timeout=SECONDS) as answer:
+            view = json.loads(_read(answer))
     except urllib.error.HTTPError as error:
         try:
-            raise Failure(str(json.loads(error.read(MAX_ANSWER))["error"])) from None
-        except (ValueError, KeyError, TypeError):
+            raise Failure(str(json.loads(_read(error))["error"])) from None
+        except (ValueError, LookupError, TypeError, RecursionError, OSError):
             raise Failure(f"{url} answers with HTTP status {error.code}: it is not a streamer") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise Failure(f"no streamer answers at {url} ({why}): start one, or say where it is with --url") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Failure(f"what answers at {url} is not a streamer") from None
     if not isinstance(view, dict):
         raise Failure(f"what answers at {url} is not a streamer")
     return view
 
 
-def render(view: dict[str, Any], url: str) -> Group:
+def _read(answer: IO[bytes]) -> bytes:
+    """A whole body. Raises ValueError when it is too long, TimeoutError."""
+    data, until = bytearray(), time.monotonic() + SECONDS
+    while piece := answer.read1(1 << 16):
+        data += piece
+        if len(data) > MAX_ANSWER:
+            raise ValueError("too long")
+        if time.monotonic() > until:
+            raise TimeoutError("timed out")
+    return bytes(data)
+
+
+def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[RenderableType]] = screen) -> Group:
+    """What `build` makes of a view that anybody may have made. Raises Failure."""
     try:
-        return Group(*screen(view))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise Failure(f"what answers at {url} is not a streamer of this version") from None
+        group = Group(*build(view))
+        Console(file=io.StringIO()).print(group)  # some of it is built only when it is shown
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        raise Failure(f"{source}: that is not from a streamer of this version") from None
+    return group
 
 
 @click.command()

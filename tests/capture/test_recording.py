@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
+import zstandard
 from elftools.elf.elffile import ELFFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capture import perfdata, ring
 from capture.drain import Message
-from capture.perfdata import PerfDataError, Reader, pack_file
+from capture.packed import map_file, pack_file
+from capture.perfdata import PerfDataError, Reader
 from capture.record import Recorder
 from capture.replay import Replay
 from jvm.export import iter_records
@@ -315,10 +317,10 @@ def test_damaged_companions(recorded: Path, tmp_path: Path) -> None:
     export.write_bytes(whole)
     packed = pack_file(export)
     packed.write_bytes(packed.read_bytes()[:-9])
-    with pytest.raises(PerfDataError):
+    with pytest.raises(OSError, match=r"cut|no zstd file"):
         replayed(manifest)
     packed.write_bytes(b"junk")
-    with pytest.raises(PerfDataError, match="no zstd file"):
+    with pytest.raises(OSError, match="no zstd file"):
         replayed(manifest)
 
 
@@ -368,11 +370,23 @@ def test_an_export_without_checksums_is_read_still(recorded: Path, tmp_path: Pat
         list(replay.messages())
 
 
-def test_a_packed_bomb(tmp_path: Path) -> None:
+def test_packed_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a size that is claimed nor one that shows only while it is unpacked."""
     path = tmp_path / "x.perf.data"
     path.write_bytes(bytes(1 << 20))
-    with pytest.raises(PerfDataError, match="more than 1000 bytes"):
-        perfdata.map_file(pack_file(path), most=1000)
+    packed = pack_file(path)
+    assert len(map_file(packed)) == 1 << 20  # 20,000 times as much, but little
+    with pytest.raises(OSError, match="more than 1000 bytes"):
+        map_file(packed, most=1000)
+    monkeypatch.setattr("capture.packed.FREE", 1000)
+    limit = 1000 + 1000 * packed.stat().st_size
+    with pytest.raises(OSError, match=f"more than {limit} bytes"):
+        map_file(packed)
+    claims_nothing = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
+    assert zstandard.frame_content_size(claims_nothing) == -1
+    packed.write_bytes(claims_nothing)
+    with pytest.raises(OSError, match=r"more than \d+ bytes"):
+        map_file(packed)
 
 
 def test_a_file_without_notes_is_read_from_its_events(tmp_path: Path) -> None:

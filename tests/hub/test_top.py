@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import http.server
+import json
 import os
 import pty
 import select
@@ -11,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 import pytest
@@ -19,6 +21,8 @@ import trio
 from click.testing import CliRunner, Result
 
 from streamer import web
+from streamer.cli import Failure
+from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
 from tests.hub.scene import scene
@@ -57,7 +61,20 @@ async def test_an_absent_server_is_one_clear_line():
 
 
 @contextmanager
-def answering(body: bytes) -> Iterator[str]:
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        server.over = threading.Event()
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.over.set()
+            server.shutdown()
+            thread.join()
+
+
+def answering(body: bytes) -> AbstractContextManager[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -66,14 +83,7 @@ def answering(body: bytes) -> Iterator[str]:
 
         def log_message(self, *_: object) -> None: ...
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(Handler)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b'{"processes": 3}', b'{"processes": [], "window": []}'])
@@ -81,7 +91,85 @@ async def test_what_is_no_streamer_is_one_clear_line(body):
     with answering(body) as url:
         result = await run("--url", url)
     assert result.exit_code == 1
+    assert "not a streamer" in result.output or "not from a streamer" in result.output
+
+
+class Slow(http.server.BaseHTTPRequestHandler):
+    """Sends a little, again and again, each time soon enough."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while not self.server.over.wait(0.02):
+                self.wfile.write(b" ")
+
+    def log_message(self, *_: object) -> None: ...
+
+
+async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "SECONDS", 0.3)
+    with serving(Slow) as url:
+        result = await run("--url", url)
+    assert result.exit_code == 1
+    assert "no streamer answers" in result.output
+    assert "timed out" in result.output
+
+
+async def test_an_answer_that_is_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "MAX_ANSWER", 10)
+    with answering(b'{"processes": []}') as url:
+        result = await run("--url", url)
     assert "is not a streamer" in result.output
+
+
+async def test_nobody_is_sent_elsewhere() -> None:
+    class Elsewhere(Slow):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.end_headers()
+
+    with serving(Elsewhere) as url:
+        result = await run("--url", url)
+    assert "HTTP status 302" in result.output
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a b/", "http://\udcff/", "ftp://x", "http://x:99999999"])
+async def test_what_is_no_address_is_one_clear_line(url: str) -> None:
+    result = await run("--url", url)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert len(result.output.splitlines()) == 1
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value[:2]):
+            yield from places(each, (*path, key))
+
+
+def test_any_view_is_shown_or_refused() -> None:
+    """Each part of a view in turn is what it should not be; what shows only when it is printed, too."""
+    hub, _ = scene()
+    good = json.loads(json.dumps(hub.hot().json()))
+    refused = 0
+    for path in places(good):
+        for bad in (None, "x", -1, 1e308, float("nan"), [], {}, [[[]]]):
+            view = copy.deepcopy(good)
+            at = view
+            for key in path[:-1]:
+                at = at[key]
+            if path:
+                at[path[-1]] = bad
+            else:
+                view = bad
+            try:
+                top.render(view, "x")
+            except Failure:
+                refused += 1
+    assert refused > 100
 
 
 def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 200) -> bytes:

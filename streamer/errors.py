@@ -1,0 +1,89 @@
+"""What a user can act on becomes one clear line on stderr and an exit status; a traceback is for faults of ours.
+
+All commands end here (`streamer.cli`), whatever they raise.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from contextlib import suppress
+
+import click
+from pydantic import ValidationError
+
+from capture.emulator.options import EmulatorError
+from capture.perf_event import HardwareError
+from capture.perfdata import PerfDataError
+from capture.session import SessionError as CaptureError
+from jvm.attach import AttachError
+from jvm.cbuild import BuildError
+from jvm.export import ExportError
+from jvm.private import PrivacyError
+from streamer.config import ConfigError
+from streamer.session import SessionError
+from streamer.target import TargetError
+from streamer.topology import TopologyError
+from streamer.transport.security import TransportError
+from streamer.web import WebError
+
+EXPECTED = (
+    AttachError,
+    BuildError,
+    CaptureError,
+    EmulatorError,
+    ExportError,
+    HardwareError,
+    PerfDataError,
+    PrivacyError,
+    SessionError,
+    TargetError,
+    TopologyError,
+    TransportError,
+    WebError,
+)
+_SETTING, _INTERRUPTED, _PIPE = 2, 130, 141  # 128 + signal
+
+
+def one_line(error: BaseException) -> str | None:
+    """What to say of `error`; None: that is no error of the kind."""
+    if isinstance(error, EXPECTED):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError):
+        what = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.ENOSPC and not what:
+            what = "output: "
+        return what + (error.strerror or str(error))
+    return None
+
+
+def end(error: BaseException) -> int:
+    """Says what ended a command, and its exit status. Raises what was not expected."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.ClickException():
+            with suppress(OSError):
+                error.show()
+            return error.exit_code
+        case ValidationError():  # a setting, from whichever source
+            for each in error.errors():
+                name = ".".join(str(part) for part in each["loc"])
+                _tell(f"setting {name}: {each['msg']}")
+            return _SETTING
+        case ConfigError():
+            _tell(str(error))
+            return _SETTING
+        case click.Abort() | KeyboardInterrupt():
+            return _INTERRUPTED
+        case BrokenPipeError():  # `streamer pt dump … | head`
+            return _PIPE
+        case _ if (line := one_line(error)) is not None:
+            _tell(line)
+            return 1
+    raise error
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # nobody hears it; the status says it
+        print(f"streamer: {line}", file=sys.stderr, flush=True)
