@@ -67,7 +67,7 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
 def _read(answer: IO[bytes]) -> bytes:
     """A whole body. Raises ValueError when it is too long, TimeoutError."""
     data, until = bytearray(), time.monotonic() + SECONDS
-    while piece := answer.read1(1 << 16):
+    while piece := answer.read1(1 << 16):  # type: ignore[attr-defined]
         data += piece
         if len(data) > MAX_ANSWER:
             raise ValueError("too long")
