@@ -22,8 +22,10 @@ void code_init(void)
 		return;
 	uint64_t size = filter_hi - filter_lo;
 	uint8_t *both = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (both == MAP_FAILED)
-		die("cannot map a copy of the code cache: %s", strerror(errno));
+	if (both == MAP_FAILED) {
+		say("cannot map a copy of the code cache: %s; its changes are not noticed", strerror(errno));
+		return;
+	}
 	bytes_seen = both;
 	is_seen = both + size;
 }
@@ -32,7 +34,7 @@ void code_init(void)
 bool code_is_as_last_seen(const struct block *b)
 {
 	pthread_mutex_lock(&lock);
-	bool same = !memcmp(b->code, bytes_seen + (b->start - filter_lo), b->end - b->start);
+	bool same = !bytes_seen || !memcmp(b->code, bytes_seen + (b->start - filter_lo), b->end - b->start);
 	pthread_mutex_unlock(&lock);
 	return same;
 }

@@ -10,6 +10,7 @@
  * Per-thread streams have one owner from begin to end; only the end of the process takes them.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -28,7 +29,10 @@ __thread struct thread *self __attribute__((tls_model("initial-exec")));
 bool asymmetric;
 atomic_bool ended;
 
+atomic_uint_fast64_t refused;
+
 static struct stream *_Atomic cpu_streams[CPUS_MAX];
+static atomic_uint_fast64_t cpu_next_try[CPUS_MAX]; /* TSC: where the ring was refused, not at every block */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream **list; /* every stream of this run */
 static size_t list_count;
@@ -91,9 +95,26 @@ static void remember(struct stream *s) /* under list_lock */
 	list[list_count++] = s;
 }
 
+/* Counted where a consumer looks: in a ring that there is. */
+static void refuse(const char *name) /* under list_lock */
+{
+	refused++;
+	for (size_t i = 0; i < list_count; i++)
+		if (list[i]->page) {
+			list[i]->counters->refused = refused;
+			break;
+		}
+	if (refused == 1)
+		say("cannot make %s/%s.ring: %s; what needs such a ring is not traced", options.dir, name, strerror(errno));
+}
+
 static struct stream *make_stream(const char *name, int cpu) /* under list_lock */
 {
 	struct stream *s = ring_open(name, cpu);
+	if (!s) {
+		refuse(name);
+		return NULL;
+	}
 	service_start(s, rdtsc());
 	remember(s);
 	return s;
@@ -107,9 +128,9 @@ static struct stream *stream_here(struct thread *t)
 		t->own_cpu = (uint32_t)sched_getcpu();
 	uint32_t cpu = *t->cpu;
 	if (cpu >= CPUS_MAX)
-		die("CPU %u: more CPUs than expected", cpu);
+		return NULL;
 	struct stream *s = atomic_load(&cpu_streams[cpu]);
-	if (s)
+	if (s || rdtsc() < atomic_load_explicit(&cpu_next_try[cpu], memory_order_relaxed))
 		return s;
 	pthread_mutex_lock(&list_lock);
 	s = atomic_load(&cpu_streams[cpu]);
@@ -118,6 +139,8 @@ static struct stream *stream_here(struct thread *t)
 		snprintf(name, sizeof name, "cpu%u", cpu);
 		s = make_stream(name, (int)cpu);
 		atomic_store(&cpu_streams[cpu], s);
+		if (!s)
+			cpu_next_try[cpu] = rdtsc() + (uint64_t)tsc_hz();
 	}
 	pthread_mutex_unlock(&list_lock);
 	return s;
@@ -210,7 +233,8 @@ struct thread *thread_begin(void)
 		truths = realloc(truths, (truths_count + 1) * sizeof *truths);
 		if (!truths)
 			die("out of memory");
-		truths[truths_count++] = t->truth;
+		if (t->truth)
+			truths[truths_count++] = t->truth;
 	}
 	if (options.per_thread) {
 		static unsigned number; /* tids come again: so that each thread has a ring of its own */

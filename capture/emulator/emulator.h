@@ -61,7 +61,7 @@ struct block {
 #define COUNTERS 2048
 struct counters {
 	uint64_t magic, id, written, aux_dropped, aux_full, overflows, ovf_dropped, lost, blocks, tnt_bits, tips, ended,
-		psbs;
+		psbs, refused;
 };
 
 enum stopped { RUNNING, STOPPED_AUX, STOPPED_OVF };
@@ -132,10 +132,13 @@ extern atomic_uint_fast64_t unexplained;
 static inline uint64_t rdtsc(void) { return __rdtsc(); }
 
 uint64_t perf_time(uint64_t tsc);
+/* Before the JVM begins: bad options; where memory is exhausted, as QEMU itself does it. */
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Everything else that fails: a line on stderr; the JVM runs on, with less trace or none. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* rings.c */
-struct stream *ring_open(const char *name, int cpu);
+struct stream *ring_open(const char *name, int cpu); /* NULL, with errno: there is none */
 void ring_commit(struct stream *s, uint64_t flags, uint64_t tsc); /* AUX record, then aux_head */
 void ring_switch(struct stream *s, struct thread *to, uint64_t tsc);
 void ring_switch_out(struct stream *s, uint64_t tsc);
@@ -152,7 +155,8 @@ void cpus_init(void);
 struct thread *thread_begin(void);
 void thread_end(void);
 void thread_renamed(void);
-struct stream *stream_acquire(struct thread *t); /* t is busy; NULL: everything has ended */
+struct stream *stream_acquire(struct thread *t); /* t is busy; NULL: everything has ended, or its ring was refused */
+extern atomic_uint_fast64_t refused;             /* rings that could not be made, each try */
 void streams_end(void);
 void streams_json(FILE *file);
 
@@ -179,6 +183,7 @@ static inline struct stream *stream_of(struct thread *t)
 /* service.c */
 extern bool timed; /* something depends on the time at each block */
 void service_init(void);
+double tsc_hz(void);
 void service_start(struct stream *s, uint64_t tsc);             /* tracing begins, outside the filter */
 void service_switched(struct thread *t, struct stream *s, uint64_t tsc); /* t has just come */
 void service_time(struct thread *t, struct stream *s);          /* before the packets of a block */
@@ -215,8 +220,9 @@ const struct mapping *range_mapping(uint32_t index);
 
 /* truth.c */
 enum truth_kind { TRUTH_COME = 1, TRUTH_GO, TRUTH_STOP, TRUTH_RESUME, TRUTH_PARTIAL, TRUTH_TIME, TRUTH_PSB, TRUTH_SIGNAL };
+extern atomic_bool truth_cut; /* something could not be written; after that nothing is */
 void truth_init(void);
-struct truth *truth_thread(uint32_t tid);
+struct truth *truth_thread(uint32_t tid); /* NULL: it cannot be written */
 void truth_close(struct truth *truth);
 void truth_block(const struct block *b, uint64_t tsc, const uint8_t *lengths);
 void truth_code(uint64_t tsc, uint64_t address, const uint8_t *bytes, uint32_t size, bool changed);

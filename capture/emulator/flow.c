@@ -72,6 +72,7 @@ void flow_inside(unsigned vcpu, void *block)
 	thread_enter(t);
 	struct stream *s = stream_of(t);
 	if (unlikely(!s)) {
+		t->inside = false; /* where there is a stream again, it enters anew */
 		thread_leave(t);
 		return;
 	}

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +27,36 @@ uint32_t process, cbr;
 uint64_t filter_lo, filter_hi, ctc_num, ctc_den;
 atomic_uint_fast64_t unexplained;
 
+/* At once, and not by stdio; whoever read it may be gone, and before the JVM has its handlers SIGPIPE would end it. */
+static void vsay(const char *format, va_list arguments)
+{
+	char line[1024] = "emulated PT: ";
+	size_t prefix = strlen(line);
+	int length = vsnprintf(line + prefix, sizeof line - prefix - 1, format, arguments);
+	length = length < 0 ? 0 : length < (int)(sizeof line - prefix - 2) ? length : (int)(sizeof line - prefix - 2);
+	line[prefix + (size_t)length] = '\n';
+	sigset_t pipe, before;
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, &before);
+	if (write(STDERR_FILENO, line, prefix + (size_t)length + 1) < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE))
+		sigtimedwait(&pipe, NULL, &(struct timespec){0});
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void say(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsay(format, arguments);
+	va_end(arguments);
+}
+
 void die(const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	fputs("emulated PT: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
+	vsay(format, arguments);
 	va_end(arguments);
 	_exit(1);
 }
@@ -94,16 +118,8 @@ static void clock_init(void)
 	clock_.wall_zero = wall - perf_time(rdtsc());
 }
 
-static void write_json(bool final)
+static void print_json(FILE *file, bool final)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	char path[4096], made[4104];
-	snprintf(path, sizeof path, "%s/emulator.json", options.dir);
-	snprintf(made, sizeof made, "%s.new", path);
-	pthread_mutex_lock(&lock);
-	FILE *file = fopen(made, "we");
-	if (!file)
-		die("cannot make %s: %s", made, strerror(errno));
 	const char *no_yes[] = {"false", "true"};
 	fprintf(file,
 		"{\"version\": 1, \"state\": \"%s\", \"pid\": %u, \"per_thread\": %s,\n \"filter\": [%lu, %lu],\n"
@@ -126,16 +142,41 @@ static void write_json(bool final)
 	} else {
 		fputs("null", file);
 	}
-	fprintf(file, ",\n \"unexplained\": %lu", (unsigned long)unexplained);
+	fprintf(file, ",\n \"truth_cut\": %s, \"unexplained\": %lu, \"refused\": %lu", no_yes[truth_cut],
+		(unsigned long)unexplained, (unsigned long)refused);
 	if (final) {
 		fputs(",\n \"streams\": [", file);
 		streams_json(file);
 		fputs("]", file);
 	}
 	fputs("}\n", file);
-	if (fclose(file) || rename(made, path))
-		die("cannot write %s: %s", path, strerror(errno));
+}
+
+static bool write_json(bool final)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	char path[4096], made[4104];
+	snprintf(path, sizeof path, "%s/emulator.json", options.dir);
+	snprintf(made, sizeof made, "%s.new", path);
+	pthread_mutex_lock(&lock);
+	FILE *file = fopen(made, "we");
+	bool good = false;
+	if (file) {
+		print_json(file, final);
+		good = !fclose(file) && !rename(made, path);
+	}
+	if (!good)
+		say("cannot write %s: %s", path, strerror(errno));
 	pthread_mutex_unlock(&lock);
+	return good;
+}
+
+/* Nobody would know of what the trace is, so there is none: a range without an address in it, before any ring is made.
+ * The callbacks stay, for signals.c repairs what the JVM would fail at. */
+static void trace_nothing(void)
+{
+	ended = true;
+	filter_lo = filter_hi = 1;
 }
 
 /* What QEMU translated, as one block. At a page's end the last instruction can be a phantom: QEMU began to read it,
@@ -238,7 +279,8 @@ static void syscall_ends(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int
 	case SYS_mprotect:
 		if (range_result(number, result)) {
 			code_init();
-			write_json(false);
+			if (!write_json(false))
+				trace_nothing();
 		}
 		break;
 	case SYS_prctl:
@@ -319,7 +361,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 	service_init();
 	cpus_init();
 	truth_init();
-	write_json(false);
+	if (!write_json(false))
+		trace_nothing();
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	qemu_plugin_register_vcpu_syscall_cb(id, syscall_begins);
 	qemu_plugin_register_vcpu_syscall_ret_cb(id, syscall_ends);

@@ -191,7 +191,9 @@ void ring_end(struct stream *s)
 	s->page = NULL;
 }
 
-static void page_init(struct stream *s)
+static struct counters *counters_of(struct stream *s) { return (struct counters *)((uint8_t *)s->page + COUNTERS); }
+
+static void page_init(struct stream *s, uint32_t id)
 {
 	struct perf_event_mmap_page *page = s->page;
 	page->cap_bit0_is_deprecated = page->cap_user_time = page->cap_user_time_zero = 1;
@@ -203,51 +205,80 @@ static void page_init(struct stream *s)
 	page->data_size = options.data_size;
 	page->aux_offset = PAGE + options.data_size;
 	page->aux_size = options.aux_size;
-	s->counters->id = s->id;
-	s->counters->magic = MAGIC;
+	counters_of(s)->id = id;
+	counters_of(s)->magic = MAGIC;
 }
 
-/* Opens <dir>/<name>.ring, new or, when a tid came again, where it ended. Dies when it cannot: a trace that silently
- * misses a CPU is worse than none, and at this point the JVM has hardly begun. */
+/* All of a ring's space is there before a byte of it is mapped: a store into a hole of a sparse file raises SIGBUS when
+ * the device is full, and that would be the JVM's end. */
+static bool reserve(int fd, uint64_t size)
+{
+	int error;
+	do
+		error = posix_fallocate(fd, 0, (off_t)size);
+	while (error == EINTR);
+	errno = error;
+	return !error;
+}
+
+static bool map(struct stream *s, int fd)
+{
+	s->mapped = PAGE + options.data_size;
+	s->aux_size = options.aux_size;
+	s->page = mmap(NULL, s->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	s->aux = mmap(NULL, 2 * s->aux_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool good = s->page != MAP_FAILED && s->aux != MAP_FAILED;
+	for (int half = 0; good && half < 2; half++)
+		good = mmap(s->aux + half * s->aux_size, s->aux_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+			    (off_t)s->mapped) != MAP_FAILED;
+	return good;
+}
+
+static void unmap(struct stream *s)
+{
+	if (s->page && s->page != MAP_FAILED)
+		munmap(s->page, s->mapped);
+	if (s->aux && s->aux != MAP_FAILED)
+		munmap(s->aux, 2 * s->aux_size);
+}
+
+/* Opens <dir>/<name>.ring, new or, when a tid came again, where it ended. */
 struct stream *ring_open(const char *name, int cpu)
 {
 	static atomic_uint ids;
 	struct stream *s = calloc(1, sizeof *s);
 	char path[4096], made[4104];
+	if (!s)
+		die("out of memory");
 	snprintf(path, sizeof path, "%s/%s.ring", options.dir, name);
 	snprintf(made, sizeof made, "%s.new", path);
 	bool fresh = access(path, F_OK) != 0;
 	int fd = open(fresh ? made : path, O_RDWR | O_CLOEXEC | O_CREAT | O_NOFOLLOW, 0600);
-	uint64_t aux_offset = PAGE + options.data_size;
-	if (!s || fd < 0 || ftruncate(fd, aux_offset + options.aux_size))
-		die("cannot make %s: %s", made, strerror(errno));
-	s->mapped = aux_offset;
-	s->page = mmap(NULL, s->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	s->aux = mmap(NULL, 2 * options.aux_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (s->page == MAP_FAILED || s->aux == MAP_FAILED)
-		die("cannot map %s: %s", path, strerror(errno));
-	for (int half = 0; half < 2; half++)
-		if (mmap(s->aux + half * options.aux_size, options.aux_size, PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_FIXED, fd, aux_offset) == MAP_FAILED)
-			die("cannot map %s: %s", path, strerror(errno));
+	if (fd < 0 || !reserve(fd, PAGE + options.data_size + options.aux_size) || !map(s, fd) ||
+	    (fresh && (page_init(s, ids + 1), rename(made, path)))) {
+		int error = errno;
+		unmap(s);
+		free(s);
+		if (fd >= 0)
+			close(fd);
+		if (fresh)
+			unlink(made); /* and the space that there was is free again */
+		errno = error;
+		return NULL;
+	}
 	close(fd);
 
-	s->counters = (struct counters *)((uint8_t *)s->page + COUNTERS);
-	s->tally = s->counters;
+	s->counters = s->tally = counters_of(s);
 	s->data = (uint8_t *)s->page + PAGE;
 	s->data_mask = options.data_size - 1;
-	s->aux_size = options.aux_size;
 	s->sink = s->aux;
 	s->mask = s->aux_size - 1;
 	s->cpu = cpu;
+	s->id = s->counters->id;
 	snprintf(s->name, sizeof s->name, "%s", name);
 	if (fresh) {
-		s->id = ++ids;
-		page_init(s);
-		if (rename(made, path))
-			die("cannot make %s: %s", path, strerror(errno));
+		ids++;
 	} else {
-		s->id = s->counters->id;
 		s->counters->ended = 0;
 		s->data_head = s->page->data_head;
 		s->head = s->committed = s->page->aux_head;

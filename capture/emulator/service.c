@@ -21,7 +21,7 @@ static struct counters not_written;
 static uint64_t commit_ticks;
 static double ticks_per_byte;
 
-static double tsc_hz(void) { return 1e9 * (double)(1ull << clock_.shift) / clock_.mult; }
+double tsc_hz(void) { return 1e9 * (double)(1ull << clock_.shift) / clock_.mult; }
 
 void service_init(void)
 {

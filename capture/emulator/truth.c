@@ -41,23 +41,41 @@ static FILE *blocks, *lengths, *code;
 static uint64_t lengths_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+atomic_bool truth_cut;
+
+static bool cut(void)
+{
+	if (!atomic_exchange(&truth_cut, true))
+		say("the truth ends here, it cannot be written to %s: %s", options.truth, strerror(errno));
+	return false;
+}
+
 static FILE *create(const char *name)
 {
 	char path[4096];
 	snprintf(path, sizeof path, "%s/%s", options.truth, name);
 	FILE *file = fopen(path, "wbe");
 	if (!file)
-		die("cannot make %s: %s", path, strerror(errno));
+		cut();
 	return file;
+}
+
+static bool put(FILE *file, const void *bytes, size_t size) /* under `lock` */
+{
+	return !truth_cut && (fwrite(bytes, 1, size, file) == size || cut());
 }
 
 static void write_all(int fd, const void *bytes, size_t size)
 {
 	const char *at = bytes;
-	while (size) {
+	while (size && !truth_cut) {
 		ssize_t written = write(fd, at, size);
-		if (written < 0)
-			die("cannot write the truth: %s", strerror(errno));
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0) {
+			cut();
+			return;
+		}
 		at += written;
 		size -= (size_t)written;
 	}
@@ -77,8 +95,8 @@ void truth_block(const struct block *b, uint64_t tsc, const uint8_t *instruction
 	struct block_row row = {b->start, b->last, b->end, b->target, tsc, lengths_count, b->id, b->instructions,
 				b->flow, b->rep};
 	pthread_mutex_lock(&lock);
-	fwrite(&row, sizeof row, 1, blocks);
-	fwrite(instruction_lengths, 1, b->instructions, lengths);
+	put(blocks, &row, sizeof row);
+	put(lengths, instruction_lengths, b->instructions);
 	lengths_count += b->instructions;
 	pthread_mutex_unlock(&lock);
 }
@@ -91,9 +109,9 @@ void truth_code(uint64_t tsc, uint64_t address, const uint8_t *bytes, uint32_t s
 	} header = {tsc, address, size, changed};
 	static const uint8_t zeros[8];
 	pthread_mutex_lock(&lock);
-	fwrite(&header, sizeof header, 1, code);
-	fwrite(bytes, 1, size, code);
-	fwrite(zeros, 1, -size & 7, code);
+	put(code, &header, sizeof header);
+	put(code, bytes, size);
+	put(code, zeros, -size & 7);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -109,9 +127,13 @@ struct truth *truth_thread(uint32_t tid)
 	truth->ran_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	snprintf(path, sizeof path, "%s/t%u-%u.marks", options.truth, tid, serial);
 	truth->marks_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (truth->ran_fd < 0 || truth->marks_fd < 0)
-		die("cannot make %s: %s", path, strerror(errno));
-	return truth;
+	if (truth->ran_fd >= 0 && truth->marks_fd >= 0)
+		return truth;
+	cut();
+	if (truth->ran_fd >= 0)
+		close(truth->ran_fd);
+	free(truth);
+	return NULL;
 }
 
 static void flush_ran(struct truth *truth)
@@ -156,7 +178,6 @@ void truth_close(struct truth *truth)
 {
 	flush_ran(truth);
 	flush_marks(truth);
-	fflush(blocks);
-	fflush(lengths);
-	fflush(code);
+	if (!truth_cut && (fflush(blocks) || fflush(lengths) || fflush(code)))
+		cut();
 }
