@@ -99,7 +99,7 @@ class Drain:
         out, may_send_jit = self._again()
         self._open_streams(out)
         for stream in self.streams.values():
-            stream.look()
+            stream.look(last=over)
         now = self._now()
         sideband = self._sideband(now)
         jit_is_out = self._jit(out, now, may_send_jit, over)
@@ -107,7 +107,8 @@ class Drain:
         if not jit_is_out:
             return out  # no trace before the code it runs in
         idle = self._chunks(out, now, over)
-        if over and not out and not self.streams:
+        left = self._stopping and all(isinstance(message, JitBatch) for message in out)  # one who goes on would for ever
+        if over and not self.streams and (left or not out):
             self.ended = True
             out.append(EndOfStream(f"capture:{self.host}:{self.source.pid}"))
         elif idle and not over and self.source.pid and now - self._last_tick >= self._tick_after:

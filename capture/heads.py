@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from stages.messages import StreamKey
@@ -38,7 +39,8 @@ class Heads:
         slot = self._slots.get(place)
         if slot is None:
             slot = self._slots[place] = self._free.pop() if self._free else len(self._slots)
-        os.pwrite(self._fd, _SLOT.pack(*place, head), slot * _SLOT.size)
+        with suppress(OSError):  # no room: a successor takes the stream for a little shorter than it is
+            os.pwrite(self._fd, _SLOT.pack(*place, head), slot * _SLOT.size)
 
     def ended(self, key: StreamKey) -> None:
         """It goes no further."""

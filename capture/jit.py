@@ -79,6 +79,7 @@ class JitSpool:
         self.taken = 0
         self.replays = self.compactions = 0
         self.fault = ""
+        self.no_room = ""  # why something could not be spooled, the last time
 
     def _take_out(self) -> list[Span]:
         """Moves whole records to where damage was, and cuts the file behind the last; the damage, at its offsets."""
@@ -120,7 +121,8 @@ class JitSpool:
         try:
             while ring.pending:
                 data, position = ring.peek(BATCH)
-                self._append(sealed(data))
+                if not self._append(sealed(data)):
+                    break
                 ring.commit(position)
                 if not data:  # nonsense in the ring: skipped to its head
                     break
@@ -148,8 +150,8 @@ class JitSpool:
             rereader.learn(os.pread(self._file.fileno(), size, self._learnt))
             self._learnt += size
         records = sealed(rereader.look())
-        self._append(records)
-        self._learnt += len(records)
+        if self._append(records):
+            self._learnt += len(records)
 
     def compact(self) -> None:
         """A step towards a file without what does not matter any more, if there is much of that. Where that cannot be
@@ -201,18 +203,28 @@ class JitSpool:
         """Up to `end`, by so much that it is worth it."""
         return end - self._matters > max(self._matters // 4, self._spare)
 
-    def _append(self, data: bytearray) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._file.fileno(), view, self._end)
-            self._end += written
-            self.taken += written
-            view = view[written:]
+    def _append(self, data: bytearray) -> bool:
+        """All of it, or, where there is no room, nothing: then it is still in the ring, and when that is full, too, the
+        agent counts what it drops and is asked for it again."""
+        view, at = memoryview(data), self._end
+        try:
+            while view:
+                written = os.pwrite(self._file.fileno(), view, at)
+                at += written
+                view = view[written:]
+        except OSError as error:
+            self.no_room = f"{self.path}: {error.strerror}"
+            with suppress(OSError):
+                self._file.truncate(self._end)
+            return False
+        self.taken += len(data)
+        self._end = at
+        return True
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong for good, one line each."""
-        found = [self.fault, self.rereader.fault if self.rereader else ""]
+        """What is or was wrong, one line each."""
+        found = [self.fault, self.no_room, self.rereader.fault if self.rereader else ""]
         found += [f"{self.path}: {span.told(self._start)}" for span in self._damage]
         return [text for text in found if text]
 

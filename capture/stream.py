@@ -54,6 +54,7 @@ class Stream:
         self._not_written = 0
         self.fault = ""  # why the ring is no longer read
         self.ended = False  # nobody writes this ring any more
+        self._looked_last = False
         self.raw: Words = np.zeros(0, np.uint64)  # the records behind the last Sideband
         self._told = told or Told()
         self._left = self._told.left  # what was read by someone before us, until it is told again
@@ -69,10 +70,12 @@ class Stream:
         """Bytes seen by the last `look` and not drained yet."""
         return 0 if self.fault else self.head - self.ring.aux_tail
 
-    def look(self) -> None:
-        """How far has the trace been written? Before the data ring is read, so that this is never ahead of it."""
+    def look(self, last: bool = False) -> None:
+        """How far has the trace been written? Before the data ring is read, so that this is never ahead of it. After
+        the `last` look it stays with that, whoever may write on."""
         self._seen = self.head
-        if not self.fault:
+        if not self.fault and not self._looked_last:
+            self._looked_last = last
             self.ended = self.ring.counter(ENDED) != 0  # before the head, which is final if this is true
             try:
                 self.head = self.ring.aux_head()
