@@ -107,7 +107,9 @@ class Drain:
         if not jit_is_out:
             return out  # no trace before the code it runs in
         idle = self._chunks(out, now, over)
-        left = self._stopping and all(isinstance(message, JitBatch) for message in out)  # one who goes on would for ever
+        left = self._stopping and all(
+            isinstance(message, JitBatch) for message in out
+        )  # one who goes on would for ever
         if over and not self.streams and (left or not out):
             self.ended = True
             out.append(EndOfStream(f"capture:{self.host}:{self.source.pid}"))

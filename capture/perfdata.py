@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
@@ -102,13 +104,36 @@ def parse_auxtrace_info(payload: memoryview) -> tuple[PtConfig, Clock, int] | No
 
 
 class Writer:
-    """Appends events; `close` makes the file complete. Not closed, it still has every event written so far."""
+    """Appends events; `close` makes the file complete. Not closed, it still has every event written so far. After an
+    OSError (a full disk) it is as good as closed, unless `cut` is called."""
 
     def __init__(self, path: Path) -> None:
         """Creates `path` (mode 0600). Raises OSError."""
-        self._file: BinaryIO = os.fdopen(new_file(path), "wb")
-        self._file.write(HEADER.pack(MAGIC, HEADER.size, ATTR_SIZE + SECTION.size, 0, 0, HEADER.size, *(0,) * 7))
+        fd = new_file(path)
+        try:
+            os.write(fd, HEADER.pack(MAGIC, HEADER.size, ATTR_SIZE + SECTION.size, 0, 0, HEADER.size, *(0,) * 7))
+        except OSError:
+            os.close(fd)
+            raise
+        self._file: BinaryIO = os.fdopen(fd, "wb")
         self._index: list[tuple[int, int]] = []
+        self._marks = deque([HEADER.size], 4096)  # more than there can be events in the file's buffer
+
+    def mark(self) -> None:
+        """What stands here is whole: a place for `cut`."""
+        self._marks.append(self._file.tell())
+
+    def cut(self) -> None:
+        """Takes off all behind the last mark before which everything has got to the disk. Raises OSError."""
+        descriptor = os.dup(self._file.fileno())
+        with suppress(OSError):
+            self._file.close()  # what is in its buffer may still not fit
+        size = os.fstat(descriptor).st_size
+        end = max((mark for mark in self._marks if mark <= size), default=HEADER.size)
+        os.ftruncate(descriptor, end)
+        self._index = [entry for entry in self._index if entry[0] < end]
+        self._file = os.fdopen(descriptor, "r+b")
+        self._file.seek(end)
 
     def event(self, kind: int, payload: bytes, misc: int = 0) -> None:
         """One event; `payload` is padded to 8 bytes."""
@@ -151,6 +176,7 @@ class Writer:
                 HEADER.size, end - HEADER.size, 0, 0, bits, 0, 0, 0,
             )
         )  # fmt: skip
+        self._file.flush()  # or it is still open, for `cut`
         self._file.close()
 
     def flush(self) -> None:

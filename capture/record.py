@@ -4,7 +4,10 @@ A recording NAME is
 - `NAME.perf.data`: trace, sideband, and notes (`capture.notes`), as perf reads it;
 - `NAME-<pid>.export`: the JIT export of each process, a file of its own kind (docs/jit-export.md);
 - `NAME-<pid>.elf`: the code at the end and its names, only for perf and the like, which know no other source of code;
-- `NAME.json`: which of these belong together, and the options of the run.
+- `NAME.json`: which of these belong together, the options of the run, and whether that is all.
+
+A disk that is full, or fails, cuts a recording: what was written before stays readable, what comes later is counted.
+`NAME.reserve` keeps the room that it takes to end in order then; it goes with the end.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ import contextlib
 import json
 import os
 import struct
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +37,7 @@ VERSION = 1
 # attribute flags: exclude_kernel, exclude_hv, mmap, comm, task, sample_id_all, mmap2, context_switch
 _FLAGS = sum(1 << bit for bit in (5, 6, 8, 9, 13, 18, 23, 26))
 _SOFTWARE, _DUMMY = 1, 9  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY
+_RESERVE = 1 << 20  # an AUXTRACE index of 16 GB of trace in chunks of 256 KiB
 
 
 class Recorder:
@@ -49,16 +54,22 @@ class Recorder:
     ) -> None:
         """Creates `directory/name.*`. `options` go into the manifest as they are. The ELF file is filled from the JIT
         export, and every `reread_seconds` from the process itself if that is permitted: code is patched, and some
-        stubs are filled in, without an event. Raises OSError."""
+        stubs are filled in, without an event. Raises OSError, later no more."""
         directory.mkdir(parents=True, exist_ok=True)
+        self.cut: OSError | None = None
+        """Why the recording ends before the trace does."""
+        self.lost_bytes = 0
+        """Of trace, that came after the cut."""
         self.directory, self.name = directory, name
         self._options = options or {}
         self._sample_type, self._format = sample_type, SampleFormat.of(sample_type)
-        self._file = perfdata.Writer(directory / f"{name}.perf.data")
+        self._reserve = directory / f"{name}.reserve"
+        with os.fdopen(new_file(self._reserve), "wb") as reserve:
+            os.posix_fallocate(reserve.fileno(), 0, _RESERVE)
         self._first: StreamOpen | None = None
         self._streams: dict[StreamKey, tuple[int, StreamOpen]] = {}  # until their end
         self._expected: dict[StreamKey, int] = {}  # offset of the next chunk
-        self._exports: dict[int, BinaryIO] = {}
+        self._exports: dict[int, FileIO] = {}
         self._elves: dict[int, CodeElf] = {}
         self._symbols: dict[int, Symbols] = {}  # by process, also before it has an ELF file
         self._last: dict[tuple[Any, ...], int] = {}  # last number written, of each numbered sequence
@@ -66,10 +77,22 @@ class Recorder:
         self._numbered = 0
         self._reread_seconds = reread_seconds
         self._reread_next = 0 if reread_seconds else 1 << 64  # TSC
+        self._write_manifest(complete=False)
+        self._file = perfdata.Writer(directory / f"{name}.perf.data")
 
     def write(self, message: Message, raw: Words | None = None) -> None:
         """`raw`: for a Sideband, its records as the kernel wrote them (`Drain.raw`). A message that was written
         before (it was refused, and the Drain sends it again) is not written twice."""
+        if self.cut is None:
+            try:
+                self._write(message, raw)
+                self._file.mark()
+            except OSError as error:
+                self._end_here(error)
+        if self.cut is not None and isinstance(message, Chunk):
+            self.lost_bytes += len(message.data)
+
+    def _write(self, message: Message, raw: Words | None) -> None:
         match message:
             case StreamOpen():
                 self._open(message)
@@ -80,8 +103,8 @@ class Recorder:
                     self._sideband(message, raw)
             case JitBatch():
                 if self._is_new(message.seq, "jit", message.host, message.pid):
+                    _write_whole(self._export(message.pid), message.data.data)
                     self._note(notes.JitNote.of(message))
-                    self._export(message.pid).write(message.data.data)
                     self._code(message)
             case Chunk():
                 self._chunk(message)
@@ -180,10 +203,18 @@ class Recorder:
             self._file.auxtrace(message.data.data, message.offset, message.tsc, index, key.tid, key.cpu)
         self._expected[message.stream] = message.offset + size
 
-    def _export(self, pid: int) -> BinaryIO:
+    def _export(self, pid: int) -> FileIO:
         if pid not in self._exports:
-            self._exports[pid] = os.fdopen(new_file(self.directory / self._export_name(pid)), "wb")
-            self._exports[pid].write(file_header(pid))
+            path = self.directory / self._export_name(pid)
+            file = FileIO(new_file(path), "wb")
+            try:
+                _write_whole(file, file_header(pid))
+            except OSError:
+                file.close()
+                path.unlink()
+                raise
+            self._exports[pid] = file
+            self._write_manifest(complete=False)
         return self._exports[pid]
 
     def _export_name(self, pid: int) -> str:
@@ -218,12 +249,34 @@ class Recorder:
 
     def flush(self) -> None:
         """What was written can be read, should this process die. The notes last: they speak of the rest."""
-        for file in self._exports.values():
-            file.flush()
         self._file.flush()
 
+    def _end_here(self, error: OSError) -> None:
+        self.cut = error
+        with contextlib.suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
+            self._file.cut()
+            self._note(EndOfStream("cut"))  # perf takes a file without any data for one that was not closed
+
     def close(self) -> Path:
-        """Completes the files; the manifest's path."""
+        """Completes the files, as far as there is room; the manifest's path."""
+        try:
+            self._complete()
+        except OSError as error:
+            self._end_here(error)
+            with contextlib.suppress(OSError):
+                self._complete()  # of what is left
+        for file in self._exports.values():
+            file.close()
+        with contextlib.suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
+            self._write_manifest(complete=self.cut is None)
+        for pid, elf in self._elves.items():
+            with contextlib.suppress(OSError):
+                elf.close(self._symbols[pid].standing() if pid in self._symbols else ())
+        return self.directory / f"{self.name}.json"
+
+    def _complete(self) -> None:
         opened = self._first
         config = perfdata.pt_config_bits(opened.config) if opened else 0
         # PERF_SAMPLE_IP: for the samples that perf makes of the trace; records are not changed by it
@@ -239,11 +292,10 @@ class Recorder:
             cpu = f"GenuineIntel,{opened.config.family},{opened.config.model},0"
             features[Feature.CPUID] = perfdata.text_feature(cpu)
         self._file.close(attrs, features)
-        for file in self._exports.values():
-            file.close()
-        for pid, elf in self._elves.items():
-            elf.close(self._symbols[pid].standing() if pid in self._symbols else ())
+
+    def _write_manifest(self, complete: bool) -> None:
         manifest = self.directory / f"{self.name}.json"
+        new = self.directory / f"{self.name}.json.new"
         exports = {str(pid): self._export_name(pid) for pid in self._exports}
         described = {
             "version": VERSION,
@@ -251,7 +303,20 @@ class Recorder:
             "exports": exports,
             "code": {str(pid): elf.path.name for pid, elf in self._elves.items()},
             "options": self._options,
+            "complete": complete,
+            "cut": self.cut.strerror if self.cut is not None else None,
         }
-        with os.fdopen(new_file(manifest), "w") as text:
+        with os.fdopen(new_file(new), "w") as text:
             text.write(json.dumps(described, indent=1) + "\n")
-        return manifest
+        new.replace(manifest)
+
+
+def _write_whole(file: FileIO, data: bytes | memoryview) -> None:
+    """All, or nothing and OSError."""
+    start, view = file.tell(), memoryview(data)
+    try:
+        while view:
+            view = view[file.write(view) :]
+    except OSError:
+        file.truncate(start)
+        raise

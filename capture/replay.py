@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,6 +46,10 @@ MAX_MANIFEST = 1 << 20
 MAX_PID = 1 << 31
 
 
+class _CutShortError(Exception):
+    """Behind the last note of a file that was never closed, its data is missing."""
+
+
 class Replay:
     """A recording: its manifest (`NAME.json`), or its perf.data alone with the export files beside it."""
 
@@ -53,12 +58,16 @@ class Replay:
         names may have been packed to .zst since. Raises PerfDataError, OSError."""
         self.path = path
         self.options: dict[str, Any] = {}
+        self.incomplete = ""
+        """Why it ends before the trace did; empty: it does not."""
         if path.name.endswith(".json"):
             data, exports = self._read_manifest(path)
         else:
             data, exports = path, _exports_beside(path)
         self._exports = {pid: ExportReader(file) for pid, file in exports.items()}
         self._reader = Reader(data)
+        if not self.incomplete and not self._reader.complete:
+            self.incomplete = "its writer did not end it"
 
     def _read_manifest(self, path: Path) -> tuple[Path, dict[int, Path]]:
         try:
@@ -70,6 +79,8 @@ class Replay:
                 raise ValueError("a process has no such number")
             data = str(manifest["perf_data"])
             self.options = dict(manifest["options"])
+            if not manifest.get("complete", True):
+                self.incomplete = str(manifest.get("cut") or "its writer did not end it")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PerfDataError(f"{path}: no manifest of a recording: {error}") from error
         return _beside(path, data), {pid: _beside(path, name) for pid, name in names.items()}
@@ -90,7 +101,7 @@ class Replay:
         source = ""
         for export in self._exports.values():
             export.rewind()
-        for message in self._recorded() if own else _Foreign(self._reader, self._exports).messages():
+        for message in self._own() if own else _Foreign(self._reader, self._exports).messages():
             if isinstance(message, EndOfStream):
                 source = message.source
             else:
@@ -132,6 +143,10 @@ class Replay:
 
     def _damaged(self, event: FileEvent, what: str) -> PerfDataError:
         return PerfDataError(f"{self._reader.path}: {what} at byte {event.offset}")
+
+    def _own(self) -> Iterator[Message]:
+        with suppress(_CutShortError):
+            yield from self._recorded()
 
     def _recorded(self) -> Iterator[Message]:
         """From the notes. What stands between them without one (perf's own, our MMAP2 of the code) is left out."""
@@ -188,6 +203,8 @@ class Replay:
         records, size = [], 0
         while size < note.size:
             event = next(events, None)
+            if event is None and not self._reader.complete:
+                raise _CutShortError
             if event is None or event.kind >= Event.USER_FIRST:
                 raise self._damaged(at, f"a note of {note.size} bytes of records has {size}")
             records.append(event.record)
@@ -202,6 +219,8 @@ class Replay:
         if note.size == 0:
             return np.zeros(0, np.uint8)
         event = next(events, None)
+        if event is None and not self._reader.complete:
+            raise _CutShortError
         if event is None or len(event.trace) != note.size:
             raise self._damaged(at, f"a note of {note.size} bytes of trace has no such trace behind it,")
         return np.frombuffer(event.trace, np.uint8)

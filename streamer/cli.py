@@ -11,6 +11,7 @@ import sys
 import click
 
 from streamer import commands
+from streamer.lossy import never_fail
 
 
 class Failure(click.ClickException):
@@ -77,6 +78,7 @@ def _streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 (to the end)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    never_fail("stderr")
 
 
 def _status() -> int:

@@ -211,6 +211,11 @@ class HubCollector(Collector):
         up = GaugeMetricFamily(
             "streamer_component_up", "Whether the part of the pipeline is running.", labels=("component",)
         )
+        lost = CounterMetricFamily(
+            "streamer_lost_output_bytes",
+            "Bytes that the part of the pipeline could not write, by output (stdout, stderr, recording) and errno.",
+            labels=("component", "output", "cause"),
+        )
         restarts = CounterMetricFamily(
             "streamer_restarts", "Times the part of the pipeline was restarted.", labels=("component",)
         )
@@ -244,13 +249,15 @@ class HubCollector(Collector):
             restarts.add_metric((component,), int(status.get("restarts", 0)))
             deaths.add_metric((component,), int(status.get("deaths_in_a_row", 0)))
             strangers.add_metric((component,), int(status.get("turned_away", 0)))
+            for output, size in sorted(status.get("lost_output", {}).items()):
+                lost.add_metric((component, *output.split("/", 1)), size)
             for name, waiting in sorted(dict(status.get("queues", {})).items())[:64]:
                 queue.add_metric((component, str(name)), float(waiting))
             if "cpu_seconds" in status:
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, deaths, queue, cpu, memory, strangers, ready, refused)
+        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

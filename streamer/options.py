@@ -130,10 +130,10 @@ def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None =
             outcome = trio.run(main)
         except BaseExceptionGroup as group:
             raise _only(group) from None
+        click.echo(report(outcome, color=console.is_terminal))
         if summary_file is not None:
             with os.fdopen(output_file(summary_file), "w") as text:
                 text.write(json.dumps(figures(outcome), indent=1) + "\n")
-    click.echo(report(outcome, color=console.is_terminal))
     if outcome.failed:
         raise Failure(f"did not work to the end: {', '.join(outcome.failed)}")
     return outcome

@@ -119,7 +119,9 @@ class Runner:
             if name in ("backlog_bytes", "attribute_held_bytes")
         }
         turned_away = said.get("input", {}).get("turned_away", 0)
-        self.hub.heartbeat({**status, "queues": queues, "turned_away": turned_away})
+        # of a process of its own, or of this one, once
+        lost = said.get("lost_output", {}) if status["pid"] or status["component"] == "hub/0" else {}
+        self.hub.heartbeat({**status, "queues": queues, "turned_away": turned_away, "lost_output": lost})
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> Outcome:
         """Started when the page is served (with its URL) and all members are ready. Raises `web.WebError`,

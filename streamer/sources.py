@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import structlog
 import trio
 
 from capture.drain import Drain, Message
@@ -25,8 +26,11 @@ from capture.told import Told
 from jvm.export import ExportError
 from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamEnd, StreamKey, StreamOpen
 from streamer.config import CaptureConfig
+from streamer.lossy import count
 from streamer.topology import InputError
 from streamer.transport.output import Output
+
+log = structlog.get_logger()
 
 PATIENCE = 0.05
 """Seconds for which capture waits for room in a socket before it looks at its rings again."""
@@ -41,8 +45,11 @@ class CaptureSource:
         config: CaptureConfig,
         record: tuple[Path, str] | None = None,
         source: RingSource | None = None,
+        must_record: bool = True,
     ) -> None:
-        """`source`: default is the session's emulated PT. `run` raises InputError where the kernel refuses to trace."""
+        """`source`: default is the session's emulated PT. `run` raises InputError where the kernel refuses to trace.
+        Raises OSError where nothing can be recorded, unless it need not: then that is counted, like a recording that
+        ends before the trace does."""
         self._drain = Drain(
             session,
             host=socket.gethostname(),
@@ -51,7 +58,15 @@ class CaptureSource:
             source=source,
         )
         self._heads: dict[StreamKey, int] = {}
-        self._recorder = Recorder(*record) if record else None
+        self._recorder: Recorder | None = None
+        self._not_recorded: OSError | None = None  # why, once it has been told
+        try:
+            self._recorder = Recorder(*record) if record else None
+        except OSError as error:
+            if must_record:
+                raise
+            self._record_no_more(error)
+        self._faults_told = 0
         self._poll_seconds = config.poll_ms / 1000
 
     async def run(self, output: Output) -> None:
@@ -67,6 +82,9 @@ class CaptureSource:
                         continue
                     if drain.must_wait(message) or not output.try_send(message):
                         drain.refused(message)
+                for fault in drain.faults[self._faults_told :]:
+                    self._faults_told += 1
+                    log.warning("capture", fault=fault)
                         refused = True
                 if refused:  # what is not taken yet is best kept in the rings, as long as they have room themselves
                     with trio.move_on_after(self._poll_seconds if drain.pressed else PATIENCE):
@@ -84,9 +102,17 @@ class CaptureSource:
             drain.close()
 
     def _record(self, message: Message) -> None:
+        """Whatever becomes of the recording, what is live goes on."""
         if self._recorder is not None:
-            raw = self._drain.raw(message) if isinstance(message, Sideband) else None
-            self._recorder.write(message, raw)
+            self._recorder.write(message, self._drain.raw(message) if isinstance(message, Sideband) else None)
+            if self._recorder.cut is not None and self._not_recorded is None:
+                self._record_no_more(self._recorder.cut)
+        if self._not_recorded is not None and isinstance(message, Chunk):
+            count("recording", self._not_recorded, len(message.data))
+
+    def _record_no_more(self, why: OSError) -> None:
+        self._not_recorded = why
+        log.warning("the recording is incomplete from here on", why=why.strerror)
 
     def stop(self) -> None:
         self._drain.stop()

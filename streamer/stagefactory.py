@@ -57,7 +57,11 @@ def capture(place: Place) -> Any:
     name = "trace" if place.incarnation == 1 else f"trace-{place.incarnation}"
     with _input():
         return CaptureSource(
-            place.directory, place.settings.capture, (Path(record), name) if record is not None else None, source
+            place.directory,
+            place.settings.capture,
+            (Path(record), name) if record is not None else None,
+            source,
+            must_record=place.incarnation == 1,  # later the JVM runs, and is traced all the same
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,6 +54,9 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
     restarts = {name: n for name, s in sorted(hub.components.items()) if (n := int(s.get("restarts", 0)))}
     listed = ", ".join(f"{name} × {n}" for name, n in restarts.items())
     parts.append(Text(f"restarts: {listed or 'none'}"))
+    if lost := lost_output(hub):
+        listed = ", ".join(f"{bytes_text(size)} of {name.replace('/', ' (')})" for name, size in lost.items())
+        parts.append(Text(f"output lost: {listed}"))
     late = sum(p["late"] for p in view["processes"])
     if late:
         parts.append(Text(f"late reports: {late:,} (counted in the run)"))
@@ -65,7 +69,7 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
 def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
     """The same for programs, JSON: `run` (a `HotView` with every method), `contradictions` (a `ContradictionsView` with
     every place), `streams` (the bytes of each, written, decoded, shed among these, and in holes by cause) and
-    `restarts` by component."""
+    `restarts` by component, `lost_output`."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
         "contradictions": hub.contradictions(len(hub.processes) << 20).json(),
@@ -80,7 +84,16 @@ def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
             for b in balances
         ],
         "restarts": {name: int(s.get("restarts", 0)) for name, s in sorted(hub.components.items())},
+        "lost_output": lost_output(hub),
     }
+
+
+def lost_output(hub: Hub) -> dict[str, int]:
+    """Bytes that could not be written, by `output/ERRNO` (`streamer.lossy`), all processes together."""
+    total: Counter[str] = Counter()
+    for status in hub.components.values():
+        total.update(status.get("lost_output", {}))
+    return dict(sorted(total.items()))
 
 
 def _balance_line(balances: list[Balance]) -> str:

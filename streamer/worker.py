@@ -39,6 +39,7 @@ import trio
 from stages.messages import EndOfStream
 from streamer import logs
 from streamer.config import Settings
+from streamer.lossy import lost, never_fail
 from streamer.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make
 from streamer.transport.control import Control, Words
 from streamer.transport.link import Receiver, Sender
@@ -277,12 +278,14 @@ class Member:
             await self._control.say(**{"is": "beat", "progress": self._progress, "statistics": self.statistics()})
 
     def statistics(self) -> dict[str, Any]:
-        """`stages` (the sum of what they say), `input`, `output`, `cpu_seconds`, `memory_bytes`."""
+        """`stages` (the sum of what they say), `input`, `output`, `cpu_seconds`, `memory_bytes`, and `lost_output` of
+        the whole process (`streamer.lossy`)."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "stages": {k: v for stage in self._stages for k, v in stage.statistics().items()},
             "input": self._receiver.statistics() if self._receiver else {},
             "output": self._output.statistics() if self._output else {},
+            "lost_output": dict(lost),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "memory_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize(),
         }
@@ -349,5 +352,6 @@ async def _stop_on_sigterm(member: Member) -> None:
 
 
 if __name__ == "__main__":
+    never_fail("stdout", "stderr")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the supervisor answers for all
     sys.exit(trio.run(_main, int(sys.argv[1])))

@@ -17,6 +17,7 @@ from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
+from streamer.lossy import never_fail
 from streamer.options import one_line, pipeline_options, target_options, tell_on
 from streamer.session import session, traces
 from streamer.targetprocess import TargetProcess
@@ -41,6 +42,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
 
     `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
     """
+    never_fail("stdout")
     console = Console(stderr=True)
     tell = tell_on(console)
     if "/" in name or not name:
@@ -55,7 +57,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
             source=None if emulate else target.hardware(directory, settings),
         )
         recorder = Recorder(output, name, options={"java": list(java)})
-        with TargetProcess(argv, tell, settings.target.stop_seconds) as jvm:
+        with TargetProcess(argv, tell, settings.target.stop_seconds) as jvm, one_line():
             try:
                 jvm.start()
                 if jvm.started:
@@ -66,9 +68,15 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
                 manifest = recorder.close()
             if pack:
                 _pack(output, name)
-            lost = drain.statistics()["truncated"]
-            full = f"; the ring was full {lost} times" if lost else ""
-            tell(f"{bytes_text(written)} of trace in {manifest}{full}")
+            for fault in drain.faults:
+                tell(fault)
+            full = drain.statistics()["truncated"]
+            kept = written - recorder.lost_bytes
+            tell(f"{bytes_text(kept)} of trace in {manifest}" + (f"; the ring was full {full} times" if full else ""))
+            if recorder.cut is not None:
+                tell(
+                    f"the recording is incomplete: {recorder.cut.strerror}; {bytes_text(written - kept)} more were lost"
+                )
     sys.exit(jvm.status)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from capture.replay import Replay
 from streamer.cli import Failure
 from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
 from streamer.runner import Runner
 from streamer.session import session
 from streamer.topology import topology
@@ -43,7 +43,9 @@ def command(
     except ValueError:
         raise click.BadParameter("a positive number, or max", param_hint="--pace") from None
     with one_line(), session(settings.runtime_dir) as directory:
-        Replay(recording).close()  # what is wrong with it is said before anything starts
+        with Replay(recording) as found:  # what is wrong with it is said before anything starts
+            if found.incomplete:
+                tell_on(console)(f"{recording} is incomplete: {found.incomplete}")
         plan = topology(settings, source="replay", path=str(recording.absolute()), pace=speed, seconds=seconds)
         runner = Runner(settings, plan, directory, console=console,
                         live=console.is_terminal if live is None else live)  # fmt: skip

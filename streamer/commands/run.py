@@ -10,6 +10,7 @@ from rich.console import Console
 from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
+from streamer.lossy import never_fail
 from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, target_options, tell_on
 from streamer.runner import Runner
 from streamer.session import session
@@ -43,6 +44,7 @@ def command(
     The page and /metrics are at http://127.0.0.1:9464; at the end a summary is printed. The exit status is the
     JVM's. Without --emulate the machine must have Intel PT: see `streamer doctor`.
     """
+    never_fail("stdout")
     console = Console(stderr=True)
     options: dict[str, Any] = {"live": True}
     if record is not None:

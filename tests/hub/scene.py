@@ -47,7 +47,9 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     last = report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),))
     last = replace(last, gauges=(("code_detail", 0.5),))
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
-    hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5})
+    lost = {"recording/ENOSPC": 5_000_000, "stderr/EPIPE": 700}
+    hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5,
+                   "lost_output": lost})  # fmt: skip
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000, "turned_away": 2})
     return hub, clock
 

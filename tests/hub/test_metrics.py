@@ -67,6 +67,8 @@ def test_state_and_components():
     assert value(own, "streamer_component_up", component="capture") == 1
     assert value(own, "streamer_restarts_total", component="worker-0") == 1
     assert value(own, "streamer_turned_away_peers_total", component="worker-0") == 2
+    lost = {"component": "capture", "output": "recording", "cause": "ENOSPC"}
+    assert value(own, "streamer_lost_output_bytes_total", **lost) == 5_000_000
     assert value(own, "streamer_queue_messages", component="capture", queue="worker-0") == 3
     assert value(own, "streamer_cpu_seconds_total", component="capture") == 1.5
     assert value(own, "streamer_resident_memory_bytes", component="worker-0") == 120_000_000

@@ -102,3 +102,9 @@ def test_summary_says_so_when_the_books_do_not_balance():
 def test_summary_of_nothing():
     text = summary.render(Hub(now=lambda: 0.0))
     assert text == "Run: 0.0 s, 0 processes, 0 panes\nNo method was seen.\nno trace bytes\nrestarts: none\n"
+
+
+def test_the_summary_says_what_could_not_be_written():
+    hub, _ = scene()
+    assert "output lost: 5.0 MB of recording (ENOSPC), 700 B of stderr (EPIPE)\n" in summary.render(hub)
+    assert summary.figures(hub)["lost_output"] == {"recording/ENOSPC": 5_000_000, "stderr/EPIPE": 700}
