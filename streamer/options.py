@@ -6,8 +6,9 @@ import functools
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +20,8 @@ from jvm.private import output_file
 from streamer import config, errors, logs
 from streamer.cli import Failure
 from streamer.runner import Outcome, Runner, figures, report
+from streamer.session import NoRoomError, session
+from streamer.targetprocess import TargetProcess
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +113,21 @@ def one_line() -> Iterator[None]:
 def tell_on(console: Console) -> Callable[[str], None]:
     """Shows a line, as it is."""
     return functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def session_for(java_argv: Sequence[str], settings: config.Settings, tell: Callable[[str], None]) -> Iterator[Path]:
+    """`streamer.session.session`; but a full disk is no reason not to start a JVM: then the command runs as it is, and
+    its exit status is ours. Raises SessionError, SystemExit."""
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(session(settings.runtime_dir))
+        except NoRoomError as error:
+            tell(f"streamer: {error}; the program runs without tracing")
+            with TargetProcess(java_argv, tell, settings.target.stop_seconds) as process:
+                process.start()
+            sys.exit(process.status)
+        yield directory
 
 
 def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:

@@ -7,6 +7,7 @@ what that is (`streamer.manifest`), nobody holds its lock, and the JVM that it t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -30,6 +31,10 @@ log = structlog.get_logger()
 
 class SessionError(Exception):
     """The directory cannot be made or is not private."""
+
+
+class NoRoomError(SessionError):
+    """The directory cannot be made because its disk is full."""
 
 
 def _private(path: Path) -> None:
@@ -99,7 +104,7 @@ def traces(directory: Path, pid: int) -> None:
 def session(runtime_dir: Path) -> Iterator[Path]:
     """A new session directory with a manifest, removed at the end.
 
-    Raises SessionError: not private, not writable, or a path too long for the sockets in it.
+    Raises SessionError: not private, not writable, or a path too long for the sockets in it; NoRoomError.
     """
     _private(runtime_dir)
     _sweep(runtime_dir)
@@ -115,6 +120,15 @@ def session(runtime_dir: Path) -> Iterator[Path]:
         raise SessionError(f"{path / manifest.LOCK} cannot be locked: {error.strerror}") from error
     try:
         manifest.create(path)
+    except OSError as error:
+        with suppress(OSError):
+            for name in (f"{manifest.NAME}.new", manifest.LOCK):
+                (path / name).unlink(missing_ok=True)
+            path.rmdir()
+        os.close(held)
+        kind = NoRoomError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SessionError
+        raise kind(f"the runtime directory {runtime_dir} cannot be used: {error.strerror}") from error
+    try:
         _private(path / "pt")
         yield path
     finally:

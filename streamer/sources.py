@@ -82,10 +82,10 @@ class CaptureSource:
                         continue
                     if drain.must_wait(message) or not output.try_send(message):
                         drain.refused(message)
+                        refused = True
                 for fault in drain.faults[self._faults_told :]:
                     self._faults_told += 1
                     log.warning("capture", fault=fault)
-                        refused = True
                 if refused:  # what is not taken yet is best kept in the rings, as long as they have room themselves
                     with trio.move_on_after(self._poll_seconds if drain.pressed else PATIENCE):
                         await output.wait_room()

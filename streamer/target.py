@@ -1,4 +1,5 @@
-"""The JVM to trace: its command line with the agent in it, under emulation or not, and its process."""
+"""The JVM to trace: its command line with the agent in it, under emulation or not. `streamer.targetprocess` has its
+life."""
 
 from __future__ import annotations
 

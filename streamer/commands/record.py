@@ -18,8 +18,8 @@ from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
 from streamer.lossy import never_fail
-from streamer.options import one_line, pipeline_options, target_options, tell_on
-from streamer.session import session, traces
+from streamer.options import one_line, pipeline_options, session_for, target_options, tell_on
+from streamer.session import traces
 from streamer.targetprocess import TargetProcess
 
 PACK_LEVEL = 19
@@ -47,7 +47,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     tell = tell_on(console)
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")
-    with one_line(), session(settings.runtime_dir) as directory:
+    with one_line(), session_for(java, settings, tell) as directory:
         argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         drain = Drain(
             directory,
@@ -74,9 +74,8 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
             kept = written - recorder.lost_bytes
             tell(f"{bytes_text(kept)} of trace in {manifest}" + (f"; the ring was full {full} times" if full else ""))
             if recorder.cut is not None:
-                tell(
-                    f"the recording is incomplete: {recorder.cut.strerror}; {bytes_text(written - kept)} more were lost"
-                )
+                why = recorder.cut.strerror
+                tell(f"the recording is incomplete: {why}; {bytes_text(recorder.lost_bytes)} more were lost")
     sys.exit(jvm.status)
 
 

@@ -11,9 +11,16 @@ from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.lossy import never_fail
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, target_options, tell_on
+from streamer.options import (
+    one_line,
+    pipeline_options,
+    run_to_the_end,
+    session_for,
+    summary_option,
+    target_options,
+    tell_on,
+)
 from streamer.runner import Runner
-from streamer.session import session
 from streamer.targetprocess import TargetProcess
 from streamer.topology import topology
 
@@ -49,7 +56,7 @@ def command(
     options: dict[str, Any] = {"live": True}
     if record is not None:
         options["record"] = str(record.absolute())
-    with one_line(), session(settings.runtime_dir) as directory:
+    with one_line(), session_for(java, settings, tell_on(console)) as directory:
         argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         options["hardware"] = not emulate
         plan = topology(settings, **options)

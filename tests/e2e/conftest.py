@@ -27,18 +27,33 @@ public class Tiny {
     }
 }
 """
+# Does not end when it is told to, until FILE is there.
+STUCK = """
+public class Stuck {
+    public static void main(String[] args) throws Exception {
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            while (!new java.io.File(args[0]).exists()) Thread.onSpinWait();
+            System.out.println("ended at last");
+        }));
+        Tiny.main(new String[] {"never"});
+    }
+}
+"""
 
 
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A class path with `Shop` (the demo's program) and `Tiny FILE`: as little as there can be, until FILE is there."""
+    """A class path with `Shop` (the demo's program), `Tiny FILE`: as little as there can be, until FILE is there, and
+    `Stuck FILE`: the same for ever, and after SIGTERM until FILE is there."""
     for program in ("javac", "java", "qemu-x86_64"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     out = tmp_path_factory.mktemp("classes")
     tiny = out / "Tiny.java"
     tiny.write_text(TINY)
-    subprocess.run(["javac", "--release", "17", "-d", out, SHOP, tiny], check=True, timeout=120)
+    stuck = out / "Stuck.java"
+    stuck.write_text(STUCK)
+    subprocess.run(["javac", "--release", "17", "-d", out, SHOP, tiny, stuck], check=True, timeout=120)
     return out
 
 

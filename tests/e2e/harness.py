@@ -88,16 +88,18 @@ class Ended:
 
 
 class Streamer:
-    def __init__(self, root: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
-        """`root` must have a short path: sockets are made below it."""
+    def __init__(
+        self, root: Path, *arguments: str | Path, env: Mapping[str, str] | None = None, err: int | None = None
+    ) -> None:
+        """`root` must have a short path: sockets are made below it. `err`: its stderr, instead of a file."""
         self.root, self.runtime = root, root / "rt"
         self._mark = f"STREAMER_RUNTIME_DIR={self.runtime}".encode()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("STREAMER_")}
         self._env = {**inherited, "STREAMER_RUNTIME_DIR": str(self.runtime), **(env or {})}
         self._out, self._err = root / "out", root / "err"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
+        with self._out.open("wb") as out, self._err.open("wb") as file:
             self.process = subprocess.Popen(
-                [COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=file if err is None else err,
                 env=self._env, cwd=root, start_new_session=True,
             )  # fmt: skip
 
@@ -106,6 +108,10 @@ class Streamer:
     @property
     def err(self) -> str:
         return self._err.read_text()
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
 
     def _running(self) -> None:
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -80,23 +79,3 @@ def test_a_recording_is_completed_when_it_is_told_to_end(start: Run, classes: Pa
         messages = list(recording.messages())
     assert sum(len(m.data) for m in messages if isinstance(m, Chunk)) > 300 << 10
     assert isinstance(messages[-1], EndOfStream)
-
-
-def test_tracing_fails_for_good_and_the_program_runs_on(run: Run, root: Path) -> None:
-    """Capture cannot be started again: there is nowhere to record."""
-    streamer = run("Tiny enough", "--record", "rec")
-    streamer.when_written(300 << 10)
-    shutil.rmtree(root / "rec")
-    (root / "rec").write_text("")
-    os.kill(streamer.pid("capture/0"), signal.SIGKILL)
-    until(lambda: "the program runs on" in streamer.err, "tracing was given up")
-    streamer.enough()
-    ended = streamer.wait()
-    streamer.check_gone()
-    assert ended.status == 0  # the JVM's
-    assert ended.err.splitlines()[-1].startswith("streamer: did not work to the end: capture/0")
-    assert "Traceback" not in ended.err
-    assert "sum true" in ended.out
-    assert ended.summary["target_status"] == 0
-    for stream in ended.summary["streams"]:
-        assert stream["written"] == stream["decoded"] + sum(stream["holes"].values())
