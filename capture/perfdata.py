@@ -18,6 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
+from capture.compressed import CompressedError, Unpacker
 from capture.packed import map_file
 from capture.records import SampleFormat
 from jvm.private import new_file
@@ -44,7 +45,8 @@ class Event(IntEnum):
     AUXTRACE_INFO = 70
     AUXTRACE = 71
     TIME_CONV = 79
-    COMPRESSED = 81
+    COMPRESSED = 81  # its size is that of what is in it, not padded
+    COMPRESSED2 = 83  # padded; u64 length before what is in it
     USER_FIRST = 64
 
 
@@ -285,9 +287,10 @@ class Reader:
         """All events in file order; of a file that was never closed, those that are whole. Raises PerfDataError at
         the first that is damaged."""
         view, at, end = self._view, self._begin, self._end
+        unpacker = Unpacker(len(view))
         while at < end:
             kind, misc, size = EVENT.unpack_from(view, at) if end - at >= EVENT.size else (0, 0, EVENT.size)
-            if size < EVENT.size or size % 8:
+            if size < EVENT.size or (size % 8 and kind != Event.COMPRESSED):
                 raise PerfDataError(f"{self.path}: an event cannot have the size {size}, at byte {at}")
             if size > end - at:
                 return self._cut(at)
@@ -299,11 +302,31 @@ class Reader:
                 if length > end - at - size:
                     return self._cut(at)
                 trace = view[at + size : at + size + length]
-            elif kind == Event.COMPRESSED:
-                raise PerfDataError(f"{self.path}: compressed by perf record -z, which is not read; record without it")
-            yield FileEvent(kind, misc, view[at : at + size], trace, at)
+            if kind in (Event.COMPRESSED, Event.COMPRESSED2):
+                yield from self._unpacked(unpacker, view[at : at + size], at)
+            else:
+                yield FileEvent(kind, misc, view[at : at + size], trace, at)
             at += size + len(trace)
+        if not unpacker.whole and self.complete:
+            raise PerfDataError(f"{self.path}: the last of the packed events is cut")
         return None
+
+    def _unpacked(self, unpacker: Unpacker, packed: memoryview, at: int) -> Iterator[FileEvent]:
+        """The events in a COMPRESSED or COMPRESSED2, which stands at byte `at`."""
+        start, end = EVENT.size, len(packed)
+        if EVENT.unpack_from(packed)[0] == Event.COMPRESSED2:
+            start += 8
+            end = start + struct.unpack_from("<Q", packed, EVENT.size)[0] if end >= start else -1
+        if not start <= end <= len(packed):
+            raise PerfDataError(f"{self.path}: packed events are cut, at byte {at}")
+        try:
+            for record in unpacker.events(packed[start:end]):
+                kind, misc, _ = EVENT.unpack_from(record)
+                if kind >= Event.USER_FIRST:
+                    raise CompressedError(f"an event of type {kind} among packed ones")
+                yield FileEvent(kind, misc, record, self._view[:0], at)
+        except CompressedError as error:
+            raise PerfDataError(f"{self.path}: {error}, at byte {at}") from error
 
     def _cut(self, at: int) -> None:
         if self.complete:

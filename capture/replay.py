@@ -21,7 +21,7 @@ from capture import notes
 from capture.drain import Message
 from capture.exportreader import ExportReader
 from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, parse_auxtrace_info
-from capture.records import KINDS, RecordError, SampleFormat, loss_marks, parse
+from capture.records import KINDS, RecordError, SampleFormat, Side, loss_marks, parse
 from jvm.inputfile import read_input
 from stages.messages import (
     U8,
@@ -40,7 +40,8 @@ from stages.messages import (
 )
 
 CHUNK = 256 << 10  # bytes of trace in one message, of files that do not say themselves
-MAX_RECORDS = 1 << 16  # of such files, records that are gathered before they become a Sideband
+MAX_RECORDS = 1 << 16  # of such files, records that are parsed at once
+MAX_ROWS = 1 << 23  # … records: all are held, to be put in order
 BATCH = 4 << 20
 MAX_MANIFEST = 1 << 20
 MAX_PID = 1 << 31
@@ -239,7 +240,6 @@ class _Foreign:
         self._opened: dict[tuple[int, int], StreamKey] = {}  # by (cpu, tid), one of them −1
         self._next: dict[StreamKey, tuple[int, int]] = {}  # numbers of the next Chunk and Sideband
         self._marks: dict[StreamKey, list[LossMark]] = {}
-        self._records: list[memoryview] = []
 
     def messages(self) -> Iterator[Message]:
         for pid, export in self._exports.items():
@@ -251,15 +251,14 @@ class _Foreign:
         damaged = sum(export.damaged for export in self._exports.values())
         for marks in [*self._marks.values()][: 1 if damaged else 0]:
             marks.append(LossMark(0, Loss.JIT_LOST, 0, 0))
-        for event in self._reader.events():
-            if event.kind == Event.AUXTRACE:
-                yield from self._sideband()
-                yield from self._trace(event)
-            elif event.kind in KINDS:
-                self._records.append(event.record)
-                if len(self._records) >= MAX_RECORDS:
-                    yield from self._sideband()
-        yield from self._sideband()
+        rows, traces = self._by_time()
+        told = 0
+        for event, reference in traces:
+            until = int(np.searchsorted(rows["tsc"], np.uint64(reference), "right"))
+            yield from self._sideband(rows[told:until])
+            told = max(told, until)
+            yield from self._trace(event)
+        yield from self._sideband(rows[told:])
         for key, marks in self._marks.items():
             if marks:
                 end = max(mark.offset for mark in marks)
@@ -289,15 +288,33 @@ class _Foreign:
         for key in self._opened.values():
             yield StreamOpen(key, self._config, self._clock)
 
-    def _sideband(self) -> Iterator[Message]:
-        """The records gathered so far, each to its stream."""
-        if not self._records:
-            return
+    def _by_time(self) -> tuple[Side, list[tuple[FileEvent, int]]]:
+        """All records, and all trace with the time when it was drained, each in the order of time: perf's own tools
+        write them in another (perf inject: all trace first)."""
+        traces: list[tuple[FileEvent, int]] = []
+        rows: list[Side] = []
+        records: list[memoryview] = []
+        for event in self._reader.events():
+            if event.kind == Event.AUXTRACE:
+                traces.append((event, AUXTRACE.unpack_from(event.payload)[2]))
+            elif event.kind in KINDS:
+                records.append(event.record)
+            if len(records) >= MAX_RECORDS:
+                rows.append(self._rows(records))
+                records = []
+            if len(rows) * MAX_RECORDS > MAX_ROWS:
+                raise PerfDataError(f"{self._reader.path}: more than {MAX_ROWS} records")
+        all_ = np.concatenate([*rows, self._rows(records)])
+        return all_[np.argsort(all_["tsc"], kind="stable")], sorted(traces, key=lambda trace: trace[1])
+
+    def _rows(self, records: list[memoryview]) -> Side:
         try:
-            rows = parse(np.frombuffer(b"".join(self._records), np.uint64), self._clock, self._format)
+            return parse(np.frombuffer(b"".join(records), np.uint64), self._clock, self._format)
         except RecordError as error:
             raise PerfDataError(f"{self._reader.path}: sideband: {error}") from error
-        self._records = []
+
+    def _sideband(self, rows: Side) -> Iterator[Message]:
+        """Records, each to its stream."""
         for (cpu, tid), key in self._opened.items():
             mine = rows[rows["cpu"] == cpu] if cpu >= 0 else rows[rows["tid"] == tid]
             if len(mine):

@@ -49,3 +49,8 @@ def of_cpu(family: int, model: int) -> int:
         if model in models:
             return mask
     return 0
+
+
+def is_known(family: int, model: int) -> bool:
+    """Is it a processor with Intel PT? All of them have an erratum; 0/0 is by the book."""
+    return (family, model) == (0, 0) or of_cpu(family, model) != 0

@@ -13,6 +13,7 @@ from jvm.inputfile import map_input, read_input
 from stages.messages import U8
 from stages.pt import dump as packet_dump
 from stages.pt import flowtext
+from stages.pt.errata import is_known
 from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
 from streamer.cli import Failure
 
@@ -55,6 +56,8 @@ class _Cpu(click.ParamType[tuple[int, int]]):
             self.fail(f"{value!r} is not FAMILY/MODEL, e.g. 6/142", param, ctx)
         if len(stepping) > 1 or min(family, model) < 0:
             self.fail(f"{value!r} is not FAMILY/MODEL, e.g. 6/142", param, ctx)
+        if not is_known(family, model):
+            self.fail(f"no processor {family}/{model} with Intel PT is known; none: by the book", param, ctx)
         return family, model
 
 

@@ -398,7 +398,7 @@ def test_a_file_without_notes_is_read_from_its_events(tmp_path: Path) -> None:
         writer.records(w.itrace_start(7, 8 + cpu, ns=100, cpu=cpu) + w.record(9, bytes(40), b""))
         writer.records(w.aux(0, 1000, cpu, ns=200, cpu=cpu))
         data = np.full(300000, cpu, np.uint8)
-        writer.auxtrace(data.data, 0, 5, cpu, -1, cpu)
+        writer.auxtrace(data.data, 0, 450, cpu, -1, cpu)
     writer.records(w.switch(7, 8, ns=300, cpu=1) + w.aux(300000, 0, 1, ns=400, cpu=1))
     attr = perfdata.attribute(perfdata.PMU_TYPE, perfdata.pt_config_bits(config), 0x10087, 1 << 18)
     writer.close([(attr, [1], "intel_pt//")], {perfdata.Feature.HOSTNAME: perfdata.text_feature("box")})
@@ -479,3 +479,50 @@ def test_files_of_perf_record_are_read(tmp_path: Path, options: list[str]) -> No
         assert kinds[w.RecordType.MMAP2] == counts(dump)["MMAP2"] > 0
         assert reader.sample_format.time
     assert [m[0] for m in replayed(tmp_path / "f.data")] == ["EndOfStream"]  # no trace in it
+
+
+@pytest.mark.peer
+def test_files_of_perf_record_z_are_read(tmp_path: Path) -> None:
+    """Packed by the kernel's own tool; `perf script` is what says which events are in it."""
+    try:
+        perf("record", "-z", "-e", "dummy:u", "-o", "z.data", "--", "sh", "-c", "true | true", cwd=tmp_path)
+    except AssertionError as error:
+        pytest.skip(f"perf record is not permitted here: {str(error).splitlines()[0]}")
+    dump = perf("script", "-D", "-F", "comm", "-i", "z.data", cwd=tmp_path)
+    with Reader(tmp_path / "z.data") as reader:
+        kinds = Counter(event.kind for event in reader.events())
+    for kind in (w.RecordType.COMM, w.RecordType.MMAP2, w.RecordType.FORK, w.RecordType.EXIT):
+        assert kinds[kind] == counts(dump)[kind.name] > 0
+
+
+@pytest.mark.peer
+def test_a_recording_after_perf_inject(recorded: Path, tmp_path: Path) -> None:
+    """It leaves out our notes, and puts all trace before all records: the times say what belongs where."""
+    shutil.copytree(recorded, tmp_path / "r")
+    perf("inject", "-b", "-i", "x.perf.data", "-o", "inj.perf.data", cwd=tmp_path / "r")
+    shutil.copy(tmp_path / f"r/x-{PID}.export", tmp_path / f"r/inj-{PID}.export")
+    with Reader(tmp_path / "r/inj.perf.data") as reader:
+        order = [
+            event.kind for event in reader.events() if event.kind in (perfdata.Event.AUXTRACE, w.RecordType.SWITCH)
+        ]
+    assert order == sorted(order, reverse=True)
+    with Replay(recorded / "x.json") as replay:
+        good = list(replay.messages())
+    with Replay(tmp_path / "r/inj.perf.data") as replay:
+        messages = list(replay.messages())
+
+    def trace(of_: list[Message]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for chunk in of(Chunk, of_):
+            found[chunk.stream.cpu] = found.get(chunk.stream.cpu, b"") + chunk.data.tobytes()
+        return found
+
+    assert trace(messages) == trace(good)
+    first = {type(m): n for n, m in reversed([*enumerate(messages)])}
+    assert first[Sideband] < first[Chunk]
+    reached = 0
+    for message in messages:
+        if isinstance(message, Chunk):
+            reached = max(reached, message.tsc)
+        elif isinstance(message, Sideband):
+            assert (message.records["tsc"] >= reached).all()

@@ -44,7 +44,9 @@ def test_failures(trace: Path, arguments: list[str], says: str) -> None:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("option", [["--cpu", "pentium"], ["--mtc-freq", "16"], ["--mtc-freq", "x"]])
+@pytest.mark.parametrize(
+    "option", [["--cpu", "pentium"], ["--cpu", "9/9"], ["--cpu", "6/1"], ["--mtc-freq", "16"], ["--mtc-freq", "x"]]
+)
 def test_usage(trace: Path, option: list[str]) -> None:
     assert CliRunner().invoke(command, ["dump", str(trace), *option]).exit_code == 2
 
