@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from tests.fuzz.targets import Target
 
 HANG_SECONDS = 20
-GUIDED = ("jvm.export", "jvm.codeimage", "jvm.codetexts", "capture.perfdata", "capture.records", "capture.replay",
+GUIDED = ("jvm.export", "jvm.seal", "capture.exportreader", "capture.compressed",
+          "jvm.codeimage", "jvm.codetexts", "capture.perfdata", "capture.records", "capture.replay",
           "capture.ring", "jvm.ring", "streamer.transport.codec", "stages.pt", "stages.decode")  # fmt: skip
 
 

@@ -24,14 +24,16 @@ import zstandard
 from numpy.typing import NDArray
 
 import streamer.demo
+from capture.compressed import CompressedError, Unpacker
+from capture.exportreader import ExportReader
 from capture.perfdata import PerfDataError
 from capture.records import RecordError, parse
 from capture.replay import Replay
 from capture.ring import PerfRing, RingError
-from jvm import export
+from jvm import export, seal
 from jvm.codeimage import CodeImage
 from jvm.codeview import CodeView
-from jvm.ring import RingReader
+from jvm.ring import RingReader, file_header
 from stages.decode import Decode
 from stages.flow import order as orders
 from stages.flow.flow import Capacity, Flow
@@ -103,6 +105,17 @@ def exports() -> list[bytes]:
             kept.append(data[at : at + size])
         at += size
     return [*itertools.chain(*found.values()), *(b"".join(kept) for kept in found.values())]
+
+
+@cache
+def sealed_exports() -> list[bytes]:
+    return [bytes(seal.sealed(records)) for records in exports()]
+
+
+@cache
+def compressed_events() -> list[bytes]:
+    records = b"".join(perfwriter.comm(1, n, "x" * (n % 15), ns=n) for n in range(100))
+    return [bytes([cut]) + zstandard.ZstdCompressor().compress(records) for cut in (0, 77, 128, 255)]
 
 
 @cache
@@ -260,6 +273,9 @@ def export_records(data: bytes) -> None:
     with suppress(export.ExportError):
         size = export.whole_records(data)
         assert 0 <= size <= len(data)
+    for checked in (False, True):
+        spans = seal.spans(data, checked)
+        assert [0, *(span.end for span in spans)] == [*(span.start for span in spans), len(data)]
     image = CodeImage(100)
     image.feed(data)
     image.sites_of(np.array([0, 1 << 40, (1 << 64) - 1], np.uint64), np.array([0, 1 << 40, (1 << 64) - 1], np.uint64))
@@ -268,6 +284,30 @@ def export_records(data: bytes) -> None:
     image.view(1 << 62)
     image.forget_before(1 << 63)
     image.statistics()
+
+
+def export_file(data: bytes) -> None:
+    """An export file, handed out in pieces as of a recording without notes: damage costs nothing but itself."""
+    path = _file("fuzz.export", file_header(7) + data)
+    reader = ExportReader(path)
+    size = 0
+    while len(records := reader.take_some(4096)):
+        size += len(records)
+        assert export.whole_records(records) == len(records)
+    assert size <= len(data) + 40 * reader.damaged
+    reader.rewind()
+    records = reader.take(len(data))
+    assert export.whole_records(records) == len(records)
+
+
+def compressed(data: bytes) -> None:
+    """Events that perf record -z packed, in pieces that the first byte cuts."""
+    unpacker = Unpacker(len(data))
+    cut = len(data) * data[0] // 256 if data else 0
+    with suppress(CompressedError):
+        for piece in (data[1:cut], data[max(cut, 1) :]):
+            for event in unpacker.events(memoryview(piece)):
+                assert len(event) == int.from_bytes(event[6:8], "little") >= 8
 
 
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
@@ -330,6 +370,8 @@ TARGETS = {
     "flow": Target(flow, traces, 600),
     "decode": Target(decode_stage, traces, 1000),
     "export": Target(export_records, exports, 4000),
+    "exportfile": Target(export_file, sealed_exports, 8000),
+    "compressed": Target(compressed, compressed_events, 4000),
     "perfdata": Target(perf_data, recordings, 1 << 16),
     "ring": Target(ring_reader, rings, 1 << 15),
     "codec": Target(codec, wires, 1 << 14),

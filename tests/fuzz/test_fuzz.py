@@ -48,4 +48,4 @@ def test_every_target_survives(end: str) -> None:
         capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "FENCE": end},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count(" 250 inputs in ") == 8
+    assert done.stdout.count(" 250 inputs in ") == 10
