@@ -98,6 +98,7 @@ class Keeper:
         said = self.statistics
         return (
             self.state,
+            said.get("steps", 0),
             said.get("input", {}).get("received", 0),
             said.get("output", {}).get("sent", 0),
             said.get("stages", {}).get("drained_bytes", 0),

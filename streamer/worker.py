@@ -12,7 +12,7 @@ comes over the control line on descriptor FD. What is said there, one JSON objec
         {"do": "stop"}                      a source: stop; others: finish what is there
     member → supervisor
         {"is": "ready"}                     bound; messages will be received
-        {"is": "beat", "progress": n, "statistics": {…}}   now and then; n: steps of work done so far
+        {"is": "beat", "statistics": {…}}   now and then
         {"is": "ending"}                    all is sent; only the acknowledgement of the end is missing
         {"is": "ended", "complete": bool, "acknowledged": bool, "statistics": {…}}
         {"is": "failed", "why": "one line", "again": bool}    again: whether another try may help
@@ -117,7 +117,7 @@ class Member:
         self._receiver: Receiver | None = None
         self._output: Output | None = None
         self._handled = 0
-        self._progress = 0  # steps of work done
+        self._steps = 0  # of work, done
 
     async def run(self) -> None:
         """To the end. Raises what a stage raises, `TransportError` and `TopologyError`."""
@@ -224,7 +224,7 @@ class Member:
     async def _emit(self, messages: Iterable[Any]) -> None:
         """`messages` of `feed_chain` or `flush_chain`: between the steps of what takes long others have their turn."""
         for message in messages:
-            self._progress += 1
+            self._steps += 1
             if message is None:
                 await trio.lowlevel.checkpoint()
             elif self._output is not None:
@@ -275,13 +275,14 @@ class Member:
     async def _beat(self) -> None:
         while True:
             await trio.sleep(BEAT_SECONDS)
-            await self._control.say(**{"is": "beat", "progress": self._progress, "statistics": self.statistics()})
+            await self._control.say(**{"is": "beat", "statistics": self.statistics()})
 
     def statistics(self) -> dict[str, Any]:
-        """`stages` (the sum of what they say), `input`, `output`, `cpu_seconds`, `memory_bytes`, and `lost_output` of
-        the whole process (`streamer.lossy`)."""
+        """`steps` of work done, `stages` (all that they say), `input`, `output`, `cpu_seconds`, `memory_bytes`, and
+        `lost_output` of the whole process (`streamer.lossy`)."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
+            "steps": self._steps,
             "stages": {k: v for stage in self._stages for k, v in stage.statistics().items()},
             "input": self._receiver.statistics() if self._receiver else {},
             "output": self._output.statistics() if self._output else {},
