@@ -66,7 +66,8 @@ class CodeImage:
         self.methods: dict[int, str] = {}
         self.classes = Classes()
         self.counts: Counter[str] = Counter()
-        self.epoch = 0
+        self.epoch = 0  # of every change
+        self.census = 0  # of changes of versions but for their bytes: one has come, ended, gone, or got its name
         self.complete_until = 0
         self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
         self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
@@ -318,7 +319,7 @@ class CodeImage:
         self._nmethods = [v for v in self._nmethods if v.until > tsc]
         self._nmethod_starts = [v.start for v in self._nmethods]
         self._compact()
-        self._changed()
+        (self._registered if ended else self._changed)()
 
     def _forget_classes(self, tsc: int) -> None:
         for _, class_id in (gone for gone in self._unloaded if gone[0] <= tsc):
@@ -452,7 +453,7 @@ class CodeImage:
         v.until = max(tsc, v.since)
         self._rows[v.row]["until"] = v.until
         self._texts.ended(v)
-        self._changed()
+        self._registered()
 
     def _add(self, v: Version, code: memoryview) -> None:
         self._texts.begin(v, np.frombuffer(code, np.uint8))
@@ -466,7 +467,7 @@ class CodeImage:
         site = self.sites.site(v.name, v.site_kind)
         self._rows[v.row] = (v.start, v.end, v.since, v.until, v.id, 0, 0, site)
         self._by_id[v.id] = v
-        self._changed()
+        self._registered()
 
     def _resolve(self, v: Version) -> None:
         """Names and sites of an nmethod and of what is inlined in it, all of its own kind."""
@@ -480,7 +481,7 @@ class CodeImage:
         row["site"] = self.sites.site(v.name, v.site_kind)
         row["pc_at"], row["pc_size"] = self._pcs.append(v.debug.pc), len(where)
         self._pc_sites.append(np.array(sites, np.int32)[where])
-        self._changed()
+        self._registered()
 
     def _method_name(self, v: Version, method: int) -> str:
         name = self.methods.get(method)
@@ -503,6 +504,10 @@ class CodeImage:
     def _new_id(self) -> int:
         self._ids += 1
         return self._ids
+
+    def _registered(self) -> None:
+        self.census += 1
+        self._changed()
 
     def _changed(self) -> None:
         self.epoch += 1

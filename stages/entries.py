@@ -32,15 +32,15 @@ class Entries:
     def __init__(self, image: CodeImage) -> None:
         self._image = image
         self._known: dict[int, _Rows] = {}
-        self._epoch = -1
+        self._census = -1
         self._address, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(3))
         self._site = np.zeros(0, np.int64)
 
     def at(self, tsc: int) -> tuple[U64, I64]:
         """The entries in the code as it was at `tsc`: (n,) addresses, ascending, and (n,) sites. Several may be at one
         address: a method that begins with the first instruction of one that is inlined in it."""
-        if self._epoch != self._image.epoch:
-            self._epoch = self._image.epoch
+        if self._census != self._image.census:
+            self._census = self._image.census
             self._gather()
         here = (self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc))
         return self._address[here], self._site[here]

@@ -96,7 +96,7 @@ class Follower:
         self.chooser = Chooser(self.flow, image, SLACK_QUANTA * max(1, quantum))
         self._image, self._quantum = image, max(1, quantum)
         self._at = -1  # the time as of which the walker knows the code
-        self._epoch = -1
+        self._epoch = self._census = -1
         self._stretches: _Stretches | None = None
         self._entries = Entries(image)
 
@@ -106,8 +106,7 @@ class Follower:
 
     def steps(self, segment: Segment) -> Iterator[Counted | None]:
         """`count`, in steps as `Flow.steps`."""
-        self._look(segment.tsc_end)
-        yield None
+        yield from self._look(segment.tsc_end)
         self.chooser.begin(segment)
         for output in self.flow.steps(segment):
             if output is None:
@@ -121,13 +120,16 @@ class Follower:
         self._stretches = None
         yield from self._entries.sites_used()
 
-    def _look(self, tsc: int) -> None:
+    def _look(self, tsc: int) -> Iterator[None]:
         at = (tsc // self._quantum + 1) * self._quantum
         if at != self._at or self._epoch != self._image.epoch:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
-                if self._epoch != self._image.epoch:
+                yield None
+                if self._census != self._image.census:
+                    self._census = self._image.census
                     self.flow.jumps = jumps.of_image(self._image)
+                    yield None
             self._at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:

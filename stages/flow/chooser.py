@@ -61,6 +61,8 @@ class Chooser:
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._known: Known | None = None
         self._known_of = -1, -1  # epochs of the image and of its entrance
+        self._stood = -1, -1
+        self._of_image: Known
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
         self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -234,12 +236,18 @@ class Chooser:
             self._known_of = epochs
             known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
             jumps = self._flow.jumps
-            self._known = with_image(known, self._image)._replace(
+            stood = self._image.census, self._image.entrance.changes
+            if self._stood != stood:
+                self._stood, self._of_image = stood, with_image(known, self._image)
+            told = self._of_image
+            self._known = known._replace(
+                entry=told.entry, refused=told.refused, door=told.door, opens=told.opens, closes=told.closes,
+                refusal=told.refusal, inline=told.inline, resolver=told.resolver,
                 calls=self._callees.now(),
                 jump=jumps.ranges.reshape(-1),
                 interpreter=jumps.interpreter,
                 doors=jumps.doors,
-            )
+            )  # fmt: skip
         branches, replaced = self._learnt.branches, self._replaced
         return self._known._replace(
             taught=branches.address.view(np.int64),

@@ -285,6 +285,7 @@ class Flow:
                 yield None
                 continue
             if result == CONTRADICTION and self.search is not None:
+                yield None
                 self._sums["held"] += 1
                 tries = tries + 1 if piece.contradicted <= before else 0
                 before = max(before, piece.contradicted)

@@ -336,3 +336,20 @@ def test_texts_lag_by_a_part_of_the_lateness() -> None:
     code.feed(written.code_patch(site + 1, 2000, 3000, call(site, second + 8)[1:]).bytes())
     assert code.next_change(2700) == 2810
     assert text(code.view(2810), site, 5) == call(site, second + 8)
+
+
+def test_a_patch_changes_the_epoch_and_not_the_census() -> None:
+    """What is known of versions need not be found anew because one's bytes have changed."""
+    image = loaded()
+    epoch, census = image.epoch, image.census
+    image.feed(Writer().code_patch(BASE + 3, 2000, 2100, b"\x90").bytes())
+    assert image.epoch > epoch
+    assert image.census == census
+    image.feed(methods(Writer()).at(3000).nmethod_load(BASE + 0x100, CODE, 2, compile_id=2).bytes())
+    assert image.census > census
+    census = image.census
+    image.feed(Writer().at(4000).nmethod_unload(BASE, 1).bytes())
+    assert image.census > census
+    census = image.census
+    image.forget_before(5000)
+    assert image.census > census
