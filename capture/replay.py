@@ -234,8 +234,7 @@ class _Foreign:
         self._reader, self._exports = reader, exports
         self._format = reader.sample_format
         self._pid = min(exports, default=0)
-        name = reader.feature(Feature.HOSTNAME)
-        self._host = bytes(name[4:]).split(b"\0", 1)[0].decode("utf-8", "replace") if name else "unknown"
+        self._host = self._text(Feature.HOSTNAME) or "unknown"
         self._config, self._clock = PtConfig(), Clock(1, 0, 0, 0)
         self._opened: dict[tuple[int, int], StreamKey] = {}  # by (cpu, tid), one of them −1
         self._next: dict[StreamKey, tuple[int, int]] = {}  # numbers of the next Chunk and Sideband
@@ -264,11 +263,18 @@ class _Foreign:
                 end = max(mark.offset for mark in marks)
                 yield Chunk(key, self._next[key][0], end, np.zeros(0, np.uint8), tuple(marks))
 
+    def _text(self, feature: Feature) -> str:
+        """A string of the header; "" if it has none."""
+        data = self._reader.feature(feature)
+        return bytes(data[4:]).split(b"\0", 1)[0].decode("utf-8", "replace") if data else ""
+
     def _info(self, event: FileEvent) -> None:
         found = parse_auxtrace_info(event.payload)
         if found is None:
             raise PerfDataError(f"{self._reader.path}: AUXTRACE_INFO is not that of Intel PT, or damaged")
         self._config, self._clock, pmu = found
+        if cpu := re.match(r"GenuineIntel,(\d{1,3}),(\d{1,3})(,|$)", self._text(Feature.CPUID)):
+            self._config = self._config._replace(family=int(cpu[1]), model=int(cpu[2]))
         for attr in self._reader.attrs:
             if attr.kind == pmu:
                 self._config = self._config._replace(

@@ -401,11 +401,13 @@ def test_a_file_without_notes_is_read_from_its_events(tmp_path: Path) -> None:
         writer.auxtrace(data.data, 0, 450, cpu, -1, cpu)
     writer.records(w.switch(7, 8, ns=300, cpu=1) + w.aux(300000, 0, 1, ns=400, cpu=1))
     attr = perfdata.attribute(perfdata.PMU_TYPE, perfdata.pt_config_bits(config), 0x10087, 1 << 18)
-    writer.close([(attr, [1], "intel_pt//")], {perfdata.Feature.HOSTNAME: perfdata.text_feature("box")})
+    features = {perfdata.Feature.HOSTNAME: "box", perfdata.Feature.CPUID: "GenuineIntel,6,158,10"}
+    writer.close([(attr, [1], "intel_pt//")], {name: perfdata.text_feature(text) for name, text in features.items()})
     with Replay(tmp_path / "f.data") as replay:
         messages = list(replay.messages())
     opened = of(StreamOpen, messages)
     assert [m.stream for m in opened] == [StreamKey("box", 0, 0, -1), StreamKey("box", 0, 1, -1)]
+    assert opened[0].config[:2] == (6, 158)  # for the processor's errata
     assert opened[0].config.noretcomp
     assert opened[0].config.cyc
     assert opened[0].clock.zero == -5
