@@ -127,7 +127,7 @@ class EmulatedSource:
     def remove(self, key: StreamKey) -> None:
         """The ring, and what capture kept of its records, of a thread that has ended and of which all has been
         accounted for."""
-        for path in (self.directory / f"{thread_ring(key)}.ring", told_file(self.directory.parent, key)):
+        for path in (self.directory / f"{ring_name(key)}.ring", told_file(self.directory.parent, key)):
             path.unlink(missing_ok=True)
 
     def ended(self) -> bool:
@@ -157,13 +157,13 @@ class EmulatedSource:
         self._state, self._stamp, self._config = state, stamp, _pt_config(state)
 
 
-def thread_ring(key: StreamKey) -> str:
-    return f"tid{key.tid}-{key.number}"
+def ring_name(key: StreamKey) -> str:
+    return f"cpu{key.cpu}" if key.tid < 0 else f"tid{key.tid}-{key.number}"
 
 
 def told_file(session: Path, key: StreamKey) -> Path:
     """Where capture keeps the records that explain trace which is still in the ring (`capture.told`)."""
-    return session / f"told-{f'cpu{key.cpu}' if key.tid < 0 else thread_ring(key)}.records"
+    return session / f"told-{ring_name(key)}.records"
 
 
 def process_start(pid: int) -> int:

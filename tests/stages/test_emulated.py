@@ -119,7 +119,7 @@ def ends(reports: list[PaneReport], session: Path) -> dict[StreamKey, Account]:
     """The accounts, which end where the emulator ended, and add up."""
     total = accounts(reports)
     streams = json.loads((session / "pt/emulator.json").read_text())["streams"]
-    told = {f"cpu{key.cpu}" if key.cpu >= 0 else f"tid{key.tid}": account.end for key, account in total.items()}
+    told = {f"cpu{key.cpu}" if key.cpu >= 0 else thread_ring(key): account.end for key, account in total.items()}
     assert told == {s["name"]: s["aux_head"] for s in streams if s["aux_head"]}
     for account in total.values():
         assert account.start == 0
