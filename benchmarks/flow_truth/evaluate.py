@@ -27,6 +27,7 @@ from benchmarks.listening import listening
 from capture.emulator.truth import Truth
 from capture.perfdata import PerfDataError
 from capture.replay import Replay
+from capture.session import ring_name
 from jvm.codeimage import CodeImage
 from jvm.codeversion import Kind
 from jvm.export import ExportError
@@ -219,7 +220,7 @@ class Evaluation:
         counts[compare.LOST + compare.L_MISALIGNED] = 0
 
     def _stream(self, key: StreamKey) -> StreamSteps:
-        return self._streams[f"cpu{key.cpu}" if key.cpu >= 0 else f"tid{key.tid}"]
+        return self._streams[ring_name(key)]
 
     @contextmanager
     def _not_the_product(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from capture.drain import Drain
 from capture.emulator.launch import command
 from capture.emulator.options import EmulatorError, EmulatorOptions
 from capture.ring import PerfRing
+from capture.session import ring_name
 from jvm.agent.build import library
 from jvm.cbuild import BuildError
 from stages import attribute, decode, segment
@@ -119,7 +120,7 @@ def ends(reports: list[PaneReport], session: Path) -> dict[StreamKey, Account]:
     """The accounts, which end where the emulator ended, and add up."""
     total = accounts(reports)
     streams = json.loads((session / "pt/emulator.json").read_text())["streams"]
-    told = {f"cpu{key.cpu}" if key.cpu >= 0 else thread_ring(key): account.end for key, account in total.items()}
+    told = {ring_name(key): account.end for key, account in total.items()}
     assert told == {s["name"]: s["aux_head"] for s in streams if s["aux_head"]}
     for account in total.values():
         assert account.start == 0
