@@ -2,8 +2,12 @@ import java.io.InputStream;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 
-/** Ten times a second a thread comes, loads a class that nobody had before, runs it until it is compiled, and goes. */
+/**
+ * Some times a second a thread comes, loads a class of its own, runs it until it is compiled, and goes. Names come again
+ * after NAMES classes: the hub keeps so many of them anyway, and would go on filling its table.
+ */
 public class Tide {
+    static final int NAMES = 2000;
     static volatile int sink;
 
     static class Loader extends ClassLoader {
@@ -15,7 +19,7 @@ public class Tide {
     /** The template's class file with another name of the same length. */
     static byte[] renamed(byte[] template, int number) {
         byte[] from = "Wave0000000".getBytes(StandardCharsets.US_ASCII);
-        byte[] to = String.format("Wave%07d", number % 10_000_000).getBytes(StandardCharsets.US_ASCII);
+        byte[] to = String.format("Wave%07d", number).getBytes(StandardCharsets.US_ASCII);
         byte[] data = template.clone();
         for (int i = 0; i + from.length <= data.length; i++) {
             int k = 0;
@@ -44,7 +48,7 @@ public class Tide {
         }
         long next = System.nanoTime();
         for (int number = 1; System.nanoTime() < end; number++) {
-            byte[] data = renamed(template, number);
+            byte[] data = renamed(template, number % NAMES + 1);
             Thread thread = new Thread(() -> wave(data), "wave " + number);
             thread.start();
             thread.join();

@@ -176,11 +176,13 @@ class Run:
 
 def judge(times: list[float], measured: list[dict[str, float]], warm_up: float) -> dict[str, Trend]:
     """Of every gauge, after the warm-up (minutes)."""
+    names = {name for values in measured for name in values}
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for at, values in zip(times, measured, strict=True):
         if at >= warm_up:
-            for name, value in values.items():
-                series[name].append((at, value))
+            for name in names if values else ():
+                if name in values or name.startswith("file "):  # a file that is not there has no bytes
+                    series[name].append((at, values.get(name, 0.0)))
     found = {}
     for name, points in series.items():
         kind = "memory" if "memory" in name else "bytes" if "bytes" in name else ""
