@@ -35,6 +35,7 @@ public class Stuck {
             while (!new java.io.File(args[0]).exists()) Thread.onSpinWait();
             System.out.println("ended at last");
         }));
+        System.out.println("stuck");
         Tiny.main(new String[] {"never"});
     }
 }

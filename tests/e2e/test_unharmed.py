@@ -205,7 +205,7 @@ def test_a_jvm_that_does_not_end_is_left(start: Run, classes: Path, root: Path, 
     env = {"STREAMER_TARGET__STOP_SECONDS": "1"} if by == "the limit" else {}
     options = ["--summary", "summary.json", "--port", "0"] if command == "run" else ["-o", "rec"]
     streamer = start(command, "--emulate", *options, "--", *JVM, classes, "Stuck", "enough", env=env)
-    streamer.when_written(300 << 10)
+    until(lambda: "stuck" in streamer.out, "its shutdown hook is there")
     streamer.process.send_signal(signal.SIGTERM)
     until(lambda: "waiting for the program" in streamer.err, "it was told")
     if by == "a second signal":
@@ -237,12 +237,13 @@ def test_a_jvm_that_does_not_end_is_left(start: Run, classes: Path, root: Path, 
 def busy() -> Iterator[None]:
     """Every CPU has something else to do as well."""
     count = len(os.sched_getaffinity(0))
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # it does not outlive the tests
+    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
     yield
-    for loop in loops:
-        assert loop.poll() is None
-        loop.kill()
-        loop.wait()
+    for process in loops:
+        assert process.poll() is None
+        process.kill()
+        process.wait()
 
 
 def test_a_busy_machine(run: Run, busy: None) -> None:
