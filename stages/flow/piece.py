@@ -14,7 +14,9 @@ from stages.flow.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
 from stages.flow.graph import S_LOST, SLOTS
 from stages.flow.raw import addresses, signed
 from stages.flow.state import (
+    B_BAD_PACKET,
     B_GAVE_UP,
+    B_OVERFLOW,
     BR,
     BREAKS,
     COPIES,
@@ -249,8 +251,9 @@ class Piece:
         if n == 0:
             return _NO_BREAKS
         breaks: NDArray[np.void] = self.buffers.breaks[: n * BR].copy().view(BREAK_DTYPE)
+        contradicts = ~np.isin(breaks["cause"], (B_OVERFLOW, B_BAD_PACKET))
         for contradicted in self.gave_up:  # of a packet with TNT bits the walk may break off before or behind it
-            breaks["cause"][np.abs(breaks["offset"] - contradicted) <= LONGEST] = B_GAVE_UP
+            breaks["cause"][contradicts & (np.abs(breaks["offset"] - contradicted) <= LONGEST)] = B_GAVE_UP
         breaks["offset"] += self.offset
         breaks["sure_offset"] += self.offset
         return breaks

@@ -114,6 +114,12 @@ def test_where_a_search_gives_up_the_break_says_so() -> None:
     assert chooser.counts["effort"] <= EFFORT + LOOKED_UP
 
 
+def test_an_overflow_beside_it_stays_one() -> None:
+    trace = w.tnt8("!!!!!!") * (8 * ROUNDS // 6) + w.tip(BASE + 5) + w.ovf()
+    _, outputs = chosen([segment(START + trace, tsc=(150, 250))])
+    assert breaks(outputs) == [state.B_GAVE_UP, state.B_OVERFLOW]
+
+
 def test_many_small_pieces_cannot_sum_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each alone is within the limit of a search, but needs more than a byte of trace brings."""
     saved, a_byte = 1_000_000, 16
