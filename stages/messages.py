@@ -291,6 +291,7 @@ class Break(IntEnum):
     WHILE_DISABLED = 13
     WRONG_TARGET = 14  # a stub's jump to where it never leads
     GAVE_UP = 15  # any of these, where a search for another explanation had to leave off
+    OTHER_MODE = 16  # 16- or 32-bit code, which is not followed
 
 
 class Contradiction(NamedTuple):

@@ -76,8 +76,8 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = (np.int64(k) for k in range(4))
     G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_STRETCH_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
     G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_LINKS, G_LINK_ROOM,
     G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_JUMPS, G_UNITS, G_UNIT_MASK, G_UNIT_BYTES, G_EPOCH, G_INTERPRETER_LO,
-    G_INTERPRETER_HI, G_DOORS, G_SIZE,
-) = range(41)  # fmt: skip
+    G_INTERPRETER_HI, G_DOORS, G_ERRATA, G_SIZE,
+) = range(42)  # fmt: skip
 
 RING = 64  # entries of the return stack (SDM, "RET compression")
 SLOTS = 128  # its ring has more, so that the one above the top is never in use and can be written without a branch

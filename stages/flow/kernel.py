@@ -52,7 +52,9 @@ from stages.flow.state import (
     FIRST,
     KEPT,
     LEARNT,
+    M_ABORT,
     M_BLOCK,
+    M_BOUND,
     M_NOT64,
     M_OVF,
     M_PSB,
@@ -97,7 +99,7 @@ from stages.flow.unit import (
 __all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run", "size_of"]
 
 NEVER = np.int64(1 << 62)
-SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL
+SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL | M_BOUND | M_ABORT
 
 # columns of `io`, behind the addresses of a Walker's arrays
 IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_PAUSE, IO_SIZE = 7, 8, 9, 10, 11, 12

@@ -22,6 +22,7 @@ from stages.flow.graph import (
     FAR,
     FULL,
     G_DOORS,
+    G_ERRATA,
     G_FILTER_HI,
     G_FILTER_LO,
     G_INTERPRETER_HI,
@@ -79,6 +80,7 @@ from stages.flow.state import (
     B_NO_RETURN,
     B_NOT_DISABLED,
     B_OFF_CODE,
+    B_OTHER_MODE,
     B_OVERFLOW,
     B_PSB_OFF_PATH,
     B_RETURN_BIT,
@@ -87,6 +89,7 @@ from stages.flow.state import (
     B_TNT_AT_TIP,
     B_WHILE_DISABLED,
     B_WRONG_TARGET,
+    M_ABORT,
     M_BLOCK,
     M_BOUND,
     M_CALLED,
@@ -95,6 +98,7 @@ from stages.flow.state import (
     M_NOT64,
     M_OVF,
     M_PSB,
+    M_REFUSED,
     M_SEEN,
     M_STILL,
     NONE,
@@ -124,9 +128,11 @@ from stages.flow.state import (
     teach,
 )
 from stages.flow.stretch import (
+    enters_vm,
     intern,
     room,
 )
+from stages.pt.errata import APL12, BDM64, SKD022
 
 TWICE = np.int64(2)
 
@@ -150,9 +156,13 @@ def _here(t, x):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _goto(t, x, ip):  # type: ignore[no-untyped-def]
+def _goto(t, w, ip):  # type: ignore[no-untyped-def]
     """Stand at `ip`."""
+    x = w.x
     if x[X_MODE] & M_NOT64:
+        if not x[X_MODE] & M_REFUSED:
+            break_off(t, w, B_OTHER_MODE, ip)
+            x[X_MODE] |= M_REFUSED
         x[X_AT] = S_LOST
     else:
         x[X_AT] = ready(t, intern(t, ip))
@@ -232,7 +242,9 @@ def _cut(t, w, cause):  # type: ignore[no-untyped-def]
         x[X_FUP] = 1
         return FULL
     if c == 0:
-        break_off(t, w, cause, x[X_FUP_IP])
+        if x[X_MODE] & M_ABORT and t.g[G_ERRATA] & BDM64:
+            return SURE  # the branch before it was traced wrongly, and led here
+        break_off(t, w, B_OFF_CODE if t.stretch[x[X_AT] * ST + ST_KIND] == OFF else cause, x[X_FUP_IP])
         return OK
     emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
     return SURE
@@ -243,11 +255,13 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
     """A TIP: the end of an indirect branch, of a return, of an asynchronous event, or a way back in. TNT bits that were
     owed to it are left pending."""
     x = w.x
+    x[X_MODE] &= ~(M_OVF | M_BOUND)
     if x[X_FUP]:
         if _cut(t, w, B_FUP_OFF_PATH) == FULL:
             return FULL
+        x[X_MODE] &= ~M_ABORT
         x[X_AT] = S_LOST
-        return _goto(t, x, ip) if known else OK
+        return _goto(t, w, ip) if known else OK
     kind = _here(t, x)
     x[X_MODE] &= ~M_STILL
     led = t.stretch[x[X_AT] * ST + ST_EFFECT] >> E_LEADS
@@ -267,7 +281,7 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
             break_off(t, w, B_WHILE_DISABLED, ip if known else NONE)
     else:
         break_off(t, w, _contradiction(kind), ip if known else NONE)
-    return _goto(t, x, ip) if known else OK
+    return _goto(t, w, ip) if known else OK
 
 
 @inner
@@ -279,6 +293,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
     """
     x = w.x
     result = OK
+    if x[X_FUP] and t.g[G_ERRATA] & SKD022 and enters_vm(t, x[X_FUP_IP]):
+        x[X_FUP] = 0
     if x[X_FUP]:
         x[X_MODE] &= ~M_CALLED
         result = _cut(t, w, B_FUP_OFF_PATH)
@@ -312,7 +328,7 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
     x[X_OUT] += 1
     x[X_AT] = S_DISABLED
     x[X_PENDING] = 0
-    x[X_MODE] &= ~(M_OVF | M_STILL)
+    x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND | M_ABORT)
     return result
 
 
@@ -322,8 +338,8 @@ def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
     x = w.x
     if not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and not x[X_MODE] & M_FRESH:
         break_off(t, w, B_ENABLED_TWICE, ip)
-    x[X_MODE] &= ~(M_OVF | M_STILL)
-    _goto(t, x, ip)
+    x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND)
+    _goto(t, w, ip)
     if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and w.ring[x[X_TOP]] == x[X_AT]:
         pop(w)
         x[X_MODE] &= ~M_CALLED
@@ -340,25 +356,29 @@ def _fup(t, w, ip):  # type: ignore[no-untyped-def]
     if mode & M_PSB:
         kind = _here(t, x)
         if _nowhere(kind):
-            _goto(t, x, ip)
+            _goto(t, w, ip)
             x[X_MODE] |= M_FRESH
         elif x[X_PENDING] > 1 or not on_stretch(t, x[X_AT], ip):
             break_off(t, w, B_PSB_OFF_PATH, ip)
-            _goto(t, x, ip)
+            _goto(t, w, ip)
         elif kind == LOOP:  # it passes there more than once: what comes next counts from here
             x[X_FUP_IP] = ip
             if _cut(t, w, B_PSB_OFF_PATH) == FULL:
                 return FULL
-            _goto(t, x, ip)
+            _goto(t, w, ip)
         else:
             x[X_MODE] |= M_SEEN
             x[X_SEEN_IP] = ip
         return SURE
+    x[X_MODE] &= ~M_BOUND
     if mode & M_OVF:
-        return _goto(t, x, ip)
+        _goto(t, w, ip)
+        if t.g[G_ERRATA] & APL12:
+            x[X_MODE] |= M_FRESH  # if tracing is off, it is void
+        return SURE
     if mode & M_BOUND:
-        x[X_MODE] &= ~M_BOUND
-        return OK
+        lost = _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and x[X_AT] != S_DISABLED
+        return _goto(t, w, ip) if lost else OK
     x[X_FUP] = 1
     x[X_FUP_IP] = ip
     return OK
@@ -434,9 +454,16 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
     elif b == 0x99:
         leaf = np.int64(data[pos + 1])
         if leaf >> 5 == 0:
-            x[X_MODE] = mode & ~M_NOT64 | (0 if leaf & 3 == 1 else M_NOT64)
-        elif leaf >> 5 == 1 and not mode & M_PSB and not leaf & 2:
-            x[X_MODE] |= M_BOUND  # begin or commit: the FUP only says where; an abort's FUP has a TIP
+            x[X_MODE] = mode & ~(M_NOT64 | M_REFUSED) if leaf & 3 == 1 else mode | M_NOT64
+            if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+                _goto(t, w, NONE)  # the FUP came before it
+            if not mode & M_PSB and not x[X_FUP]:
+                x[X_MODE] |= M_BOUND  # a FUP behind it only says where IF changed
+        elif leaf >> 5 == 1 and not mode & M_PSB and x[X_AT] != S_DISABLED:
+            x[X_MODE] |= M_ABORT if leaf & 2 else M_BOUND  # an abort's FUP has a TIP, the others only say where
+    elif b == 0xD9:
+        if data[pos + 1] & 0x80:
+            x[X_MODE] |= M_BOUND
     elif b == 0x02:
         e = np.int64(data[pos + 1])
         if e == 0x82:
@@ -450,14 +477,14 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
                 if _cut(t, w, B_FUP_OFF_PATH) == FULL:
                     return TABLES_FULL
             break_off(t, w, B_OVERFLOW, NONE)
-            x[X_MODE] = M_OVF | (mode & M_NOT64)
+            x[X_MODE] = M_OVF | (mode & (M_NOT64 | M_REFUSED))
         elif e == 0xA3:
             result = _bits(t, w, load64(data, pos) >> 16 & 0xFFFFFFFFFFFF)
         elif e == 0x63:
             x[X_MODE] = mode | M_BLOCK | (M_LONG_BIP if not data[pos + 2] & 0x80 else 0)
         elif e == 0x33 or e == 0xB3:
             x[X_MODE] = mode & ~(M_BLOCK | M_LONG_BIP) | (M_BOUND if e == 0xB3 else 0)
-        elif e == 0xE2 or (e & 0x9F == 0x92):
+        elif e == 0xE2 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
             x[X_MODE] |= M_BOUND
     if result == FULL:
         return TABLES_FULL

@@ -44,8 +44,8 @@ def size_of(data, pos, block):  # type: ignore[no-untyped-def]
         return 2
     if b == 0x19:
         return 8
-    if b == 0xD9:  # TRIG: has an IP payload of its own only by its flags; two bytes of header
-        return 3
+    if b == 0xD9:  # TRIG, with a count of instructions or without
+        return 5 if data[pos + 1] & 0x40 else 3
     if b != 0x02:
         return 0
     e = np.int64(data[pos + 1])

@@ -59,17 +59,20 @@ M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
 M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
 M_CALLED = 128  # a call left the filter, and has not come back
 M_LONG_BIP = 64  # their payload has 8 bytes, not 4
+M_REFUSED = 1024  # it has been told that
+M_ABORT = 512  # the next FUP is that of an aborted transaction
 
 # why the walk was broken off
 (
     B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
     B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_WRONG_TARGET, B_GAVE_UP,
-    B_END,
-) = (np.int64(k) for k in range(1, 17))  # fmt: skip
+    B_OTHER_MODE, B_END,
+) = (np.int64(k) for k in range(1, 18))  # fmt: skip
 
 BREAK_NAMES = (
     "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
     "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled", "wrong_target", "gave_up",
+    "other_mode",
 )  # fmt: skip
 
 BREAKS = 1024  # room for so many in one call
@@ -162,7 +165,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
     only X_CAUSE says so, and what is done after that will be undone."""
     x = w.x
-    gap = cause == B_OVERFLOW or cause == B_BAD_PACKET
+    gap = cause == B_OVERFLOW or cause == B_BAD_PACKET or cause == B_OTHER_MODE
     if not gap and x[X_POS] >= x[X_HOLD]:
         if x[X_CAUSE] == 0:
             x[X_CAUSE] = cause

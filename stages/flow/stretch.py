@@ -98,7 +98,7 @@ from stages.flow.raw import (
     within,
 )
 
-STRETCH_LIMIT = 1 << 16  # instructions; more, or as many transfers as below, without a packet is a loop
+STRETCH_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
 PACKET_STRETCHES = np.int64(64 * (TRANSFER_LIMIT + 8))  # more than one packet can bring
 PACKET_PATHS = np.int64(64)  # the same
@@ -350,6 +350,16 @@ def cut_stretch(t, s, ip):  # type: ignore[no-untyped-def]
     t.by_cut[i] = c
     g[G_CUTS] += 1
     return c
+
+
+@inner
+def enters_vm(t, ip):  # type: ignore[no-untyped-def]
+    """Whether VMLAUNCH or VMRESUME stands at `ip`."""
+    b = blob_of(t, ip)
+    if b < 0 or below(t.blob_end[b], ip + 3):
+        return False
+    at = t.blob_at[b] + ip - t.blob_start[b]
+    return t.code[at] == 0x0F and t.code[at + 1] == 0x01 and (t.code[at + 2] == 0xC2 or t.code[at + 2] == 0xC3)
 
 
 @inner

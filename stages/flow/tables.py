@@ -12,6 +12,7 @@ from stages.flow.code import Code
 from stages.flow.context import BEHIND, NO, TIMES
 from stages.flow.graph import (
     DISABLED,
+    G_ERRATA,
     G_FILTER_HI,
     G_FILTER_LO,
     G_INTERPRETER_HI,
@@ -41,6 +42,7 @@ from stages.flow.jumps import Jumps
 from stages.flow.stretch import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
 from stages.flow.unit import D_SIZE, SEEN
 from stages.messages import PtConfig
+from stages.pt.errata import of_cpu
 
 LINE = 64  # bytes
 
@@ -79,7 +81,7 @@ def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool
     g[G_LINKS] = 1
     g[G_FILTER_LO] = np.uint64(config.filter_lo).view(np.int64)
     g[G_FILTER_HI] = np.uint64(config.filter_hi).view(np.int64)
-    g[G_NORETCOMP] = config.noretcomp
+    g[G_NORETCOMP], g[G_ERRATA] = config.noretcomp, of_cpu(config.family, config.model)
     g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
     small = min(c.memo, 1 << 14)
     contexts = min(c.contexts, 1 << 14)

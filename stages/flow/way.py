@@ -62,6 +62,8 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
             if b >> 5:
                 ip = full_ip(b, load64(data, pos + 1), w[W_LAST])
                 w[W_LAST] = ip
+            if low != 0x1D:
+                w[W_BOUND] = 0
             if low == 0x0D:
                 seen = N_TIP
             elif low == 0x01:
@@ -80,8 +82,10 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
             leaf = np.int64(data[pos + 1])
             if leaf >> 5 == 0 and leaf & 3 != 1:
                 seen = N_END
-            elif leaf >> 5 == 1 and not w[W_PSB] and not leaf & 2:
+            elif not w[W_PSB] and (leaf >> 5 == 0 or (leaf >> 5 == 1 and not leaf & 2)):
                 w[W_BOUND] = 1
+        elif b == 0xD9:
+            w[W_BOUND] |= np.int64(data[pos + 1]) >> 7
         elif b == 0x02:
             e = np.int64(data[pos + 1])
             if e == 0x82:
@@ -95,7 +99,7 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
                 w[W_BITS] = load64(data, pos) >> 16 & 0xFFFFFFFFFFFF
                 if w[W_BITS] > 1:
                     seen = N_BITS
-            elif e == 0xE2 or e == 0xB3 or e & 0x9F == 0x92:
+            elif e == 0xE2 or e == 0xB3 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
                 w[W_BOUND] = 1
         if seen != N_NONE:
             w[W_NEXT] = seen

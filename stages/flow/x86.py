@@ -83,6 +83,13 @@ def displacement(code, end, insn):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _is_far(modrm, before):  # type: ignore[no-untyped-def]
+    """Whether 0F 01 `modrm`, behind the byte `before`, is VMCALL, VMLAUNCH, VMRESUME, ERETS, ERETU or UIRET."""
+    repeated = before == 0xF2 or before == 0xF3
+    return 0xC1 <= modrm <= 0xC3 or (modrm == 0xCA and repeated) or (modrm == 0xEC and before == 0xF3)
+
+
+@inner
 def decode(code, at, end):  # type: ignore[no-untyped-def]
     """``length | kind << 8`` of the instruction at `code[at]`; nothing at or behind `end` is read.
 
@@ -120,6 +127,21 @@ def decode(code, at, end):  # type: ignore[no-untyped-def]
         addrsize = addrsize or op == 0x67
     kind = OTHER
     imm = 0
+    rex2 = op == 0xD5
+    if rex2:  # payload: bit 7 is the map, bit 3 REX.W; nothing but these two maps
+        if i + 1 >= end:
+            return cut
+        payload = int(code[i])
+        rexw = payload & 8 != 0
+        op = 0x0F if payload & 0x80 else int(code[i + 1])
+        i += 1 if payload & 0x80 else 2
+        row = op >> 4
+        if op == 0x0F and i < end and (int(code[i]) >> 4 == 3 or int(code[i]) >> 4 == 8):
+            return BAD << 8 | 1
+        if op != 0x0F and (row == 4 or row == 7 or row == 0xA or row == 0xE or _ONE[op] & (_PREFIX | _INVALID)):
+            if op == 0xA1 and not (rexw or opsize or addrsize):  # JMPABS, to an absolute address, by a TIP
+                return (i + 8 - at) | JUMP_IND << 8 if i + 8 <= end else cut
+            return BAD << 8 | 1
     if i >= end and (op == 0x0F or op == 0xC4 or op == 0xC5 or op == 0x62 or op == 0x8F):
         return cut
     if op == 0xC5 or op == 0xC4 or op == 0x62 or (op == 0x8F and (int(code[i]) & 0x1F) >= 8):
@@ -161,6 +183,9 @@ def decode(code, at, end):  # type: ignore[no-untyped-def]
             imm = 1 if opcode == 0x3A else 0
         elif opcode == 0x05 or opcode == 0x07 or opcode == 0x34 or opcode == 0x35:
             kind = FAR
+        elif opcode == 0x01:
+            if i < end and _is_far(int(code[i]), int(code[i - 3]) if i - 3 >= at else 0):
+                kind = FAR
         elif opcode == 0x0B or opcode == 0xFF or opcode == 0xB9:
             kind = BAD  # UD2, UD0, UD1
         elif flags & _REL32:

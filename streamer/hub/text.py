@@ -41,6 +41,7 @@ CAUSE_TEXTS = {
     "while_disabled": "branches while tracing is off",
     "wrong_target": "a stub's jump to where it never leads",
     "gave_up": "any of these, where the search for another explanation took too long",
+    "other_mode": "16- or 32-bit code, which is not followed",
 }
 
 

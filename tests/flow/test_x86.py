@@ -60,3 +60,31 @@ def test_lengths(code: str) -> None:
     assert _decode(raw, 0, len(raw)) & 0xFF == len(raw)
     for cut in range(1, len(raw)):
         assert _decode(raw, 0, cut) & 0xFF == 0, "cut short"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("0f01c1", x86.FAR),  # vmcall
+        ("0f01c2", x86.FAR),  # vmlaunch
+        ("0f01c3", x86.FAR),  # vmresume
+        ("f20f01ca", x86.FAR),  # erets
+        ("f30f01ca", x86.FAR),  # eretu
+        ("0f01ca", x86.OTHER),  # clac
+        ("f30f01ec", x86.FAR),  # uiret
+        ("0f01ee", x86.OTHER),  # rdpkru
+        ("d500a1" + "11" * 8, x86.JUMP_IND),  # jmpabs, by a TIP
+        ("d5488bc1", x86.OTHER),  # mov r64, r64 with REX2
+        ("d580afc1", x86.OTHER),  # imul with REX2, of map 1
+        ("d500c3", x86.RET),
+        ("d5007000", x86.BAD),  # no jcc with REX2
+        ("d5808400000000", x86.BAD),
+    ],
+)
+def test_what_capstone_does_not_know(code: str, kind: int) -> None:
+    raw = np.frombuffer(bytes.fromhex(code), np.uint8)
+    found = _decode(raw, 0, len(raw))
+    assert found >> 8 & 0xFF == kind
+    if kind != x86.BAD:
+        assert found & 0xFF == len(raw)
+        assert all(_decode(raw, 0, cut) & 0xFF == 0 for cut in range(1, len(raw)))

@@ -16,6 +16,7 @@ class Vector(NamedTuple):
     org: int
     options: dict[str, str]  # by tool
     expectation: Path
+    bits: int  # of the code; 0: there is none
     tool: str  # ptdump or ptxed
     cpu: str  # family/model or ""
 
@@ -36,9 +37,8 @@ def manifest() -> list[Vector]:
         options = {"ptdump": entry["opt_ptdump"], "ptxed": entry["opt_ptxed"]}
         for file in entry["exps"].split():
             tool, _, cpu = file.removeprefix(entry["base"] + "-").removesuffix(".exp").partition("-cpu_")
-            found.append(
-                Vector(entry["base"], int(entry["org"], 0), options, VECTORS / file, tool, cpu.replace("_", "/"))
-            )
+            bits, cpu = int(entry["bits"] or 0), cpu.replace("_", "/")
+            found.append(Vector(entry["base"], int(entry["org"], 0), options, VECTORS / file, bits, tool, cpu))
     return found
 
 
