@@ -1,9 +1,9 @@
 /* libipt on the same bytes, as fast as it goes: its packet decoder, or its block decoder over a cached image.
  *
- *   libipt packets TRACE PASSES
- *   libipt blocks  TRACE PASSES IMAGE SECTIONS FILTER_LO FILTER_HI
+ *   libipt packets PASSES TRACE
+ *   libipt blocks  PASSES IMAGE SECTIONS FILTER_LO FILTER_HI TRACE…
  *
- * SECTIONS is a text file of "address offset size" lines (hexadecimal) into IMAGE: few and large, as libipt likes
+ * Pass n is over trace n, and over the last once there are no more. SECTIONS is a text file of "address offset size" lines (hexadecimal) into IMAGE: few and large, as libipt likes
  * them. One line a pass goes to stdout: CPU seconds, packets or blocks, instructions, errors. The image and its
  * block cache live through all passes, so the first is cold and the rest are warm. Errors do not stop it: it goes
  * on at the next PSB. A pass is given up (line "endless") after more blocks than the bytes could ever encode, since
@@ -110,27 +110,26 @@ static void blocks(struct pt_config *config, struct pt_image *image, size_t size
 
 int main(int argc, char **argv)
 {
-	if (argc != 4 && argc != 8) {
-		fprintf(stderr, "usage: libipt packets TRACE PASSES | blocks TRACE PASSES IMAGE SECTIONS LO HI\n");
+	if (argc != 4 && argc < 8) {
+		fprintf(stderr, "usage: libipt packets PASSES TRACE | blocks PASSES IMAGE SECTIONS LO HI TRACE...\n");
 		return 2;
 	}
 	size_t size;
 	struct pt_config config;
-	uint8_t *trace = load(argv[2], &size);
-	int passes = atoi(argv[3]);
+	int passes = atoi(argv[2]);
 
 	pt_config_init(&config);
-	config.begin = trace;
-	config.end = trace + size;
 	config.errata.bdm70 = 1;
 	if (argc == 4) {
+		config.begin = load(argv[3], &size);
+		config.end = config.begin + size;
 		while (passes-- > 0) {
 			packets(&config);
 			fflush(stdout);
 		}
 		return 0;
 	}
-	uint64_t lo = strtoull(argv[6], NULL, 16), hi = strtoull(argv[7], NULL, 16);
+	uint64_t lo = strtoull(argv[5], NULL, 16), hi = strtoull(argv[6], NULL, 16);
 	if (lo < hi) {
 		config.addr_filter.config.ctl.addr0_cfg = 1; /* FilterEn */
 		config.addr_filter.addr0_a = lo;
@@ -143,12 +142,12 @@ int main(int argc, char **argv)
 	int status = pt_iscache_set_limit(cache, UINT64_C(4) << 30);
 	if (status < 0)
 		fail("cache limit", status);
-	FILE *sections = fopen(argv[5], "r");
+	FILE *sections = fopen(argv[4], "r");
 	if (!sections)
-		fail(argv[5], 0);
+		fail(argv[4], 0);
 	uint64_t address, offset, length;
 	while (fscanf(sections, "%" SCNx64 " %" SCNx64 " %" SCNx64, &address, &offset, &length) == 3) {
-		int isid = pt_iscache_add_file(cache, argv[4], offset, length, address);
+		int isid = pt_iscache_add_file(cache, argv[3], offset, length, address);
 		if (isid < 0)
 			fail("section", isid);
 		status = pt_image_add_cached(image, cache, isid, NULL);
@@ -156,12 +155,14 @@ int main(int argc, char **argv)
 			fail("section", status);
 	}
 	fclose(sections);
-	while (passes-- > 0) {
+	for (int pass = 0; pass < passes; pass++) {
+		config.begin = load(argv[pass < argc - 7 ? 7 + pass : argc - 1], &size);
+		config.end = config.begin + size;
 		blocks(&config, image, size);
 		fflush(stdout);
+		free(config.begin);
 	}
 	pt_image_free(image);
 	pt_iscache_free(cache);
-	free(trace);
 	return 0;
 }
