@@ -30,9 +30,10 @@ def hole(stream: StreamKey, start: int, end: int, cause: Loss, *, event: bool = 
     )  # fmt: skip
 
 
-def event(stream: StreamKey, mark: LossMark) -> Account:
-    """A loss that left no bytes behind."""
-    return hole(stream, mark.offset, mark.offset, mark.cause, lost=mark.lost)
+def event(stream: StreamKey, mark: LossMark, times: int = 1) -> Account:
+    """A loss that left no bytes behind; or so many of them, the first of which is `mark`."""
+    told = hole(stream, mark.offset, mark.offset, mark.cause, lost=mark.lost)
+    return replace(told, events=((mark.cause, times),))
 
 
 def joined(accounts: Iterable[Account]) -> Account:

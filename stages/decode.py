@@ -237,11 +237,13 @@ class Decode:
             marks = self._marks[:n].copy()
             losses = tuple(stream.losses)
             stream.losses.clear()
-            for ovf in marks[marks["kind"] == MarkKind.OVF]:
-                mark = LossMark(int(ovf["offset"]), Loss.OVERFLOW, 0, int(ovf["tsc"]))
-                losses += (mark,)
-                self.counts["losses_overflow"] += 1
-                out.append(accounts.event(stream.key, mark))
+            ovf = marks[marks["kind"] == MarkKind.OVF]
+            if len(ovf):
+                where = zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
+                found = [LossMark(offset, Loss.OVERFLOW, 0, tsc) for offset, tsc in where]
+                losses += tuple(found)
+                self.counts["losses_overflow"] += len(found)
+                out.append(accounts.event(stream.key, found[0], len(found)))
             self.counts["bytes"] += to - at
             self.counts["marks"] += n
             out.append(Decoded(stream.key, base + at, data[at:to], marks, losses, last_ip, before))

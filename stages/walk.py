@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.kernels import kernel
+from jvm.kernels import kernel, near
 from stages.messages import U8, MarkKind
 from stages.pt import packets as pt
 from stages.pt.packets import Int
@@ -45,26 +45,26 @@ EDGE_SIZE = np.array([1, 3, 5, 7, 0, 0, 0, 0], np.int64)
 # What nearly all bytes of a trace are, without the way through next_packet. The rest of it is for next_packet.
 
 
-@kernel
+@near
 def plain_tnt(byte: Int, context: Int) -> Int:
     """Is it a short TNT, outside of a block, or padding there?"""
     return byte & 1 == 0 and byte != 2 and context & pt.BLOCK_BYTES == 0
 
 
-@kernel
+@near
 def plain_tip(byte: Int, at: Int, end: Int) -> Int:
     """Is it a whole TIP with an IP?"""
     return byte & 0x1F == 0x0D and PLAIN_SIZE[byte >> 5] != 0 and at + PLAIN_SIZE[byte >> 5] <= end
 
 
-@kernel
+@near
 def plain_edge(byte: Int, at: Int, end: Int) -> Int:
     """Is it a whole TIP.PGE or TIP.PGD? (The loop knows them too because a traced program with a filter is full of
     them.)"""
     return byte & 0x0F == 1 and EDGE_SIZE[byte >> 5] != 0 and at + EDGE_SIZE[byte >> 5] <= end
 
 
-@kernel
+@near
 def plain_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
     """Address (uint64) of the TIP that begins with `byte` at `at`."""
     ip = np.uint64(data[at + 1]) | np.uint64(data[at + 2]) << np.uint64(8)
@@ -75,6 +75,69 @@ def plain_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
         return (last_ip & ~np.uint64(0xFFFFFFFF)) | ip
     ip |= np.uint64(data[at + 5]) << np.uint64(32) | np.uint64(data[at + 6]) << np.uint64(40)
     return pt.reconstruct_ip(last_ip, 3, ip)
+
+
+_IP_SIZE = np.array([1, 3, 5, 7, 7, 0, 9, 0], np.int64)
+"""Size of a TIP or FUP by IPBytes, all forms."""
+
+
+def _silent() -> NDArray[np.int64]:
+    size = np.zeros(256, np.int64)
+    for ext, bytes_ in (
+        (0x43, 8), (0xC8, 7), (0x03, 4), (0x83, 2), (0x23, 2), (0x62, 2), (0xE2, 2), (0x33, 2), (0xB3, 2), (0x12, 6),
+        (0x92, 6), (0x32, 10), (0xB2, 10), (0xC2, 10), (0x22, 4), (0xA2, 7), (0x13, 4), (0x53, 11),
+    ):  # fmt: skip
+        size[ext] = bytes_
+    return size
+
+
+_SILENT = _silent()
+"""Size by its second byte of a packet that begins with 02 and, outside of a block, changes nothing that this pass asks
+for: PIP, VMCS, CBR, TraceStop, PSBEND, EXSTOP, BEP, PTW, MWAIT, PWRE, PWRX, CFE, EVD."""
+_CYC_MOST = 8  # bytes of one whose cycles surely fit
+
+
+@near
+def silent(data: U8, at: Int, end: Int) -> Int:
+    """Size of the packet at `at` if it is whole and nothing here depends on it; 0: for next_packet to say. Called where
+    `plain_tnt`, `plain_tip` and `plain_edge` say no, outside of blocks."""
+    byte = np.int64(data[at])
+    size = np.int64(0)
+    if at + 1 >= end:
+        return size
+    second = np.int64(data[at + 1])
+    if byte == 0x02:
+        size = _SILENT[second]
+        if second == 0xA3 and at + 8 <= end:  # a long TNT with one bit at least
+            more = data[at + 3] | data[at + 4] | data[at + 5] | data[at + 6] | data[at + 7]
+            size = np.int64(8) if more or data[at + 2] > 1 else np.int64(0)
+        elif second == 0xC3 and at + 2 < end and data[at + 2] == 0x88:  # MNT
+            size = np.int64(11)
+    elif byte == 0x99:
+        size = np.int64(2) if second < 0x40 else np.int64(0)
+    elif byte & 3 == 3:
+        size = np.int64(1)
+        if byte & 4:
+            size = np.int64(2)
+            while size <= _CYC_MOST and at + size <= end and data[at + size - 1] & 1:
+                size += 1
+            if size > _CYC_MOST:
+                return np.int64(0)
+    return size if at + size <= end else np.int64(0)
+
+
+@near
+def any_ip(data: U8, at: Int, byte: Int, last_ip: Int) -> Int:
+    """The last IP (uint64) behind the TIP or FUP of any form that begins with `byte` at `at`."""
+    form = byte >> 5
+    if form == 0:
+        return last_ip
+    if form < 4:
+        return plain_ip(data, at, byte, last_ip)
+    payload = np.uint64(0)
+    for k in range(1, _IP_SIZE[form]):
+        payload |= np.uint64(data[at + k]) << np.uint64(8 * k - 8)
+    return pt.reconstruct_ip(last_ip, form, payload)
 
 
 @kernel
@@ -125,7 +188,7 @@ def timing(state: NDArray[np.uint64], kind: Int, payload: Int, sub: Int, mtc_shi
     return False
 
 
-@kernel
+@near
 def _mark(marks: NDArray[np.void], n: Int, kind: Int, offset: Int, ip: Int, tsc: Int, size: Int) -> None:
     marks[n]["offset"] = offset
     marks[n]["ip"] = ip
@@ -218,6 +281,26 @@ def walk(
             n += 1
             at += EDGE_SIZE[byte >> 5]
             continue
+        if context == 0:
+            size = silent(data, at, end)
+            if size:
+                at += size
+                continue
+            size = _IP_SIZE[byte >> 5]
+            if (byte & 0x1F == 0x1D or byte & 0x1F == 0x0D) and size and at + size <= end:
+                last_ip = any_ip(data, at, byte, last_ip)
+                at += size
+                continue
+            if (byte == 0x19 and at + 8 <= end) or (byte == 0x59 and at + 2 <= end):
+                kind, size = (pt.TSC, 8) if byte == 0x19 else (pt.MTC, 2)
+                payload = np.uint64(0)
+                for k in range(1, size):
+                    payload |= np.uint64(data[at + k]) << np.uint64(8 * k - 8)
+                if timing(state, kind, payload, 0, mtc_shift, num, den):
+                    _mark(marks, n, _TIME, base + at, _0, state[TIME], size)
+                    n += 1
+                at += size
+                continue
         kind, size, payload, sub = pt.next_packet(data, at, end, context)
         if kind == pt.CUT:
             break
