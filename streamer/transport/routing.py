@@ -22,6 +22,7 @@ from stages.messages import (
     Decoded,
     EndOfStream,
     JitBatch,
+    PaneReport,
     Segment,
     Sideband,
     StreamEnd,
@@ -51,7 +52,7 @@ FOR_ALL = (StreamOpen, StreamEnd, JitBatch, Tick)
 
 
 def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
-    """Indexes of the workers that `lane` sends `message` to."""
+    """Indexes of the workers that `lane` sends `message` to. Raises TypeError for a message that has no rule here."""
     match message:
         case Chunk() | Sideband() | Decoded() | Segment() | ThreadEnd() | Account():
             return (shard(key_of(message.stream), workers),)
@@ -59,5 +60,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
-        case _:  # reports: to the hub, which is one
+        case PaneReport():  # to the hub, which is one
             return (0,)
+        case _:
+            raise TypeError(f"nobody has said where a {type(message).__name__} goes")
