@@ -78,13 +78,14 @@ async def until(http: httpx.AsyncClient, query: str) -> list[dict]:
 
 
 async def go_on(hub: Hub, clock: Time) -> None:
-    """The program runs on, with a loss in each pane."""
+    """The program runs on, with a loss in each pane; slowly, for the reference takes the new mixture in, and the alert
+    waits for some seconds of Prometheus's time."""
     pane = 80
     while True:
         clock.seconds += 1
         second(hub, pane, NOW, {"desync": 1000})
         pane += 1
-        await trio.sleep(0.5)
+        await trio.sleep(3)
 
 
 @pytest.mark.peer

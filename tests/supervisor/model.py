@@ -153,6 +153,8 @@ class Net:
 class Transport:
     """A process's view of the net; stands for `streamer.transport.transport.Transport`."""
 
+    turned_away = 0  # everybody in the model has the session's keys
+
     def __init__(self, net: Net, owner: Process) -> None:
         self._net, self._owner = net, owner
         self.sockets: list[Socket] = []
