@@ -76,6 +76,7 @@ class Traced:
     complete: int = 0  # time of the one before
     closed: int = -1  # last pane that was closed
     dropped: int = 0
+    opened: StreamOpen | None = None  # its first stream
 
 
 class Attribute:
@@ -163,6 +164,12 @@ class Attribute:
             **dict(sorted(total.items())),
         }
 
+    def introduce(self) -> list[object]:
+        """A receiver has begun anew: the clock of each process. Names come again with the reports that use them."""
+        for p in self._processes.values():
+            p.named.clear()
+        return [p.opened for p in self._processes.values() if p.opened is not None]
+
     # What a process is known by
 
     def _process(self, host: str, pid: int) -> Traced:
@@ -176,6 +183,7 @@ class Attribute:
 
     def _clock(self, opened: StreamOpen) -> None:
         p = self._process(opened.stream.host, opened.stream.pid)
+        p.opened = p.opened or opened
         if p.clocked:
             return
         p.clocked = True

@@ -38,6 +38,7 @@ class Loss(IntEnum):
     NO_SYNC = 12  # bytes before the first PSB of a stream (after a start or a loss)
     SHED = 13  # not followed on purpose, because we were behind: of these bytes only the addresses were read
     UNKNOWN_THREAD = 14  # no switch record says which thread these bytes belong to
+    HUB_DOWN = 15  # reported to a hub that died before it noted it
 
 
 class StreamKey(NamedTuple):

@@ -40,10 +40,13 @@ class Reconstruct(Attribute):
         lateness_seconds: float = 0.5,
         now: Callable[[], int] | None = None,
         most_behind_seconds: float = 0.5,
+        followable: Callable[[], bool] | None = None,
     ) -> None:
-        """`now` is the clock that stamps drains, in ticks: load is shed when the stage is further behind than
+        """`followable`: before it says so (its kernels are compiled) everything is shed; None: at once.
+        `now` is the clock that stamps drains, in ticks: load is shed when the stage is further behind than
         `most_behind_seconds`. None: never, because the source waits."""
         super().__init__(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
+        self._followable = followable or (lambda: True)
         self._now, self._most_behind_seconds = now, most_behind_seconds
         self._shedders: dict[tuple[str, int], Shedder] = {}
         self._unfollowed: set[ThreadKey] = set()  # threads of which the last piece was shed
@@ -90,7 +93,7 @@ class Reconstruct(Attribute):
     def _count_run(self, p: Traced, run: list[Segment]) -> Iterator[None]:
         self.counts["bytes"] += sum(len(s.data) for s in run)
         shedder = self._shedders.get(p.key)
-        if shedder is not None and shedder.sheds(p.now):
+        if not self._followable() or (shedder is not None and shedder.sheds(p.now)):
             for s in run:
                 self._shed(p, s)
                 yield None
@@ -148,7 +151,7 @@ class Reconstruct(Attribute):
                 flow[f"flow_{name}"] = flow.get(f"flow_{name}", 0.0) + value
             for name, n in follower.chooser.counts.items():
                 flow[f"search_{name}"] = flow.get(f"search_{name}", 0.0) + n
-        return {**super().statistics(), **flow}
+        return {**super().statistics(), **flow, "kernels_ready": int(self._followable())}
 
 
 make = Reconstruct

@@ -48,6 +48,7 @@ class State(Enum):
 
 
 WORKING = (State.UP, State.ENDING)
+RESUME_SECONDS = 60.0
 FINAL = (State.ENDED, State.LOST, State.GIVEN_UP)
 SAID_ALL = (State.ENDING, *FINAL)
 """Nothing new comes from a member in one of these."""
@@ -89,9 +90,11 @@ class Keeper:
         return self.state in WORKING
 
     @property
-    def live(self) -> bool:
-        """Its source does not wait: what no member takes is lost."""
-        return bool(self.group.options.get("live", False))
+    def patience(self) -> float:
+        """How long a source waits for members that hear it, in seconds. A JVM that starts is not to wait; one that runs
+        untraced since a while has its rings, and what they have no room for."""
+        options = self.group.options
+        return (RESUME_SECONDS if options.get("resumed") else 0.0) if options.get("live") else math.inf
 
     def progress(self) -> tuple[Any, ...]:
         """Changes whenever it has done something."""

@@ -22,11 +22,13 @@ from jvm.private import is_ours
 VERSION = 1
 NAME = "session.json"
 LOCK = ".lock"  # held by the process whose session it is, for as long as that lives
+MEMBERS = "members.lock"  # held, shared, by the processes that read the rings
 MOST_BYTES = 1 << 16
 FILES = (  # each of them also with .new behind its name, until it is whole
     *("jit-*.ring", "jit-*.export", "told-*.records", "heads"),  # the agent, capture
     *("pt/*.ring", "pt/emulator.json"),  # the emulator
     *("*.ipc", "*.ipc.acks", "keys/own.key", "keys/own.key_secret", "keys/peers/own.key"),
+    *("hub.state", "hub.state.*", MEMBERS),
 )
 
 

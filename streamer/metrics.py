@@ -238,6 +238,11 @@ class HubCollector(Collector):
             "Peers that were not let in at a tcp socket: without a key of the session.",
             labels=("component",),
         )
+        kernels = GaugeMetricFamily(
+            "streamer_kernels_ready",
+            "Whether the part of the pipeline has its kernels; before, all trace is shed. Fidelity flow only.",
+            labels=("component",),
+        )
         ready = GaugeMetricFamily("streamer_ready", "Whether /readyz says yes.", value=float(not self._hub.ready()))
         refused = CounterMetricFamily(
             "streamer_refused_reports",
@@ -255,9 +260,11 @@ class HubCollector(Collector):
                 queue.add_metric((component, str(name)), float(waiting))
             if "cpu_seconds" in status:
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
+            if "kernels_ready" in status:
+                kernels.add_metric((component,), float(bool(status["kernels_ready"])))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, ready, refused)
+        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, kernels, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

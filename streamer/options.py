@@ -137,7 +137,7 @@ def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None =
 
     async def main() -> Outcome:
         async with trio.open_nursery() as nursery:
-            if runner.target is None:
+            if not isinstance(runner.target, TargetProcess):
                 nursery.start_soon(_stop_on_signals, runner, console)
             outcome = await runner.run()
             nursery.cancel_scope.cancel()

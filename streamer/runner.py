@@ -1,15 +1,14 @@
-"""Runs a topology to its end, with the hub and its web page in this process, and says what came of it.
+"""Runs a topology to its end, and says what came of it.
 
-`streamer run` and `streamer replay` are this with another source. The target JVM, if there is one, is started when
-every member is ready, so that nothing of its trace waits for a process that is still importing.
+`streamer run` and `streamer replay` are this with another source. This process keeps the others going, and the target
+JVM if there is one, and computes nothing: the hub has a process of its own, too (docs/decisions/0001-hub-process.md).
+The socket of the page is this process's, so a scrape that comes while the hub is started again waits, and is answered.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +17,26 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from capture.session import EmulatedSource, SessionError
-from stages.messages import Account, PaneReport, StreamKey, StreamOpen
+from capture.session import EmulatedSource
+from stages.messages import StreamKey
 from streamer import summary, web
+from streamer.adopted import AdoptedProcess
 from streamer.config import Settings
 from streamer.hub import Balance, Hub
 from streamer.hub.screen import screen
 from streamer.hub.text import headline, plain
+from streamer.hubstage import State, heartbeat, load
+from streamer.keeper import State as MemberState
 from streamer.session import traces
 from streamer.supervisor import Supervisor
 from streamer.targetprocess import TargetProcess
 from streamer.topology import Topology
+from streamer.warm import is_warm
 
 REFRESH_SECONDS = 1.0
-CLOSE_SECONDS = 1.0
 TELL_SECONDS = 5.0
-
-
-class HubStage:
-    """The last group: everything ends in the hub."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self.received = 0
-
-    def feed(self, message: Any, /) -> Iterable[Any]:
-        self.received += 1
-        match message:
-            case PaneReport():
-                self._hub.feed(message)
-            case Account():
-                self._hub.account(message)
-            case StreamOpen():
-                self._hub.introduce(message.stream.host, message.stream.pid, message.clock)
-            case _:
-                pass
-        return ()
-
-    def flush(self) -> Iterable[Any]:
-        return ()
-
-    def statistics(self) -> Mapping[str, Any]:
-        return {"hub_received": self.received}
+START_SECONDS = 60.0  # that a JVM waits for processes which only have to be loaded
+NOTHING_SHED_SECONDS = 300.0  # … and that have to compile, if nothing may be shed
 
 
 @dataclass
@@ -93,42 +70,31 @@ class Runner:
         topology: Topology,
         session: Path,
         *,
-        target: TargetProcess | None = None,
-        hub: Hub | None = None,
+        target: TargetProcess | AdoptedProcess | None = None,
         console: Console | None = None,
         live: bool = False,
     ) -> None:
-        """`target`: the JVM to start. `live`: a table on `console` that is refreshed; else only messages."""
+        """`target`: the JVM to start. `live`: a table on `console` that is refreshed; else only messages. Raises
+        `web.WebError` where the page cannot be served."""
         self.settings, self.session, self.target = settings, session, target
-        self.hub = hub or Hub(settings.window, fidelity=settings.fidelity)
         self.console = console or Console(stderr=True)
         self.live = live
-        self.url = ""
-        self._gone: set[StreamKey] = set()  # streams that ended, as long as their source tells of them
-        self._closed: dict[tuple[str, int], Balance] = {}  # sums of streams that ended, by process
+        self._listener = web.listen(settings.web)
+        self.url = web.url_of(self._listener)
+        hub = topology.groups[-1]
+        hub = replace(hub, options={**hub.options, "listener": self._listener.fileno()})
         self.supervisor = Supervisor(
-            settings, topology, session, here={"hub": [HubStage(self.hub)]}, on_status=self._status
+            settings,
+            Topology((*topology.groups[:-1], hub)),
+            session,
+            descriptors={hub.name: [self._listener.fileno()]},
+            informs=True,
         )
-
-    def _status(self, status: dict[str, Any]) -> None:
-        """A member's heartbeat in the hub's words."""
-        said = status.get("statistics", {})
-        queues = {
-            name: int(value)
-            for name, value in {**said.get("stages", {}), **said.get("output", {})}.items()
-            if name in ("backlog_bytes", "attribute_held_bytes")
-        }
-        turned_away = said.get("input", {}).get("turned_away", 0)
-        # of a process of its own, or of this one, once
-        lost = said.get("lost_output", {}) if status["pid"] or status["component"] == "hub/0" else {}
-        self.hub.heartbeat({**status, "queues": queues, "turned_away": turned_away, "lost_output": lost})
+        self._hub = self.supervisor.members[hub.members[0]]
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> Outcome:
-        """Started when the page is served (with its URL) and all members are ready. Raises `web.WebError`,
-        `TransportError`."""
-        outcome = Outcome(self.hub)
-        async with trio.open_nursery() as nursery:
-            self.url = await nursery.start(web.serve, self.hub, self.settings.web)
+        """Started (with the page's URL) when the target may start. Raises `TransportError`."""
+        with self._listener:
             async with trio.open_nursery() as work:
                 if self.target is not None:
                     work.start_soon(self.target.attend)
@@ -138,35 +104,58 @@ class Runner:
                 if not self.console.is_terminal:
                     self.console.print(starting)
                 with self.console.status(starting):
-                    for member in self.supervisor.members.values():
-                        await member.ready.wait()
+                    await self._members_ready()
                 self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
                 task_status.started(self.url)
                 work.start_soon(self._show if self.live else self._tell)
-                work.start_soon(self._close_streams)
                 if self.target is not None and not self.supervisor.statistics()["given_up"]:
                     self.target.start()
                     if self.target.started:
                         traces(self.session, self.target.pid)
-            told = {key: head for key, head in self._told_heads("heads").items() if key not in self._gone}
-            heads = aux_heads(self.session) or told
-            outcome.balances = [*self.hub.finish(heads), *self._closed.values()]
-            if self.target is not None and self.target.started:
-                outcome.target_status = self.target.status
-            statistics = self.supervisor.statistics()
-            outcome.restarts = statistics["restarts"]
-            outcome.failed = [
-                f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
-                for name in statistics["given_up"] + statistics["killed"]
-            ]
-            nursery.cancel_scope.cancel()
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """By what the hub noted last."""
+        noted = load(self.session) or State(Hub(self.settings.window, fidelity=self.settings.fidelity))
+        hub = noted.hub
+        if self._hub.state is not MemberState.ENDED:
+            hub.ledger.restored()
+        for status in self.supervisor.status():
+            hub.heartbeat(heartbeat(status))
+        statistics = self.supervisor.statistics()
+        outcome = Outcome(hub, noted.streams.finish(hub, aux_heads(self.session), self._told_heads()))
+        if self.target is not None and self.target.started:
+            outcome.target_status = self.target.status
+        outcome.restarts = statistics["restarts"]
+        outcome.failed = [
+            f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
+            for name in statistics["given_up"] + statistics["killed"]
+        ]
         return outcome
 
-    def _told_heads(self, which: str) -> dict[StreamKey, int]:
-        """How far each stream has come (`heads`), or those that have `ended`, by their source: where no ring tells, a
-        recording or hardware."""
+    async def _members_ready(self) -> None:
+        """A recording waits for all. A JVM waits for capture alone where kernels have to be compiled first, or else for
+        all, so that nothing of its trace is lost; but never without a limit."""
+        members = self.supervisor.members.values()
+        if self.target is None:
+            for member in members:
+                await member.ready.wait()
+            return
+        with trio.move_on_after(START_SECONDS):
+            for member in members:
+                if not member.level:
+                    await member.ready.wait()
+        if self.settings.flow.most_behind_seconds and not is_warm(self.settings.fidelity):
+            self.console.print("kernels are being compiled: until they are there, trace is shed", highlight=False)
+            return
+        with trio.move_on_after(START_SECONDS if self.settings.flow.most_behind_seconds else NOTHING_SHED_SECONDS):
+            for member in members:
+                await member.ready.wait()
+
+    def _told_heads(self) -> dict[StreamKey, int]:
+        """How far each stream has come, by its source: where no ring tells, a recording or hardware."""
         sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
-        return {StreamKey(*key): head for said in sources for *key, head in said.get(which, [])}
+        return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
@@ -177,7 +166,7 @@ class Runner:
             await self.target.over.wait()
         work.cancel()
 
-    async def _follow(self, target: TargetProcess) -> None:
+    async def _follow(self, target: TargetProcess | AdoptedProcess) -> None:
         """The end of tracing. Capture finds out by itself that a JVM has ended, unless that never made a trace."""
         await target.over.wait()
         self.supervisor.expect_the_end()
@@ -186,44 +175,31 @@ class Runner:
         await target.told.wait()
         self.supervisor.stop()
 
-    async def _close_streams(self) -> None:
-        """Threads that have ended take their rings with them, once the hub knows of every byte what became of it. (What
-        a worker took with it when it died is not known before the end: such a ring stays.)"""
-        source = EmulatedSource(self.session / "pt", socket.gethostname())
-        while True:
-            await trio.sleep(CLOSE_SECONDS)
-            with suppress(SessionError):  # capture says so
-                told = self._told_heads("ended")
-                self._gone &= self._told_heads("heads").keys()
-                heads = source.read_out() | {key: head for key, head in told.items() if key not in self._gone}
-                for balance in self.hub.close_ended(heads):
-                    self._gone.add(balance.stream)
-                    process = balance.stream[:2]
-                    known = self._closed.get(process)
-                    self._closed[process] = balance if known is None else known.with_(balance)
-                    del heads[balance.stream]
-                    source.remove(balance.stream)
-                for key in [key for key, head in heads.items() if head == 0]:
-                    source.remove(key)
+    def _view(self) -> dict[str, Any]:
+        """What the hub shows now, a `HotView`; empty before it said something."""
+        return dict(self._hub.statistics.get("stages", {}).get("view", {}))
 
     async def _show(self) -> None:
-        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as view:
+        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as table:
             while True:
-                foot = Text(f"{self.url}  ·  Ctrl-C stops", "dim")
-                view.update(Group(*screen(self.hub.hot().json()), foot), refresh=True)
+                if view := self._view():
+                    foot = Text(f"{self.url}  ·  Ctrl-C stops", "dim")
+                    table.update(Group(*screen(view), foot), refresh=True)
                 await trio.sleep(REFRESH_SECONDS)
 
     async def _tell(self) -> None:
         """Progress where there is no terminal: one line now and then."""
         while True:
             await trio.sleep(TELL_SECONDS)
-            view = self.hub.hot(top=3).json()
-            hottest = ", ".join(f"{m['share']:.0%} {plain(m['method'])}" for m in view["methods"])
-            text = f"{headline(view)}: {hottest or 'nothing yet'}"
-            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            if view := self._view():
+                hottest = ", ".join(f"{m['share']:.0%} {plain(m['method'])}" for m in view["methods"][:3])
+                text = f"{headline(view)}: {hottest or 'nothing yet'}"
+                self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """The orderly end of what has no target: what was read is counted."""
+        """The orderly end of what has no target of its own: what was read is counted."""
+        if isinstance(self.target, AdoptedProcess):
+            self.target.leave()
         self.supervisor.stop()
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import trio
 
+from streamer import boot
 from streamer.transport.control import Control
 from streamer.transport.transport import Transport
 from streamer.worker import Failed, Member, Spec
@@ -28,18 +29,25 @@ class Run(Protocol):
 
 
 class Starter(Protocol):
-    """Starts members that are not in this process; they hear their `Spec` over `theirs`, which the starter closes."""
+    """Starts members that are not in this process; they hear their `Spec` over `theirs`, which the starter closes, and
+    inherit `descriptors`. Raises OSError."""
 
-    async def __call__(self, name: str, theirs: socket.socket) -> Run: ...
+    async def __call__(self, name: str, theirs: socket.socket, descriptors: Sequence[int]) -> Run: ...
 
 
 class _ProcessRun:
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
 
     async def wait(self) -> None:
-        await self._process.wait()
+        if self._process.poll() is None:
+            fd = os.pidfd_open(self.pid)
+            try:
+                await trio.lowlevel.wait_readable(fd)
+            finally:
+                os.close(fd)
+            self._process.wait()
 
     def terminate(self) -> None:
         self._process.terminate()
@@ -48,14 +56,16 @@ class _ProcessRun:
         self._process.kill()
 
 
-async def start_process(name: str, theirs: socket.socket) -> Run:
+async def start_process(name: str, theirs: socket.socket, descriptors: Sequence[int]) -> Run:
     with theirs:
-        # -P: with -m alone the working directory, which may be anybody's, comes first among the places of modules
-        command = [sys.executable, "-P", "-m", "streamer.worker", str(theirs.fileno())]
-        process = await trio.lowlevel.open_process(
-            command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
-        )
-    return _ProcessRun(process)
+        return _ProcessRun(_popen(name, theirs.fileno(), descriptors))
+
+
+def _popen(name: str, descriptor: int, others: Sequence[int]) -> subprocess.Popen[bytes]:
+    """By this thread, not by one of a pool, which would end before us: the member dies with the thread. `name` is for
+    people who look at processes."""
+    words = boot.command("streamer.worker", str(descriptor), name)
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=(descriptor, *others), start_new_session=True)
 
 
 class TaskRun:

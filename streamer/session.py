@@ -20,10 +20,11 @@ import structlog
 
 from jvm.private import PrivacyError, private_directory
 from streamer import manifest
-from streamer.manifest import ManifestError
+from streamer.manifest import ManifestError, Process
 
 # sun_path holds 108 bytes (unix(7)); a socket's name needs some 24 of them
 _LONGEST_DIRECTORY = 80
+_MEMBERS_SECONDS = 10.0
 _NAME = re.compile(r"\d{6}-\d+")
 
 log = structlog.get_logger()
@@ -60,9 +61,12 @@ def _lock(directory: Path) -> int:
 def _sweep(runtime_dir: Path) -> None:
     for directory in sorted(runtime_dir.iterdir()):
         try:
-            target = manifest.read(directory).target
+            known = manifest.read(directory)
+            target = known.target
             if target is None or not target.lives():
                 _sweep_one(directory)
+            elif not known.owner.lives():
+                log.info("a JVM of an earlier session runs on untraced: `streamer resume`", pid=target.pid)
         except ManifestError as error:
             if _NAME.fullmatch(directory.name):
                 log.warning("not swept", why=str(error))
@@ -98,6 +102,70 @@ def traces(directory: Path, pid: int) -> None:
         manifest.note_target(directory, pid)
     except (ManifestError, OSError) as error:
         log.warning("the session's manifest does not name its target", pid=pid, why=str(error))
+
+
+def untraced(runtime_dir: Path) -> list[tuple[Path, Process]]:
+    """Sessions whose JVM runs and whose own process is gone: the directory, and the JVM."""
+    found = []
+    for directory in sorted(runtime_dir.iterdir()) if runtime_dir.is_dir() else []:
+        with suppress(ManifestError):
+            known = manifest.read(directory)
+            if known.target is not None and known.target.lives() and not known.owner.lives():
+                found.append((directory, known.target))
+    return found
+
+
+@contextmanager
+def resumed(runtime_dir: Path, pid: int | None = None) -> Iterator[tuple[Path, Process]]:
+    """A session of `untraced`, taken up by this process; that of process `pid`, or the only one. Its directory is
+    removed at the end if the JVM has ended too. Raises SessionError."""
+    _private(runtime_dir)
+    found = [(path, target) for path, target in untraced(runtime_dir) if pid in (None, target.pid)]
+    if not found:
+        raise SessionError(f"{'no JVM' if pid is None else f'JVM {pid}'} of an earlier session runs on untraced")
+    if len(found) > 1:
+        raise SessionError(f"several JVMs run on untraced: name one of {', '.join(str(t.pid) for _, t in found)}")
+    path, target = found[0]
+    try:
+        held = _lock(path)
+    except OSError as error:
+        raise SessionError(f"process {target.pid} is traced already: {error.strerror}") from error
+    try:
+        _wait_for_members(path)
+        manifest.write(path, manifest.read(path).model_copy(update={"owner": Process.of(os.getpid())}))
+        yield path, target
+    finally:
+        try:
+            if not target.lives():
+                _remove(path)
+        finally:
+            os.close(held)
+
+
+def hold(directory: Path) -> None:
+    """To be called by each process of a session that reads its rings: until it has ended, the session is not taken up
+    by another."""
+    with suppress(OSError):  # no room for a file: it dies with its session's process all the same
+        fd = os.open(directory / manifest.MEMBERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _wait_for_members(directory: Path) -> None:
+    """Until no process of the earlier session is left. They die with it, or a little later."""
+    fd = os.open(directory / manifest.MEMBERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    end = time.monotonic() + _MEMBERS_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise SessionError("processes of the earlier session are still there") from None
+                time.sleep(0.05)
+            else:
+                return
+    finally:
+        os.close(fd)
 
 
 @contextmanager

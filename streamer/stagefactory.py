@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,14 +38,15 @@ def attribute(place: Place) -> Any:
 def reconstruct(place: Place) -> Any:
     from capture import tsc
     from stages.reconstruct import make
+    from streamer.warm import Compiling, sheds
 
-    most_behind = place.settings.flow.most_behind_seconds
-    sheds = most_behind > 0 and place.options.get("live", False)  # a recording waits, however old it is
+    live = sheds(place)
     return make(
         _worker(place),
         pane_seconds=place.settings.window.pane_seconds,
-        now=tsc.now if sheds else None,
-        most_behind_seconds=most_behind,
+        now=tsc.now if live else None,
+        most_behind_seconds=place.settings.flow.most_behind_seconds,
+        followable=Compiling().done if live else None,
     )
 
 
@@ -63,6 +65,16 @@ def capture(place: Place) -> Any:
             source,
             must_record=place.incarnation == 1,  # later the JVM runs, and is traced all the same
         )
+
+
+def hub(place: Place) -> Any:
+    import socket
+
+    from streamer.hubstage import HubStage
+
+    first = place.incarnation == 1 and not place.options.get("resumed")
+    listener = socket.socket(fileno=os.dup(place.options["listener"]))
+    return HubStage(place.settings, place.directory, listener, first=first)
 
 
 def replay(place: Place) -> Any:

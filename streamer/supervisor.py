@@ -9,7 +9,7 @@ is told to stop; each member says so too when it has sent all (`ending`), passes
 group has acknowledged it. A member that dies when another start would change nothing is not started again.
 
 A member runs in a process of its own (`streamer.worker`), or as tasks in this one: always with `mode = "inproc"`, and
-for the groups in `here`, whose stages the caller made (the hub, which it wants to ask and serve).
+for the groups in `here`, whose stages the caller made.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ import trio
 
 from streamer.config import Settings
 from streamer.keeper import SAID_ALL, Keeper, Policy, State
+from streamer.lossy import lost
 from streamer.runs import Starter, TaskRun, start_process
 from streamer.topology import Topology
-from streamer.transport.control import Words, control_pair
+from streamer.transport.control import Control, Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport, with_keys
 from streamer.worker import Spec
 
 WATCH_SECONDS = 0.5
+INFORM_SECONDS = 0.2
 
 log = structlog.get_logger()
 
@@ -44,17 +46,21 @@ class Supervisor:
         *,
         here: Mapping[str, Sequence[Any]] | None = None,
         policy: Policy | None = None,
-        on_status: Callable[[dict[str, Any]], None] | None = None,
         start: Starter = start_process,
+        descriptors: Mapping[str, Sequence[int]] | None = None,
+        informs: bool = False,
     ) -> None:
-        """`directory` is the session's. `here`: group name → its stage objects (groups of one member). `on_status`
-        is called with `Keeper.status()` at every heartbeat and change. Raises `TransportError`."""
+        """`directory` is the session's. `here`: group name → its stage objects (groups of one member). `descriptors`:
+        group name → what its processes inherit. `informs`: the last member is told the status of all, over its control
+        line, now and then. Raises `TransportError`."""
         transport = with_keys(settings.transport, directory)
         self.settings = settings.model_copy(update={"transport": transport})
         self.topology, self.directory = topology, directory
         self.policy = policy or Policy()
         self._here = dict(here or {})
-        self._on_status = on_status or (lambda _: None)
+        self._descriptors, self._informs = dict(descriptors or {}), informs
+        self._news: set[str] = set()  # names of members whose status the last one has not heard
+        self._fresh = trio.Event()  # set, and replaced, when there are some
         self._start = start
         self._levels = [[Keeper(g, level, i) for i in range(g.workers)] for level, g in enumerate(topology.groups)]
         self.members = {k.name: k for level in self._levels for k in level}
@@ -99,7 +105,7 @@ class Supervisor:
         return self.stopping or self._ending.is_set()
 
     def status(self) -> list[dict[str, Any]]:
-        return [k.status() for k in self.members.values()]
+        return [self._status_of(k) for k in self.members.values()]
 
     def statistics(self) -> dict[str, Any]:
         """By member, with `restarts` of all and the members that were given up or killed."""
@@ -154,7 +160,7 @@ class Supervisor:
         if keeper.level == 0 and state in SAID_ALL:
             self._ending.set()
         self._wake()
-        self._on_status(keeper.status())
+        self._on_status(keeper)
 
     def _wake(self) -> None:
         self._changed.set()
@@ -175,9 +181,11 @@ class Supervisor:
             here = keeper.group.name in self._here_groups()
             try:
                 if not here:  # the interpreter starts while others get ready
-                    keeper.run = await self._start(keeper.name, theirs)
-                if not keeper.level and not keeper.live:
-                    await self._until(self._somebody_hears)
+                    inherited = self._descriptors.get(keeper.group.name, ())
+                    keeper.run = await self._start(keeper.name, theirs, inherited)
+                if not keeper.level:
+                    with trio.move_on_after(keeper.patience):
+                        await self._until(self._somebody_hears)
                 keeper.control = control  # from here on told of its neighbours, after what the spec says of them
                 if here:
                     run = TaskRun(self._spec(keeper), transport, theirs, self._here.get(keeper.group.name))
@@ -189,6 +197,8 @@ class Supervisor:
                     await self._tell(keeper, do="stop")
                 keeper.last_beat = trio.current_time()
                 nursery.start_soon(self._watch, keeper)
+                if self._informs and keeper.level == len(self._levels) - 1:
+                    nursery.start_soon(self._inform, control)
                 while (words := await control.hear()) is not None:
                     await self._heard(keeper, words)
             except OSError as error:  # no process to be had
@@ -213,7 +223,10 @@ class Supervisor:
             with trio.move_on_after(self.policy.exit_seconds if keeper.ended else 0):
                 await keeper.run.wait()
             keeper.run.kill()
-            await keeper.run.wait()
+            with trio.move_on_after(self.policy.exit_seconds) as limit:
+                await keeper.run.wait()
+            if limit.cancelled_caught:  # the kernel holds it: a broken disk, a debugger
+                log.error("cannot be killed", member=keeper.name, pid=keeper.run.pid)
 
     def _here_groups(self) -> set[str]:
         inproc = self.settings.transport.mode == "inproc"
@@ -245,8 +258,10 @@ class Supervisor:
                 self._change(keeper, State.UP)
                 keeper.ready.set()
                 for before in self._before(keeper):
-                    await self._tell(before, do="up", worker=keeper.index, stranger=keeper.level == 1)
-                for source in self._levels[0] if keeper.incarnation > 1 and keeper.level > 1 else []:
+                    again = keeper.incarnation > 1
+                    await self._tell(before, do="up", worker=keeper.index, stranger=keeper.level == 1, again=again)
+                between = 1 < keeper.level < len(self._levels) - 1  # the last is introduced by those before it
+                for source in self._levels[0] if keeper.incarnation > 1 and between else []:
                     await self._tell(source, do="introduce")
             case {"is": "beat", "statistics": dict(statistics)}:
                 keeper.statistics = statistics
@@ -263,7 +278,29 @@ class Supervisor:
             case {"is": "failed", "why": str(why), "again": bool(again)}:
                 keeper.last_words = why
                 keeper.hopeless = not again and not keeper.said_all
-        self._on_status(keeper.status())
+        self._on_status(keeper)
+
+    def _on_status(self, keeper: Keeper) -> None:
+        self._news.add(keeper.name)
+        self._fresh.set()
+        self._fresh = trio.Event()
+
+    def _status_of(self, keeper: Keeper) -> dict[str, Any]:
+        """What this process could not write is told with the last member's."""
+        status = keeper.status()
+        if keeper.level == len(self._levels) - 1:
+            status["supervisor_lost"] = dict(lost)
+        return status
+
+    async def _inform(self, control: Control) -> None:
+        """The last member, of all. One message at a time: what changes meanwhile goes with the next."""
+        self._news = set(self.members)
+        while True:
+            if not self._news:
+                await self._fresh.wait()
+            names, self._news = sorted(self._news), set()
+            await control.say(do="heard", members=[self._status_of(self.members[name]) for name in names])
+            await trio.sleep(INFORM_SECONDS)
 
     # ---- limits
 
@@ -280,10 +317,10 @@ class Supervisor:
             silent = trio.current_time() - keeper.last_beat
             if keeper.quiet != (silent > policy.quiet):
                 keeper.quiet = not keeper.quiet
-                self._on_status(keeper.status())
+                self._on_status(keeper)
             patience = policy.silence if keeper.up else policy.startup
             if self._in_the_end:
-                patience = min(patience, policy.silence_at_end)
+                patience = min(patience, policy.silence_at_end if keeper.up else policy.silence)
             if silent > patience:
                 self._kill(keeper, f"silent for {silent:.0f} s")
             elif not keeper.up and keeper.level and self._pointless(keeper):

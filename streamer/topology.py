@@ -76,6 +76,7 @@ REGISTRY: dict[str, str] = {
     "reconstruct": "streamer.stagefactory:reconstruct",
     "capture": "streamer.stagefactory:capture",
     "replay": "streamer.stagefactory:replay",
+    "hub": "streamer.stagefactory:hub",
 }
 
 

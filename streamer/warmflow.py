@@ -7,6 +7,11 @@ waits for the first and finds the kernels on disk.
 from __future__ import annotations
 
 import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -14,6 +19,10 @@ from jvm.cbuild import cache_dir
 from jvm.codeimage import CodeImage
 from jvm.codeview import CodeView
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
+
+MOST_SECONDS = 120.0
+LOOK_SECONDS = 0.2
+_HELD: list[IO[str]] = []  # until this process ends
 
 
 def compile_flow() -> None:
@@ -34,10 +43,33 @@ def compile_flow() -> None:
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
 
 
+def _wait_for_others(directory: Path) -> None:
+    """Until nobody else compiles the same, to find it on disk then; `MOST_SECONDS` at most: a lock may be held by a
+    process that is stopped. The lock is this process's until it ends, and its file names it."""
+    lock = (directory / "warm.lock").open("a+")
+    end = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_SECONDS)
+            continue
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        _HELD.append(lock)
+        return
+    lock.seek(0)
+    print(f"streamer: process {lock.read(20).strip() or '?'} has compiled for {MOST_SECONDS:.0f} s; compiling it again",
+          file=sys.stderr)  # fmt: skip
+
+
 def main() -> None:
-    with (cache_dir() / "warm.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
-        compile_flow()
+    try:
+        _wait_for_others(cache_dir())
+    except OSError as error:  # no lock to be had: it is compiled twice at worst
+        print(f"streamer: {error}", file=sys.stderr)
+    compile_flow()
 
 
 if __name__ == "__main__":

@@ -146,10 +146,21 @@ def listen(config: WebConfig) -> socket.socket:
         raise WebError(f"cannot serve on {where}: {error.strerror}") from None
 
 
-async def serve(hub: Hub, config: WebConfig, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-    """Serves until cancelled and keeps the hub's time going (`Hub.poll`). Starts with the page's URL.
-    Raises WebError if the address cannot be used."""
-    listener = listen(config)
+def url_of(listener: socket.socket) -> str:
+    """Of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    hub: Hub,
+    config: WebConfig,
+    listening: socket.socket | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves until cancelled, on a copy of `listening` if that is given, and keeps the hub's time going (`Hub.poll`).
+    Starts with the page's URL. Raises WebError if the address cannot be used."""
+    listener = listen(config) if listening is None else listening.dup()
     server = Config()
     server.bind = [f"fd://{listener.detach()}"]
     server.include_server_header = False

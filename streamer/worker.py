@@ -1,12 +1,13 @@
 """One member of a group at work: receive → stages → send, until every sender has ended.
 
-`Member` is that, wherever it runs; `python -m streamer.worker FD` is a process around it, whose whole configuration
-comes over the control line on descriptor FD. What is said there, one JSON object each:
+`Member` is that, wherever it runs; `python -m streamer.worker FD NAME` is a process around it, whose whole
+configuration comes over the control line on descriptor FD. What is said there, one JSON object each:
 
     supervisor → member
         {"do": "start", …}                  a `Spec`, first of all
         {"do": "down" | "gone", "worker": i}
-        {"do": "up", "worker": i, "stranger": bool}
+        {"do": "up", "worker": i, "stranger": bool, "again": bool}    again: it knows nothing of what was sent before
+        {"do": "heard", "members": [status, …]}    what `Keeper.status` says of them
         {"do": "introduce"}                 tell all workers what was before
         {"do": "ended", "source": member}   it will not come back
         {"do": "stop"}                      a source: stop; others: finish what is there
@@ -17,8 +18,8 @@ comes over the control line on descriptor FD. What is said there, one JSON objec
         {"is": "ended", "complete": bool, "acknowledged": bool, "statistics": {…}}
         {"is": "failed", "why": "one line", "again": bool}    again: whether another try may help
 
-SIGTERM ends this incarnation as "stop" does, and is no end of the member: the supervisor starts another. So does the
-end of the control line: a member does not outlive its supervisor.
+SIGTERM ends this incarnation as "stop" does, and is no end of the member: the supervisor starts another. A member dies
+with its supervisor (`streamer.boot`); only a capture process that records ends in order then, with its control line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 import trio
@@ -39,14 +40,16 @@ import trio
 from stages.messages import EndOfStream
 from streamer import logs
 from streamer.config import Settings
+from streamer.lifeline import live_on
 from streamer.lossy import lost, never_fail
+from streamer.session import hold
 from streamer.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make
 from streamer.transport.control import Control, Words
 from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
 from streamer.transport.security import TransportError
 from streamer.transport.transport import Address, Transport, open_transport
-from streamer.warm import warm
+from streamer.warm import concerns, warm
 
 BEAT_SECONDS = 0.5
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
@@ -100,6 +103,27 @@ class Spec:
         return Place(Settings(**self.settings), Path(self.directory), self.index, self.incarnation, dict(self.options))
 
 
+@runtime_checkable
+class Serving(Protocol):
+    """A stage with a task of its own beside its input."""
+
+    async def serve(self) -> None: ...
+
+
+@runtime_checkable
+class Hearing(Protocol):
+    """A stage that wants to hear how the members are."""
+
+    def hear(self, status: Mapping[str, Any], /) -> None: ...
+
+
+@runtime_checkable
+class Introducing(Protocol):
+    """A stage that tells a receiver which has begun anew what was said once and is still needed."""
+
+    def introduce(self) -> Iterable[Any]: ...
+
+
 class Member:
     """The life of one member. `stages` are given if they live in the supervisor's process, else made by name."""
 
@@ -118,6 +142,7 @@ class Member:
         self._output: Output | None = None
         self._handled = 0
         self._steps = 0  # of work, done
+        self._introduces = False  # a receiver has begun anew
 
     async def run(self) -> None:
         """To the end. Raises what a stage raises, `TransportError` and `TopologyError`."""
@@ -126,7 +151,8 @@ class Member:
             self._stages = self._given
         else:
             place = spec.place()
-            warm(spec.stages, place)
+            if concerns(spec.stages, place):  # in a thread: whoever shares this process with it goes on
+                await trio.to_thread.run_sync(warm, spec.stages, place, abandon_on_cancel=True)
             self._stages = [make(name, place) for name in spec.stages]
         try:
             if spec.address is not None:
@@ -160,6 +186,9 @@ class Member:
             nursery.start_soon(self._beat)
             if self._receiver is not None:
                 nursery.start_soon(self._receiver.serve)
+            for stage in self._stages:
+                if isinstance(stage, Serving):
+                    nursery.start_soon(stage.serve)
             await self._control.say(**{"is": "ready"})
             try:
                 if self._receiver is not None:
@@ -198,6 +227,11 @@ class Member:
     async def _pump(self, receiver: Receiver) -> None:
         ending = False  # somebody ended outside the stream: look for what it left behind
         while trio.current_time() < self._stop_at:
+            if self._introduces:
+                self._introduces = False
+                for stage in self._stages:
+                    if isinstance(stage, Introducing):
+                        await self._emit(stage.introduce())
             envelope = receiver.try_receive()
             if envelope is not None:
                 ending = False
@@ -254,8 +288,14 @@ class Member:
                 self._output.down(worker)
             case {"do": "gone", "worker": int(worker)} if self._output is not None:
                 self._output.gone(worker)
-            case {"do": "up", "worker": int(worker), "stranger": bool(stranger)} if self._output is not None:
+            case {"do": "up", "worker": int(worker), "stranger": bool(stranger), "again": bool(again)} if self._output:
                 self._output.up(worker, stranger=stranger)
+                self._introduces |= again
+                self._wake()
+            case {"do": "heard", "members": list(statuses)}:
+                for stage in self._stages:
+                    for status in statuses if isinstance(stage, Hearing) else ():
+                        stage.hear(status)
             case _:
                 log.warning("not understood", words=words)
 
@@ -298,6 +338,9 @@ async def _main(descriptor: int) -> int:
     if words is None:
         return 1
     spec = Spec.of(words)
+    if "record" in spec.options and spec.address is None:  # a recording is brought to its end first
+        live_on()
+    hold(Path(spec.directory))
     settings = Settings(**spec.settings)
     logs.configure(settings, process=spec.member)
     failure: Failed | None = None

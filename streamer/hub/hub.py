@@ -95,7 +95,7 @@ class Hub:
     def heartbeat(self, status: Mapping[str, Any]) -> None:
         """The state of one part of the pipeline. Keys: `component` (its name), and as far as known `up` (bool),
         `restarts` (int so far), `deaths_in_a_row`, `state` and `why` (for people), `queues` (name → messages waiting),
-        `turned_away` (peers not let in), `cpu_seconds`, `memory_bytes`."""
+        `turned_away` (peers not let in), `cpu_seconds`, `memory_bytes`, `kernels_ready` (bool)."""
         component = str(status["component"])
         if component in self.components or len(self.components) < MAX_COMPONENTS:
             self.components[component] = {**self.components.get(component, {}), **status}
@@ -147,6 +147,8 @@ class Hub:
         """Why it is not ready; empty when the first pane has closed and every component is up."""
         self.poll()
         reasons = [_trouble(self.components[name]) for name in self.down()]
+        compiling = (name for name, status in sorted(self.components.items()) if not status.get("kernels_ready", True))
+        reasons += [f"{name} has its kernels compiled: until then all trace is shed" for name in compiling]
         if not any(p.windows.newest is not None for p in self.processes.values()):
             reasons.append("no pane has closed yet")
         return reasons

@@ -106,6 +106,7 @@ class _Stream:
     joined: int = 0
     waiting: list[_Waiting] = field(default_factory=list)
     told: list[tuple[int, int, Loss]] = field(default_factory=list)
+    restored: bool = False  # a gap before the next account was reported to the hub that was before
     totals: Totals = field(default_factory=Totals)
 
 
@@ -127,6 +128,7 @@ class Ledger:
         self._on_change = on_change
         self._streams: dict[StreamKey, _Stream] = {}
         self._retired: dict[tuple[str, int], Totals] = {}
+        self._restored = False
         self.refused = 0
         """Accounts of streams beyond `max_streams`: `close` finds their bytes to be a gap."""
 
@@ -136,6 +138,10 @@ class Ledger:
             self.refused += 1
             return
         stream = self._stream(account.stream)
+        if stream.restored and account.start < account.end:
+            stream.restored = False
+            if account.start > stream.joined:
+                self.tell(account.stream, stream.joined, account.start, Loss.HUB_DOWN)
         if not _sound(account):
             stream.totals.malformed += 1
             return
@@ -159,6 +165,13 @@ class Ledger:
         stream.told = [t for t in stream.told if t[1] > stream.joined][-63:]
         stream.told.append((start, end, cause))
 
+    def restored(self) -> None:
+        """A hub that was before has died: the first gap of each stream, also of one that is not known yet, has the
+        cause HUB_DOWN."""
+        self._restored = True
+        for stream in self._streams.values():
+            stream.restored = True
+
     def settle(self, now: float) -> None:
         """Makes holes of the gaps that have waited long enough."""
         for key, stream in self._streams.items():
@@ -175,6 +188,8 @@ class Ledger:
             while stream.waiting:
                 self._fill(key, stream, stream.waiting[0].start)
                 self._absorb(key, stream)
+            if stream.restored:
+                self.tell(key, stream.joined, heads[key], Loss.HUB_DOWN)
             if heads[key] > stream.joined:
                 self._fill(key, stream, heads[key])
             totals = stream.totals
@@ -209,7 +224,7 @@ class Ledger:
     def _stream(self, key: StreamKey) -> _Stream:
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = _Stream()
+            stream = self._streams[key] = _Stream(restored=self._restored)
         return stream
 
     def _retire(self, key: StreamKey) -> None:

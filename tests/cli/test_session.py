@@ -16,7 +16,7 @@ import pytest
 
 from streamer import manifest
 from streamer.manifest import Manifest, ManifestError, Process
-from streamer.session import SessionError, session, traces
+from streamer.session import SessionError, resumed, session, traces
 
 
 @pytest.fixture
@@ -196,3 +196,44 @@ def test_a_manifest_or_file_of_another_user_removes_nothing(runtime: Path) -> No
     os.chown(left / "session.json", 65533, 65533)
     with session(runtime):
         assert (left / "jit-7.ring").exists()
+
+
+# ---- a session that is taken up
+
+
+def test_a_jvm_that_runs_on_is_taken_up_by_one_and_left_again(runtime: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        directory = crashed(runtime, target=Process.of(jvm.pid))
+        with resumed(runtime) as (path, target):
+            assert (path, target.pid) == (directory, jvm.pid)
+            assert manifest.read(path).owner == Process.of(os.getpid())
+            with pytest.raises(SessionError, match="no JVM of an earlier session"), resumed(runtime):
+                pass
+        assert directory.exists()  # it lives
+        with pytest.raises(SessionError, match="JVM 1 of an earlier session"), resumed(runtime, 1):
+            pass
+        manifest.write(directory, manifest.read(directory).model_copy(update={"owner": Process(pid=1 << 22, start=1)}))
+        with resumed(runtime, jvm.pid):
+            jvm.communicate(b"\n")
+        assert not directory.exists()
+
+
+def test_it_is_not_taken_up_before_the_earlier_processes_are_gone(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.session._MEMBERS_SECONDS", 0.1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        directory = crashed(runtime, target=Process.of(jvm.pid))
+        code = "import sys; from pathlib import Path; from streamer.session import hold; hold(Path(sys.argv[1])); "
+        member = subprocess.Popen(
+            [sys.executable, "-c", code + "print(1, flush=True); input()", directory],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        with member:
+            assert member.stdout is not None
+            member.stdout.readline()
+            with pytest.raises(SessionError, match="processes of the earlier session"), resumed(runtime):
+                pass
+            member.kill()
+        with resumed(runtime):
+            jvm.communicate(b"\n")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,7 +44,13 @@ public class Stuck {
 
 
 @pytest.fixture(scope="session")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kernels() -> None:
+    """Compiled: a live run does not wait for them, and what nobody follows is not seen."""
+    subprocess.run([sys.executable, "-m", "streamer.warm"], check=True, timeout=600)
+
+
+@pytest.fixture(scope="session")
+def classes(kernels: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A class path with `Shop` (the demo's program), `Tiny FILE`: as little as there can be, until FILE is there, and
     `Stuck FILE`: the same for ever, and after SIGTERM until FILE is there."""
     for program in ("javac", "java", "qemu-x86_64"):

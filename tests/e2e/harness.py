@@ -125,6 +125,8 @@ class Streamer:
         try:
             with urllib.request.urlopen(f"{url[1]}{path}", timeout=30) as answer:
                 return str(answer.read().decode())
+        except urllib.error.HTTPError as error:  # /readyz says why not
+            return error.read().decode()
         except (OSError, urllib.error.URLError):
             return ""
 
@@ -216,6 +218,11 @@ class Streamer:
             except OSError:
                 continue  # gone, or not ours
         return {pid: line for pid, line in found.items() if line}  # none: a zombie whose parent has not looked yet
+
+    def members(self) -> dict[str, int]:
+        """Processes that the supervisor started: name → pid. Also while nobody answers."""
+        lines = {pid: line.split() for pid, line in self.processes().items() if " streamer.worker " in line}
+        return {words[-1]: pid for pid, words in lines.items()}
 
     def check_gone(self) -> None:
         """No process of it is left, and no session."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,45 @@ def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
     ended.check_seen()
     # No more than between two time marks for each switch; without who ran, a whole ring would be.
     assert ended.lost.get("unknown_thread", 0) < ended.decoded / 4
+
+
+def test_kill_9_of_the_hub(run: Run) -> None:
+    """The page is there again under the same address, knows what it knew, with the names, and counts on."""
+    streamer = run("Tiny enough", env={"STREAMER_TRANSPORT__HWM": "100000"})
+    streamer.when_decoded(300 << 10)
+    for times in (1, 2):
+        before = streamer.decoded()
+        streamer.kill("hub/0")
+        assert streamer.metric('streamer_restarts_total{component="hub/0"}') == times
+        until(lambda least=before: streamer.decoded() > least, "it counts on")
+    hottest = until(
+        lambda: re.findall(r'streamer_method_share_ratio\{.*method="([^"]*)"', streamer.get("/metrics")), "hot"
+    )
+    assert "[interpreter] invokestatic" in hottest
+    assert "[unnamed]" not in hottest
+    streamer.enough()
+    ended = streamer.wait()
+    ended.check_books()
+    streamer.check_gone()
+    assert ended.summary["restarts"] == {"capture/0": 0, "decode/0": 0, "hub/0": 2}
+    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync"}
+    ended.check_seen()
+
+
+def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) -> None:
+    """The other worker has ended by then. The end comes all the same, and before that nobody says that all is well."""
+    streamer = run("Tiny enough", "--workers", "2", "--per-thread")
+    streamer.when_decoded(100 << 10)
+    os.kill(streamer.pid("decode/1"), signal.SIGSTOP)
+    until(lambda: "decode/1 is down (quiet" in streamer.get("/readyz"), "/readyz says that it is not there")
+    capture = streamer.pid("capture/0")
+    streamer.enough()
+    until(lambda: "decode/0" not in streamer.members(), "the other worker has ended")
+    with suppress(ProcessLookupError):
+        os.kill(capture, signal.SIGKILL)
+    ended = streamer.wait()
+    ended.check_books()
+    streamer.check_gone()
 
 
 @pytest.mark.parametrize("how", ["^C", "SIGTERM"])

@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from stages.messages import Loss
 from streamer.metrics import KEEP_SECONDS, registry
 from tests.hub.reports import HOST, PID, account, report
 from tests.hub.scene import scene
@@ -49,7 +50,7 @@ def test_bytes_and_losses_balance():
     trace = value(own, "streamer_trace_bytes_total", **LABELS)
     decoded = value(own, "streamer_decoded_bytes_total", **LABELS)
     causes = [s for f in own.collect() if f.name == "streamer_lost_bytes" for s in f.samples]
-    assert len(causes) == 14
+    assert len(causes) == len(Loss)
     assert trace == 80_000_900 == decoded + sum(s.value for s in causes)
     assert value(own, "streamer_lost_bytes_total", **LABELS, cause="desync") == 4 * 12_000
     assert value(own, "streamer_holes_total", **LABELS, cause="desync") == 4

@@ -139,6 +139,26 @@ def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monke
     assert behind.sum(lambda a: sum(n for _, n in a.holes)) == plain.sum(lambda a: sum(n for _, n in a.holes))
 
 
+def test_everything_is_shed_until_the_kernels_are_there(messages: list[object]) -> None:
+    clock = Clock()
+    chunks = 0
+
+    def late(n: int) -> float:
+        nonlocal chunks
+        chunks = n
+        return 0.0
+
+    stage = Reconstruct(now=clock, most_behind_seconds=0.25, followable=lambda: chunks > CHUNKS // 2)
+    assert stage.statistics()["kernels_ready"] == 0
+    run = Run(messages, stage, late, clock)
+    plain = Run(messages, attribute.make(lateness_seconds=0.5), lambda _: 0.0, clock)
+    decoded = run.sum(lambda a: a.decoded)
+    assert decoded == plain.sum(lambda a: a.decoded)
+    assert 0 < run.sum(lambda a: a.shed) < decoded
+    assert sum(run.table("instructions").values()) > 100_000
+    assert stage.statistics()["kernels_ready"] == 1
+
+
 def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of the run the stage is behind for a while."""
     followed: list[Segment] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket as stdlib_socket
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,7 +274,7 @@ class World:
                 else:
                     process.stopped = True
 
-    async def start(self, name: str, theirs: stdlib_socket.socket) -> Process:
+    async def start(self, name: str, theirs: stdlib_socket.socket, _: Sequence[int]) -> Process:
         assert self.nursery is not None
         self.processes.append(Process(self, name, theirs))
         self.nursery.start_soon(self.processes[-1].main)

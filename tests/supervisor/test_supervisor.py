@@ -271,6 +271,32 @@ async def test_a_stopped_member_is_said_not_to_be_there_before_it_is_killed(tmp_
     assert keeper.restarts == 0
 
 
+class Ear(Ledger):
+    """A last stage that hears how the members are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: dict[str, dict[str, Any]] = {}
+
+    def hear(self, status: dict[str, Any]) -> None:
+        self.heard[status["component"]] = status
+
+
+async def test_the_last_member_is_told_how_all_are(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    settings = Settings(transport=TransportConfig(mode="inproc"), runtime_dir=tmp_path)
+    ear = Ear()
+    topology = plan(1, poison=30)
+    supervisor = Supervisor(settings, topology, tmp_path / "s", here={"sink": [ear]}, policy=QUICK, informs=True)
+    with trio.fail_after(150):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.run)
+            await eventually(lambda: ear.heard.get("work0/0", {}).get("restarts", 0) >= 1)
+            await eventually(lambda: all(ear.heard.get(name, {}).get("up") for name in topology.members))
+            supervisor.stop()
+    assert "poisoned" in ear.heard["work0/0"]["why"]
+
+
 @pytest.mark.slow
 async def test_terminated_by_somebody_else_a_source_is_started_again(tmp_path: Path) -> None:
     async with running(tmp_path, plan(1)) as scene:

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from streamer.adopted import AdoptedProcess
+from streamer.cli import Failure
+from streamer.config import Settings
+from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
+from streamer.runner import Runner
+from streamer.session import resumed
+from streamer.topology import topology
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(1), required=False)
+@click.option("--live/--no-live", default=None, help="Show a live table.  [default: on a terminal]")
+@summary_option
+@pipeline_options
+def command(settings: Settings, pid: int | None, live: bool | None, summary_file: Path | None) -> None:
+    """Trace a JVM again whose `streamer run` was killed, until it ends.
+
+    The JVM has gone on meanwhile. Its rings are read on from where they were; what was missed is in holes, and what was
+    counted before is counted still. PID may be left out where only one such JVM runs. Ctrl-C ends tracing, not the
+    JVM: it can be taken up again.
+    """
+    console = Console(stderr=True)
+    with one_line(), resumed(settings.runtime_dir, pid) as (directory, target):
+        emulated = (directory / "pt" / "emulator.json").exists()
+        plan = topology(settings, live=True, hardware=not emulated, resumed=True)
+        runner = Runner(settings, plan, directory, target=AdoptedProcess(target), console=console,
+                        live=console.is_terminal if live is None else live)  # fmt: skip
+        outcome = run_to_the_end(runner, console, summary_file)
+        if not outcome.books_balance:
+            raise Failure("bytes written, decoded and in holes do not add up: see above")

@@ -1,0 +1,23 @@
+"""A handful of `benchmarks.kills`; the long one is `make nightly`."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from benchmarks.kills import MEMBERS, run
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_handful_of_kills_of_each_process() -> None:
+    for program in ("javac", "java", "qemu-x86_64"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    figures = run(2, seed=7)
+    assert figures.violations == []
+    assert [figures.killed(member) for member in MEMBERS] == [2] * len(MEMBERS)
+    assert figures.summaries > 0
+    assert figures.decoded > 0

@@ -1,0 +1,61 @@
+"""The main process is killed, the JVM goes on, and `streamer resume` traces it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamer import manifest
+from streamer.runner import aux_heads
+from tests.e2e.harness import Streamer, until
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
+NO_LIMIT = {"STREAMER_TRANSPORT__HWM": "100000"}
+
+
+def test_kill_9_of_the_main_process(run: Callable[..., Streamer], start: Callable[..., Streamer], root: Path) -> None:
+    first = run("Tiny enough", env=NO_LIMIT)
+    first.when_decoded(2 << 20)
+    (session,) = (root / "rt").iterdir()
+    jvm = manifest.read(session).target
+    assert jvm is not None
+    until(lambda: (session / "hub.state").exists(), "the hub has noted its state")
+    first.process.kill()
+    first.process.wait()
+    until(lambda: list(first.processes()) == [jvm.pid], "the JVM alone is left")
+    written = sum(aux_heads(session).values())
+    until(lambda: sum(aux_heads(session).values()) > written, "it runs on")
+
+    def resumed(*more: str) -> Streamer:
+        streamer = start("resume", *more, "--port", "0", "--summary", "summary.json", env=NO_LIMIT)
+        streamer.when_decoded(1 << 20)
+        until(lambda: 'method="[interpreter] invokestatic"' in streamer.get("/metrics"), "the hot method is there")
+        until(lambda: streamer.get("/readyz") == "ready\n", "ready")
+        return streamer
+
+    left = resumed()
+    os.kill(left.process.pid, signal.SIGINT)  # tracing ends, the JVM does not
+    assert left.wait().status == 0
+    assert jvm.lives()
+    assert session.exists()
+
+    again = resumed(str(jvm.pid))
+    again.enough()
+    ended = again.wait()
+    ended.check_books()
+    again.check_gone()
+    assert ended.lost["capture_down"] > 0  # between the two
+    assert ended.decoded > 3 << 20  # of all three
+    assert not psutil.pid_exists(jvm.pid)
+
+
+def test_there_is_nothing_to_take_up(start: Callable[..., Streamer]) -> None:
+    for arguments, why in ((), "no JVM of an earlier session"), (("1",), "JVM 1 of an earlier session"):
+        streamer = start("resume", *arguments)
+        assert streamer.process.wait(60) == 1
+        assert f"{why} runs on untraced" in streamer.err
