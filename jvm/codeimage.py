@@ -361,7 +361,10 @@ class CodeImage:
 
     def sites_used(self) -> Iterable[NDArray[np.int32]]:
         """All sites that `sites_of` can give."""
-        return self._rows["site"][: self._row_count], self._pc_sites.view()
+        rows = self._rows[: self._row_count]
+        rows = rows[rows["pc_size"] > 0]  # what else is in the arena is garbage
+        parts = zip(rows["pc_at"].tolist(), rows["pc_size"].tolist(), strict=True)
+        return [self._rows["site"][: self._row_count], *(self._pc_sites.part(at, size) for at, size in parts)]
 
     def view(self, tsc: int | None = None) -> CodeView:
         """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
