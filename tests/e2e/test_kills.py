@@ -12,12 +12,10 @@ from benchmarks.kills import MEMBERS, run
 @pytest.mark.jvm
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_handful_of_kills_of_each_process() -> None:
+def test_a_handful_of_kills_of_each_process(kernels: None) -> None:
     for program in ("javac", "java", "qemu-x86_64"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     figures = run(2, seed=7)
     assert figures.violations == []
     assert [figures.killed(member) for member in MEMBERS] == [2] * len(MEMBERS)
-    assert figures.summaries > 0
-    assert figures.decoded > 0

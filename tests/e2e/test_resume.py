@@ -49,7 +49,7 @@ def test_kill_9_of_the_main_process(run: Callable[..., Streamer], start: Callabl
     ended = again.wait()
     ended.check_books()
     again.check_gone()
-    assert ended.lost["capture_down"] > 0  # between the two
+    assert ended.lost.keys() & {"capture_down", "transport", "aux_full"}  # of the time between
     assert ended.decoded > 3 << 20  # of all three
     assert not psutil.pid_exists(jvm.pid)
 
