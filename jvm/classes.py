@@ -11,7 +11,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jvm import export
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import bytecode, export, names
 from jvm.classfile import (
     FINAL,
     INTERFACE,
@@ -28,6 +31,8 @@ MAX_BYTES = 1 << 28
 """Of class files kept."""
 READ = 1024
 """Class files kept in a form that can be asked."""
+STEPS = 1 << 14
+"""Methods of which it is remembered where their bytecode jumps."""
 _MOST_SUPERCLASSES = 64
 
 
@@ -50,6 +55,8 @@ class Classes:
         self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
         self._bytes = 0
         self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
+        self._steps: dict[int, NDArray[np.int32] | None] = {}  # of methods; emptied when it is full, as the next
+        self._calls: dict[int, tuple[tuple[int, str], ...]] = {}
         self.told = 0  # classes and class files, so far
 
     def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
@@ -90,6 +97,36 @@ class Classes:
         """Whether the bytecode of a method can be asked for."""
         told = self.methods.get(method)
         return told is not None and self._definition.get(told.class_id, 0) in self._data
+
+    def steps(self, method: int) -> NDArray[np.int32] | None:
+        """The jumps in the bytecode of a method (`jvm.bytecode.steps`); None: it is not known."""
+        if method in self._steps:
+            return self._steps[method]
+        told = self.methods.get(method)
+        file = self._file(told.class_id) if told is not None else None
+        code = file.code(told.name, told.signature) if told is not None and file is not None else None
+        if code is None:
+            return None
+        if len(self._steps) >= STEPS:
+            self._steps.clear()
+        return self._steps.setdefault(method, bytecode.steps(code))
+
+    def calls(self, method: int) -> tuple[tuple[int, str], ...]:
+        """What the bytecode of a method calls that can go to one method alone: bci and display name."""
+        if method in self._calls:
+            return self._calls[method]
+        steps = self.steps(method)
+        if steps is None:
+            return ()
+        found = []
+        for bci in steps[steps[:, 1] == bytecode.CALL, 0].tolist():
+            callee = self.invoked(method, bci)
+            declared = self.declared(callee) if callee is not None else None
+            if callee is not None and declared is not None and declared.bound:
+                found.append((bci, names.display(f"L{declared.holder};", callee.name)))
+        if len(self._calls) >= STEPS:
+            self._calls.clear()
+        return self._calls.setdefault(method, tuple(found))
 
     def invoked(self, method: int, bci: int) -> Invoked | None:
         """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""

@@ -346,6 +346,11 @@ class CodeImage:
         """Its bytes as last told; read-only by convention."""
         return self._texts.latest(version)
 
+    def first_code(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes before calls in it were bound and it was made not entrant, as far as that is known; read-only by
+        convention."""
+        return self._texts.first(version)
+
     def table(self) -> Table:
         """For kernels (`jvm.codetable.locate`): all versions known, with their times."""
         if self._table is None:

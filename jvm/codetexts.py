@@ -380,6 +380,13 @@ class Texts:
         """Bytes kept."""
         return self._code.used - self._code.garbage
 
+    def first(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes in the first text that is kept; read-only by convention."""
+        self.settle()
+        rows = self._of.get(version.id)
+        at = int(self._texts.rows[rows[0]]["data_at"]) if rows else version.data_at
+        return self._code.part(at, version.data_size)
+
     def latest(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told; read-only by convention."""
         self.settle()

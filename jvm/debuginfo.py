@@ -6,11 +6,6 @@ up to a pc are those of that pc: an address is described by the first pc greater
 handlers) and in code without pcs (native wrappers, method-handle linkers) only the nmethod's own method is known.
 Code compiled while nobody asked for debug info has few pcs (late attach): then the nearest one speaks for a long
 stretch. That is what is known; `detail` says how much.
-
-An inlined method is entered where the code of its place in the inline tree begins: at the first instruction of a run
-that is described with it, behind one that is not, if the description has the lowest bci that occurs there. (A later
-bci is a way back: from a call that was not inlined, or from the caller's instructions that a compiler moved in
-between.) The copies of an unrolled loop have one place in the tree: a second run counts when the first has gone on.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.export import NmethodLoad
-from jvm.kernels import kernel
 
 FINE = 64
 """Bytes. A stretch of code is described finely if it is not longer, from one pc to the next."""
@@ -94,59 +88,9 @@ class DebugInfo:
         bcis = np.append(self.inner_bcis(), np.int32(-1))
         return methods[at], bcis[at]
 
-    def inlined(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Where inlined methods are entered: (k,) offsets, ascending, and (k,) methods. One offset may come again."""
-        if not len(self.method):
-            return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
-        key = np.zeros(len(self.method), np.uint64)
-        _places(self.frame_at, self.method, self.bci, key)
-        place = np.unique(key, return_inverse=True)[1].astype(np.int64)
-        low = np.full(int(place.max()) + 1, np.iinfo(np.int32).max, np.int32)
-        high = np.full(len(low), -2, np.int32)
-        np.minimum.at(low, place, self.bci)
-        np.maximum.at(high, place, self.bci)
-        offset, frame = np.zeros(len(self.method), np.uint32), np.zeros(len(self.method), np.int64)
-        n = _entries(self.pc, self.frame_at, self.bci, place, low, high, offset, frame)
-        return offset[:n], self.method[frame[:n]]
-
 
 def _detail(pc: NDArray[np.uint32]) -> float:
     if not len(pc) or not pc[-1]:
         return 0.0
     runs = np.diff(pc.astype(np.int64), prepend=0)
     return float(runs[runs <= FINE].sum() / int(pc[-1]))
-
-
-@kernel
-def _places(frame_at, method, bci, key):  # type: ignore[no-untyped-def]
-    """Of each frame, a number for its place in the inline tree: the callers with their bcis, and the method."""
-    for i in range(len(frame_at) - 1):
-        above = np.uint64(0)
-        for f in range(frame_at[i + 1] - 1, frame_at[i] - 1, -1):
-            above = (above ^ np.uint64(method[f])) * np.uint64(0x9E3779B97F4A7C15)
-            above ^= above >> np.uint64(29)
-            key[f] = above
-            above = (above + np.uint64(np.int64(bci[f]) + 2)) * np.uint64(0xBF58476D1CE4E5B9)
-            above ^= above >> np.uint64(32)
-
-
-@kernel
-def _entries(pc, frame_at, bci, place, low, high, offset, frame):  # type: ignore[no-untyped-def]
-    seen = np.full(len(low), -2, np.int64)  # the last run in which the place occurs
-    ready = np.ones(len(low), np.bool_)  # no run has begun, or it has gone on
-    begin, run, n = np.int64(0), 0, 0
-    for i in range(len(pc)):
-        if pc[i] == begin:
-            continue
-        for f in range(frame_at[i + 1] - 2, frame_at[i] - 1, -1):  # the outermost frame is the nmethod's own
-            p = place[f]
-            if bci[f] > low[p]:
-                ready[p] = True
-            elif seen[p] != run - 1 and ready[p]:
-                offset[n], frame[n] = begin, f
-                n += 1
-                ready[p] = high[p] == low[p]
-            seen[p] = run
-        begin = np.int64(pc[i])
-        run += 1
-    return n

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from jvm.codeimage import CodeImage
 from stages.contradictions import Contradictions
-from stages.entries import Entries
+from stages.entries import WAYS, Entries
 from stages.flow import jumps
 from stages.flow import order as orders
 from stages.flow.chooser import Chooser
 from stages.flow.flow import Flow, FlowOutput
-from stages.flow.graph import PA, PA_LEN, PA_POOL, ST, ST_INSTRS, Tables
+from stages.flow.graph import COND, PA, PA_LEN, PA_POOL, ST, ST_INSTRS, ST_KIND, ST_TAKEN, Tables
 from stages.flow.state import B_OFF_CODE, B_OVERFLOW
+from stages.inlining import EXECUTED, NOT_TAKEN, TAKEN
 from stages.messages import Loss, PtConfig, Segment
 
 I64 = NDArray[np.int64]
@@ -45,11 +46,14 @@ class Counted(NamedTuple):
 
 
 class _Stretches:
-    """What each stretch of one generation of tables holds, found when it first runs."""
+    """What each stretch of one generation of tables holds, found when it first runs. The ways out of one that ends in a
+    conditional branch have rows of their own, `WAYS * id + TAKEN` and `+ NOT_TAKEN`; whether calls are made on one of
+    them is in `branches`."""
 
     def __init__(self, tables: Tables) -> None:
         self.generation = tables.stretch  # the array stands for the generation
-        size = len(tables.address)
+        size = WAYS * len(tables.address)
+        self.branches = np.zeros(len(tables.address), np.bool_)
         self.first = np.full(size, -1, np.int64)
         self.count = np.zeros(size, np.int64)
         self.site = np.empty(1 << 12, np.int32)
@@ -61,22 +65,31 @@ class _Stretches:
         """Find what the stretches `ids` (none described before) hold, by the code at `tsc`."""
         addresses, first = orders.stretch_addresses(tables, ids)
         sites = image.sites_of(addresses, np.full(len(addresses), tsc, np.uint64)).astype(np.int64)
-        entered, entry_sites = entries.find(tsc, addresses)
-        owner = np.repeat(np.arange(len(ids)), np.diff(first))
-        keys = np.concatenate((owner << 32 | sites, owner[entered] << 32 | entry_sites))
-        weight = np.concatenate((np.ones(len(sites), np.int64), np.zeros(len(entered), np.int64)))
-        unique, at = np.unique(keys, return_inverse=True)
+        owner = WAYS * np.repeat(ids, np.diff(first))
+        ended = ids[tables.stretch[ids * ST + ST_KIND] == COND]
+        last = tables.last[ended].view(np.uint64)
+        keys, weight, calls = [owner << 32 | sites], [np.ones(len(sites), np.int64)], [np.zeros(len(sites), np.int64)]
+        ways = [(EXECUTED, owner, addresses), *((way, WAYS * ended + way, last) for way in (TAKEN, NOT_TAKEN))]
+        for way, rows, where in ways:
+            position, called, times = entries.find(tsc, where, way)
+            keys.append(rows[position] << 32 | called)
+            weight.append(np.zeros(len(called), np.int64))
+            calls.append(times)
+            if way != EXECUTED:
+                self.branches[ended[position]] = True
+        unique, at = np.unique(np.concatenate(keys), return_inverse=True)
         instructions = np.zeros(len(unique), np.int64)
         invocations = np.zeros(len(unique), np.int64)
-        np.add.at(instructions, at, weight)
-        np.add.at(invocations, at, 1 - weight)
-        counts = np.bincount(unique >> 32, minlength=len(ids)).astype(np.int64)
+        np.add.at(instructions, at, np.concatenate(weight))
+        np.add.at(invocations, at, np.concatenate(calls))
         self._room(len(unique))
         lo, hi = self.used, self.used + len(unique)
         self.site[lo:hi] = unique & 0xFFFFFFFF
         self.instructions[lo:hi], self.invocations[lo:hi] = instructions, invocations
-        self.first[ids] = lo + np.cumsum(counts) - counts
-        self.count[ids] = counts
+        those, begin, counts = np.unique(unique >> 32, return_index=True, return_counts=True)
+        self.first[WAYS * ids] = lo
+        self.first[those] = lo + begin
+        self.count[those] = counts
         self.used = hi
 
     def _room(self, more: int) -> None:
@@ -141,12 +154,17 @@ class Follower:
         if self._stretches is None or self._stretches.generation is not tables.stretch:
             self._stretches = _Stretches(tables)
         known = self._stretches
-        ids, times, ticks = _by_stretch(output)
-        new = ids[known.first[ids] < 0]
+        ids, times, ticks, stretch, to, each = _by_stretch(output)
+        new = ids[known.first[WAYS * ids] < 0]
         if len(new):
             known.describe(new, tables, self._image, self._entries, self._at)
-        count = known.count[ids]
-        rows = np.repeat(known.first[ids] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+        left = np.flatnonzero(known.branches[stretch] & (to > 0))
+        ways, more = _by_way(tables, stretch[left], to[left], each[left])
+        rows_of = np.concatenate((WAYS * ids, ways))
+        ids, times = np.concatenate((ids, ways // WAYS)), np.concatenate((times, more))
+        ticks = np.concatenate((ticks, np.zeros(len(ways))))
+        count = known.count[rows_of]
+        rows = np.repeat(known.first[rows_of] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         instructions = known.instructions[rows] * np.repeat(times, count)
         whole = np.maximum(tables.stretch[ids * ST + ST_INSTRS], 1)
         share = known.instructions[rows] / np.repeat(whole, count)
@@ -159,8 +177,9 @@ class Follower:
         )
 
 
-def _by_stretch(output: FlowOutput) -> tuple[I64, I64, NDArray[np.float64]]:
-    """Paths taken apart: distinct stretch ids, how often each ran, the ticks in it by its share of instructions."""
+def _by_stretch(output: FlowOutput) -> tuple[I64, I64, NDArray[np.float64], I64, I64, I64]:
+    """Paths taken apart: distinct stretch ids, how often each ran, the ticks in it by its share of instructions. Behind
+    them, of each place on a path: the stretch, the one that it led to (0: not told here), how often."""
     tables, paths = output.tables, output.paths
     size = tables.path[paths * PA + PA_LEN].astype(np.int64)
     at = tables.path[paths * PA + PA_POOL].astype(np.int64)
@@ -168,11 +187,21 @@ def _by_stretch(output: FlowOutput) -> tuple[I64, I64, NDArray[np.float64]]:
     stretch = tables.pool[where].astype(np.int64)
     ids, index = np.unique(stretch, return_inverse=True)
     times = np.zeros(len(ids), np.int64)
-    np.add.at(times, index, np.repeat(output.times, size))
+    each = np.repeat(output.times, size)
+    np.add.at(times, index, each)
     ticks = np.zeros(len(ids), np.float64)
     whole = np.repeat(np.maximum(tables.path_instrs[paths], 1), size)
     np.add.at(ticks, index, np.repeat(output.ticks, size) * tables.stretch[stretch * ST + ST_INSTRS] / whole)
-    return ids, times, ticks
+    return ids, times, ticks, stretch, tables.pool[where + 1].astype(np.int64), each
+
+
+def _by_way(tables: Tables, stretch: I64, to: I64, each: I64) -> tuple[I64, I64]:
+    """Stretches that end in a conditional branch, and where that led: rows of `_Stretches`, and how often."""
+    taken = tables.address[tables.stretch[stretch * ST + ST_TAKEN]] == tables.address[to]
+    ways, index = np.unique(WAYS * stretch + np.where(taken, TAKEN, NOT_TAKEN), return_inverse=True)
+    times = np.zeros(len(ways), np.int64)
+    np.add.at(times, index, each)
+    return ways, times
 
 
 def _suspect(output: FlowOutput) -> I64:

@@ -15,9 +15,12 @@ from typing import IO
 
 import numpy as np
 
+from jvm.bytecode import steps
 from jvm.cbuild import cache_dir
 from jvm.codeimage import CodeImage
+from jvm.codeversion import Kind, Version
 from jvm.codeview import CodeView
+from jvm.debuginfo import DebugInfo
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
 
 MOST_SECONDS = 120.0
@@ -26,11 +29,12 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 
 def compile_flow() -> None:
-    """By a segment of padding, and a search that finds nothing."""
+    """By a segment of padding, a search that finds nothing, and an nmethod without code."""
     from stages.flow.choice import Position, choose
     from stages.flow.chooser import Chooser
     from stages.flow.effort import Effort
     from stages.flow.flow import Flow
+    from stages.inlining import Inlining
 
     flow = Flow(PtConfig(), context=False)
     for code in (b"\x90\xc3", b"\x90\x90\xc3"):
@@ -41,6 +45,11 @@ def compile_flow() -> None:
     known = Chooser(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
+    frames = np.array([0, 2], np.int64), np.array([2, 1], np.uint32), np.zeros(2, np.int32)
+    debug = DebugInfo(1, 1, np.ones(1, np.uint32), *frames, 0.0)
+    nmethod = Version(0, Kind.NMETHOD, 0x1000, 0x1001, "", 0, 0, verified_entry=0x1000, debug=debug)
+    Inlining(image).of(nmethod, np.zeros(0, np.uint64))
+    steps(b"\xb1")
 
 
 def _wait_for_others(directory: Path) -> None:

@@ -104,7 +104,8 @@ class Tables(NamedTuple):
     memo: I32
     path: I32
     path_instrs: I64  # instructions on each path
-    pool: I32  # lists of stretch ids: of paths, and of pushed return addresses
+    pool: I32  # lists of stretch ids: of paths, each with where it leads behind it (0: a TIP says), and of pushed
+    # return addresses
     ranges: I64  # lo, hi (one past), instructions
     node: I32  # calling contexts: parent, return address' stretch, depth, spare
     by_call: I64  # open addressing: parent << 32 | return stretch, node

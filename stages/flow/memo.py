@@ -140,6 +140,8 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
             t.pool[g[G_POOL]] = done[k]
             g[G_POOL] += 1
         path = new_path(t, length)
+        t.pool[g[G_POOL]] = s
+        g[G_POOL] += 1
         pushes = g[G_POOL]
         for k in range(depth):
             t.pool[g[G_POOL]] = stack[k]

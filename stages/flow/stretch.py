@@ -302,6 +302,8 @@ def _own_path(t, s):  # type: ignore[no-untyped-def]
     t.pool[t.g[G_POOL]] = s
     t.g[G_POOL] += 1
     p = new_path(t, ONCE)
+    t.pool[t.g[G_POOL]] = 0
+    t.g[G_POOL] += 1
     t.path[p * PA + PA_PUSH] = t.stretch[s * ST + ST_PUSH]
     t.path[p * PA + PA_PUSHES] = t.stretch[s * ST + ST_PUSHES]
     t.path[p * PA + PA_HIGH] = t.stretch[s * ST + ST_PUSHES]

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulat
 CALLS = 20_000
 
 
-def invocations(recording: Path) -> Counter[str]:
-    """By method, in code of C1."""
+def invocations(recording: Path, kinds: tuple[CodeKind, ...]) -> Counter[str]:
+    """By method, in code of these kinds."""
     chain = [decode.make(first=True), segment.make(), reconstruct.make()]
     out: Counter[str] = Counter()
     names: dict[int, str] = {}
@@ -32,24 +32,48 @@ def invocations(recording: Path) -> Counter[str]:
         if isinstance(report, PaneReport):
             names |= dict(report.names)
             for row in report.profile:
-                if row["kind"] == CodeKind.C1:
+                if row["kind"] in kinds:
                     out[names[int(row["method"])]] += int(row["invocations"])
     return out
 
 
-def test_inlined_methods_are_counted_as_often_as_they_were_called(tmp_path: Path) -> None:
-    source = Path(__file__).parent / "Inlined.java"
+def run_of(program: str, version: int, options: list[str], arguments: list[str], tmp_path: Path) -> Path:
+    """The recording of a program of this folder."""
+    source = Path(__file__).parent / f"{program}.java"
     subprocess.run([tool("javac"), "--release", "17", "-d", str(tmp_path), str(source)], check=True, timeout=120)
-    options = ["-XX:+UseSerialGC", "-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:CompileCommand=compileonly,Inlined::*"]
     try:
-        run = record([java(17), *options, "-cp", str(tmp_path), "Inlined", str(CALLS)], tmp_path / "run")
+        run = record([java(version), *options, "-cp", str(tmp_path), program, *arguments], tmp_path / "run")
     except FlowTruthError as error:
         if isinstance(error.__cause__, EmulatorError):
             pytest.skip(str(error))
         raise
     assert run.status == 0
-    counted = invocations(tmp_path / "run" / f"{NAME}.json")
+    return tmp_path / "run" / f"{NAME}.json"
+
+
+def test_inlined_methods_are_counted_as_often_as_they_were_called(tmp_path: Path) -> None:
+    options = ["-XX:+UseSerialGC", "-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:CompileCommand=compileonly,Inlined::*"]
+    counted = invocations(run_of("Inlined", 17, options, [str(CALLS)], tmp_path), (CodeKind.C1,))
     assert counted["Inlined.main"] == 1
     expected = {"outer": CALLS, "get": CALLS, "branching": CALLS, "looping": CALLS // 4}
     for name, calls in expected.items():
         assert 0.99 * calls <= counted[f"Inlined.{name}"] <= calls, name
+
+
+ROUNDS, EACH = 1200, 2500  # so many calls that those which are interpreted at the beginning do not matter
+
+
+@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("options", [[], ["-XX:TieredStopAtLevel=1"], ["-XX:-TieredCompilation"]], ids=" ".join)
+def test_calls_are_counted_however_they_were_inlined(version: int, options: list[str], tmp_path: Path) -> None:
+    arguments = [str(ROUNDS), str(EACH)]
+    recording = run_of("Ways", version, ["-XX:+UseSerialGC", *options], arguments, tmp_path)
+    counted = invocations(recording, (CodeKind.C1, CodeKind.C2))
+    calls = ROUNDS * EACH
+    own = ROUNDS * sum(1 for i in range(EACH) if i & 3)
+    expected = {
+        "$Base.<init>": calls, "$Derived.<init>": 2 * calls, ".same": 2 * calls, ".straight": calls, ".element": calls,
+        ".own": own, ".down": 4 * calls, ".within": calls, ".rare": calls, ".thrower": calls,
+    }  # fmt: skip
+    shares = {name: counted[f"Ways{name}"] / n for name, n in expected.items()}
+    assert {name: share for name, share in shares.items() if not 0.99 <= share <= 1.01} == {}

@@ -1,0 +1,125 @@
+"""Where inlined calls are made in machine code, on nmethods made by hand. Method 1 is the nmethod's own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from jvm.bytecode import CALL, JUMP, LEAVE, STEP
+from jvm.codeimage import CodeImage
+from jvm.sites import SiteKind
+from stages.inlining import EXECUTED, TAKEN, Inlining
+from tests.jvm.codeimage.test_debuginfo import debug_info
+
+Stack = list[tuple[int, int]]
+Rows = list[tuple[int, int, int]]
+Found = list[tuple[int, int, int, str]]
+NAMES = {1: "own", 2: "two", 3: "three"}
+START = 0x1000
+LOOP: Rows = [(6, JUMP, 20), (12, STEP, 1), (15, JUMP, 4), (20, LEAVE, 0)]  # for (…; …; i++) { … }
+
+
+def find(
+    code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True
+) -> tuple[Found, tuple[str | None, ...]]:
+    """`code`: instructions with the frames that they are described with."""
+    data, pcs = b"", []
+    for instruction, stack in code:
+        data += bytes.fromhex(instruction)
+        pcs.append((len(data), stack))
+    rows = {method: np.array(steps.get(method, []), np.int32).reshape(-1, 3) for method in NAMES}
+    classes = SimpleNamespace(steps=rows.get, calls=lambda method: calls if method == 1 else ())
+    image: Any = SimpleNamespace(
+        methods=NAMES, classes=classes, first_code=lambda v: np.frombuffer(data + bytes(16), np.uint8)
+    )
+    kind = SiteKind.C2 if c2 else SiteKind.C1
+    v: Any = SimpleNamespace(
+        debug=debug_info(pcs, len(data) + 16), start=START, verified_entry=START, osr_entry=0, site_kind=kind
+    )
+    m = Inlining(cast(CodeImage, image)).of(v, np.zeros(0, np.uint64))
+    found = zip(m.offset.tolist(), m.way.tolist(), m.times.tolist(), m.called, strict=True)
+    return sorted((*row[:3], str(row[3])) for row in found), m.unmeasured
+
+
+def test_what_runs_without_a_condition_runs_as_often_as_the_caller() -> None:
+    code = [("01c8", [(1, 0)]), ("01d8", [(3, 5), (2, 1), (1, 3)]), ("c3", [(1, 8)])]
+    assert find(code, {1: [(8, LEAVE, 0)]}) == ([(0, EXECUTED, 1, "three"), (0, EXECUTED, 1, "two")], ())
+
+
+def test_a_call_that_left_no_description_is_counted_with_its_caller() -> None:
+    code = [("01c8", [(1, 2)]), ("c3", [(1, 8)])]
+    assert find(code, {1: [(3, CALL, 0), (8, LEAVE, 0)]}, ((3, "gone"),)) == ([(0, EXECUTED, 1, "gone")], ())
+
+
+def test_a_call_that_is_made_is_not_inlined() -> None:
+    code = [("e800000000", [(1, 3)]), ("c3", [(1, 8)])]
+    assert find(code, {1: [(3, CALL, 0), (8, LEAVE, 0)]}, ((3, "called"),)) == ([], ())
+
+
+def round_of(step: str) -> list[tuple[str, Stack]]:
+    """Loop of method 1 that calls method 2."""
+    return [
+        ("31c0", [(1, 0)]),
+        ("01cb", [(2, 0), (1, 9)]),
+        (step, [(1, 12)]),
+        ("39d1", [(1, 6)]),
+        ("7cf7", [(1, 6)]),
+        ("c3", [(1, 20)]),
+    ]
+
+
+def test_each_round_of_a_loop_calls() -> None:
+    assert find(round_of("83c101"), {1: LOOP}) == ([(2, EXECUTED, 1, "two")], ())
+
+
+def test_an_unrolled_loop_holds_as_many_rounds_as_its_step_says() -> None:
+    assert find(round_of("83c104"), {1: LOOP}) == ([(9, EXECUTED, 4, "two")], ())
+
+
+def test_c1_does_not_unroll() -> None:
+    assert find(round_of("83c104"), {1: LOOP}, c2=False) == ([(2, EXECUTED, 1, "two")], ())
+
+
+def test_rounds_written_out_one_after_the_other_are_not_measured() -> None:
+    code = [("01c8", [(1, 0)]), ("01cb", [(2, 0), (1, 9)]), ("01cb", [(2, 0), (1, 9)]), ("c3", [(1, 20)])]
+    assert find(code, {1: LOOP}) == ([], ("two",))
+
+
+def test_what_is_moved_ahead_of_the_condition_of_a_call_is_no_call() -> None:
+    code: list[tuple[str, Stack]] = [
+        ("01c8", [(2, 0), (1, 9)]),
+        ("85db", [(1, 5)]),
+        ("7402", [(1, 5)]),
+        ("01d8", [(2, 3), (1, 9)]),
+        ("c3", [(1, 12)]),
+    ]
+    assert find(code, {1: [(5, JUMP, 12), (12, LEAVE, 0)]}) == ([(6, EXECUTED, 1, "two")], ())
+
+
+def test_where_ways_meet_in_the_middle_of_a_call_the_ways_in_are_counted() -> None:
+    code: list[tuple[str, Stack]] = [
+        ("85db", [(1, 5)]),
+        ("740a", [(1, 5)]),  # past the call
+        ("85c9", [(1, 7)]),
+        ("7402", [(1, 7)]),  # into its middle
+        ("01d8", [(2, 1), (1, 9)]),
+        ("01d9", [(2, 3), (1, 9)]),
+        ("01da", [(1, 11)]),
+        ("c3", [(1, 12)]),
+    ]
+    steps = {1: [(5, JUMP, 12), (7, JUMP, 8), (12, LEAVE, 0)]}
+    assert find(code, steps) == ([(6, TAKEN, 1, "two"), (8, EXECUTED, 1, "two")], ())
+
+
+def test_moves_are_no_evidence() -> None:
+    code: list[tuple[str, Stack]] = [
+        ("85db", [(1, 5)]),
+        ("7404", [(1, 5)]),
+        ("01d8", [(2, 3), (1, 9)]),
+        ("eb02", [(1, 12)]),
+        ("89c8", [(2, 3), (1, 9)]),  # where the call is not made
+        ("c3", [(1, 12)]),
+    ]
+    assert find(code, {1: [(5, JUMP, 12), (12, LEAVE, 0)]}) == ([(4, EXECUTED, 1, "two")], ())
