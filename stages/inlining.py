@@ -189,16 +189,16 @@ def _classes(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of): 
 
 @inner
 def _evidence(  # type: ignore[no-untyped-def]
-    insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, evidence, idle
+    insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle
 ):  # fmt: skip
-    """The first instruction of each block that is described as one of a class's calls. Where none is anywhere, what
-    stands in the bytecode right behind one of them."""
+    """The first instruction of each block that is described as one of a class's calls. Where none is anywhere, or the
+    compiler keeps the order of the bytecode (C1), also what stands in the bytecode right behind one of them."""
     found = np.zeros(classes, np.bool_)
     for p in range(len(class_of)):
         found[class_of[p]] |= shown[p]
     first, after = np.full(len(class_of), -1, np.int64), np.full(classes, -1, np.int64)
     for c in range(1, classes):
-        if not found[c]:
+        if not found[c] or not unrolls:
             after[c] = first[cls[c, C_FRAME]]
             first[cls[c, C_FRAME]] = c
     for i in range(n):
@@ -508,7 +508,7 @@ def _analyse(  # type: ignore[no-untyped-def]
         insn, block, blocks, loops, count, body, back, frame_at, bci, place, method_of, steps, step_at, code, unrolls
     )
     evidence, idle = np.full((classes, blocks), -1, np.int64), np.ones(blocks, np.bool_)
-    _evidence(insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, evidence, idle)
+    _evidence(insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle)
     m = 0
     for c in range(1, classes):
         now = _measure(
@@ -526,6 +526,14 @@ def _analyse(  # type: ignore[no-untyped-def]
 
 _DEAD_ENDS = re.compile(r"uncommon.?trap|throw|exception|deopt|unwind|predicate_failed", re.I)
 """Stubs and blobs that do not return to where they were called from, by what the JVM calls them."""
+
+
+def called_before(code: NDArray[np.uint8], start: int, pc: NDArray[np.uint32], dead_ends: U64) -> NDArray[np.bool_]:
+    """Whether before each of (n,) offsets in `code` a direct call ends that may return."""
+    at = np.clip(pc.astype(np.int64) - 5, 0, len(code) - 5)
+    by = code[at[:, None] + np.arange(1, 5)].copy().view("<i4")[:, 0]
+    to = (start + at + 5 + by).astype(np.uint64)
+    return np.asarray((code[at] == 0xE8) & (pc >= 5) & ~np.isin(to, dead_ends), np.bool_)
 
 
 class Inlining:
@@ -551,7 +559,8 @@ class Inlining:
         up = np.where(depth > 0, place[caller], -1)
         up_bci = np.where(depth > 0, d.bci[caller], -1).astype(np.int64)
         name = [self._image.methods.get(method) for method in d.method[first].tolist()]
-        hidden = self._hidden(d, place, first, up, up_bci)
+        code = np.concatenate((self._image.first_code(v), np.zeros(SPARE, np.uint8)))
+        hidden = self._hidden(d, place, first, up, up_bci, called_before(code, v.start, d.pc, dead_ends))
         shown = np.arange(len(up) + len(hidden)) < len(up)
         if not len(hidden) and not (up >= 0).any():
             return NOTHING
@@ -567,7 +576,6 @@ class Inlining:
             return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist()))
         entries = np.array([v.osr_entry or v.verified_entry, v.verified_entry], np.uint64) - np.uint64(v.start)
         out, class_of = np.zeros((8 * len(up) + 8 * len(d.pc) + 64, 4), np.int64), np.zeros(len(up), np.int64)
-        code = np.concatenate((self._image.first_code(v), np.zeros(SPARE, np.uint8)))
         n = _analyse(
             code, v.start, d.pc, d.frame_at, d.bci, place, up, up_bci, depth, method_of, shown,
             steps, step_at, entries.astype(np.int64), v.osr_entry != 0, v.site_kind == SiteKind.C2, dead_ends, MOST,
@@ -588,10 +596,12 @@ class Inlining:
         called = [name[p] for p in members[take].tolist()]
         return Measures(each[:, 0], each[:, 1], each[:, 2], tuple(called), tuple(name[p] for p in lost.tolist()))
 
-    def _hidden(self, d: DebugInfo, place: I64, first: I64, up: I64, up_bci: I64) -> list[tuple[int, int, str | None]]:
-        """Calls of which no description is left, in methods of which some are: place, bci, callee. Only such as can go
-        to one method alone."""
-        innermost = d.frame_at[:-1][np.diff(d.frame_at) > 0]
+    def _hidden(
+        self, d: DebugInfo, place: I64, first: I64, up: I64, up_bci: I64, calls: NDArray[np.bool_]
+    ) -> list[tuple[int, int, str | None]]:
+        """Calls that are neither made nor described as inlined, in methods that are: place, bci, callee. Only such as
+        can go to one method alone. `calls`: (n,) whether a description is that of a call that is made."""
+        innermost = d.frame_at[:-1][(np.diff(d.frame_at) > 0) & calls]
         told = set(zip(place[innermost].tolist(), d.bci[innermost].tolist(), strict=True))
         told.update(zip(up.tolist(), up_bci.tolist(), strict=True))
         return [
