@@ -314,20 +314,37 @@ class Segmentation:
         return out
 
     def _settle(self, s: _Stream, drained: int, out: list[object]) -> None:
-        """Decides the tail behind the last time mark if it is known when it ended, or too old to wait."""
+        """Gives the tail behind the last time mark to its thread, if it can only be one's and need not wait.
+
+        Switches stay undecided: a processor's last packets can come into view after the record of the switch behind
+        them (perf notes a switch before it stops the event), so what comes next may still be that thread's.
+        """
         told = bisect_right(s.coming, drained, key=lambda owner: owner.since)
-        owner = s.coming[told - 1] if told else s.owner
-        if owner.tid == Special.NOBODY:
-            time = owner.since
-            settled = time > s.tsc and not _tracing(s.marks[s.passed :], s.tracing)
+        owners = [s.owner, *s.coming[:told]]
+        ran = [i for i, owner in enumerate(owners) if owner.tid != Special.NOBODY]
+        tids = {owners[i].tid for i in ran}
+        if len(tids) != 1 or Special.LOST in tids:
+            return
+        tracing = _tracing(s.marks[s.passed :], s.tracing)
+        if owners[-1].tid == Special.NOBODY:
+            until = owners[-1].since
+            due = until > s.tsc and not tracing
         else:
-            time = drained
-            settled = drained - s.tsc >= round(HOLD_SECONDS * self._hz.get(s.key[:2], float(_END_OF_TIME)))
-        if not settled:
+            until = drained
+            due = drained - s.tsc >= round(HOLD_SECONDS * self._hz.get(s.key[:2], float(_END_OF_TIME)))
+        if not due:
             return
         self.counts["settled_by_drain"] += 1
-        self._slot(s, len(s.marks), s.end, time, bool(s.coming) and s.coming[0].since <= time, out)
-        s.lone = False
+        tid = s.key.tid if s.key.tid >= 0 else tids.pop()
+        slept = len(ran) > 1 and not s.tracing and owners[ran[0] + 1].since == s.tsc
+        begin = max(s.tsc, min(owners[ran[slept]].since, until))
+        self._give(s, owners, tid, s.at, s.end, begin, until, out)
+        losses = [m for m in s.losses if m.offset <= s.end]
+        self._mark_holes(s, owners, losses, out)
+        s.losses = [m for m in s.losses if m.offset > s.end]
+        s.owner = owners[ran[-1]]  # those before it are the same thread, or nobody
+        del s.coming[: ran[-1]]
+        s.at, s.tsc, s.tracing, s.lone, s.passed = s.end, until, tracing, False, len(s.marks)
         self._emit(s, out)
         self._trim(s)
 

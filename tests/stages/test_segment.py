@@ -616,3 +616,27 @@ def test_time_does_not_go_back_behind_a_drain() -> None:
     times = [t for s in pieces for t in (s.tsc, s.tsc_end)]
     assert times == sorted(times)
     assert b"".join(s.data.tobytes() for s in pieces) == BEAT[:-1] + late
+
+
+def test_packets_that_come_into_view_after_their_switch_are_the_threads() -> None:
+    """The record of a switch comes before the last packets of the thread that goes; the next thread's come behind."""
+    side = sideband(
+        (FAR // 2, SideKind.SWITCH_IN, 7), (3 * FAR, SideKind.SWITCH_OUT, 7), (6 * FAR, SideKind.SWITCH_IN, 8)
+    )
+    more = pge(0x1008) + tip(0x100C) + pgd()
+    other = tsc(6 * FAR + 5) + pge(0x2000) + tip(0x2004) + pgd() + psb_plus(9 * FAR)
+    pieces = drained(
+        side, beat(), 4 * FAR, 5 * FAR, beat(1, len(BEAT), more), beat(2, len(BEAT + more), other), 10 * FAR, 11 * FAR
+    )
+    whose = {tid: b"".join(s.data.tobytes() for s in pieces if s.thread.tid == tid) for tid in (7, 8)}
+    assert whose[7] == BEAT + more
+    assert pge(0x2000) + tip(0x2004) + pgd() in whose[8]
+    times = [t for s in pieces for t in (s.tsc, s.tsc_end)]
+    assert times == sorted(times)
+
+
+def test_two_threads_since_the_last_mark_wait_for_the_next() -> None:
+    side = sideband(
+        (FAR // 2, SideKind.SWITCH_IN, 7), (2 * FAR, SideKind.SWITCH_IN, 8), (3 * FAR, SideKind.SWITCH_OUT, 8)
+    )
+    assert drained(side, beat(), 4 * FAR, 5 * FAR) == []
