@@ -84,7 +84,7 @@ def digest(module: Path) -> str:
 def _imports(path: Path) -> tuple[Path, ...]:
     """Files of this project that a module names in its import statements. A name in a docstring may be among them."""
     found: list[Path] = []
-    for base, names, plain in _IMPORT.findall(path.read_text()):
+    for base, names, plain in _IMPORT.findall(path.read_text("utf-8")):
         modules = re.findall(r"[\w.]+", plain) or [base, *(f"{base}.{name}" for name in re.findall(r"\w+", names))]
         places = [_ROOT / module.replace(".", "/") for module in modules]
         found += [file for p in places for file in (p.with_suffix(".py"), p / "__init__.py") if file.is_file()]
