@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from jvm.attach import AttachError, attach, jcmd
@@ -30,6 +32,8 @@ def command(pid: int, classes: bool, size: str, timeout: float) -> None:
         with attached.open() as reader:
             agent_version = reader.header.agent_version
     except (AttachError, BuildError, PrivacyError, OSError, ValueError) as error:
+        with suppress(OSError):  # nothing is there, so nothing need stay
+            ring.parent.rmdir()
         raise Failure(str(error)) from None
     click.echo(f"agent {agent_version} is in JVM {pid} ({version[-1] if version else 'unknown version'})")
     click.echo(f"ring: {attached.ring}")

@@ -50,7 +50,8 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
             view = json.loads(_read(answer))
     except urllib.error.HTTPError as error:
         try:
-            raise Failure(str(json.loads(_read(error))["error"])) from None
+            with error:
+                raise Failure(str(json.loads(_read(error))["error"])) from None
         except (ValueError, LookupError, TypeError, RecursionError, OSError):
             raise Failure(f"{url} answers with HTTP status {error.code}: it is not a streamer") from None
     except (OSError, http.client.HTTPException) as error:

@@ -139,7 +139,7 @@ def test_unknown_content_stays_and_is_said(runtime: Path, capsys: pytest.Capture
     assert "not made by a session: jit-1.ring, letter.txt, pt/deep" in "".join(capsys.readouterr())
 
 
-def test_nothing_is_removed_through_links(runtime: Path, tmp_path: Path) -> None:
+def test_nothing_is_removed_through_links(runtime: Path, short: Path, tmp_path: Path) -> None:
     for name in ("cpu0.ring", "emulator.json", "jit-1.ring", manifest.LOCK):
         (tmp_path / name).touch()
     (tmp_path / "pt").mkdir()
@@ -148,8 +148,8 @@ def test_nothing_is_removed_through_links(runtime: Path, tmp_path: Path) -> None
     shutil.rmtree(left / "pt")
     (left / "pt").symlink_to(tmp_path / "pt")
     (left / "jit-1.ring").symlink_to(tmp_path / "jit-1.ring")
-    (tmp_path / "000000-2").mkdir()
-    elsewhere = crashed(tmp_path / "000000-2")
+    (short / "other").mkdir()
+    elsewhere = crashed(short / "other")
     (runtime / "000000-2").symlink_to(elsewhere)
     with session(runtime):
         pass

@@ -126,7 +126,8 @@ class Streamer:
             with urllib.request.urlopen(f"{url[1]}{path}", timeout=30) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:  # /readyz says why not
-            return error.read().decode()
+            with error:
+                return error.read().decode()
         except (OSError, urllib.error.URLError):
             return ""
 
