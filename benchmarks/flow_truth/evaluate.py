@@ -62,6 +62,7 @@ class Result:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(COUNTS, np.int64))
     holes: Counter[str] = field(default_factory=Counter)  # in bytes that were not handed to the walker
     untraced: int = 0  # while the AUX area was full
+    rounds: int = 0  # of cycles without a packet, of which the trace does not tell; on no side
     wrong: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # how it ended, site, truth, decoded
     runs: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # the same, how often it came to that
     bits: int = 0  # TNT bits
@@ -205,6 +206,7 @@ class Evaluation:
                 )
         ran = sum(len(thread.ran) for thread in self.truth.threads)
         self.result.untraced = ran - sum(stream.blocks for stream in self._streams.values())
+        self.result.rounds = sum(stream.rounds for stream in self._streams.values())
         booked = self._not_counted + self.result.counts
         booked[[compare.EXTRA, compare.MISALIGNED, compare.COMPARED]] = 0
         taken, told = sum(s.taken for s in self._streams.values()), int(booked.sum()) + self._in_holes

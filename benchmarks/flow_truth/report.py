@@ -43,6 +43,7 @@ def figures(run: Run, result: Result) -> dict[str, Any]:
             {"blocks": n, "times": result.runs[key], "ended": key[0], "after": key[1], "ran": key[2], "decoded": key[3]}
             for key, n in result.wrong.most_common()
         ],
+        "untold_rounds_blocks": result.rounds,
         "inline_cache_stub_blocks": int(result.counts[compare.IC]),
         "faults": list(run.faults),
     }
@@ -76,5 +77,6 @@ def text(f: dict[str, Any]) -> str:
     if f["silent_other_thread"]:
         lines.append(f"    {f['silent_other_thread']:>11,} given to another thread")
     lines.append(f"{'in inline-cache stubs (neither)':34}{f['inline_cache_stub_blocks']:>15,}")
+    lines.append(f"{'in untold rounds (neither)':34}{f['untold_rounds_blocks']:>15,}")
     lines += [f"fault: {fault}" for fault in f["faults"]]
     return "\n".join(lines)

@@ -6,6 +6,10 @@ or a signal came (docs/emulator.md). Between those the walk below goes along pac
 and every address must be the one that the next block calls for. So a step's place in the stream is not estimated but
 proved, packet by packet; where truth and trace disagree it stops with an error.
 
+A cycle without a packet (recursion by direct calls) is one step, ended by a fault or a signal. Of how often it went
+round the trace says nothing, so what is asked of a decoder is the way to where it ended, first come there; the blocks
+of the other rounds are counted apart.
+
 Nothing here knows code bytes, return stacks or the decoder under test.
 """
 
@@ -22,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.flow_truth import FlowTruthError
 from capture.emulator.truth import Branch, Mark, Truth
-from jvm.kernels import kernel
+from jvm.kernels import inner, kernel
 
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
@@ -35,8 +39,8 @@ _NEXT, _COND, _JUMP, _CALL, _IJUMP, _ICALL, _RET, _FAR = (int(b) for b in Branch
 # state of a stream's walk
 (
     T_POS, T_LAST_IP, T_AT, T_TRACING, T_PSB, T_FUP, T_FUP_IP, T_MARK, T_CUT, T_BLOCKS, T_STEPS, T_RAW, T_FRESH,
-    T_BITS, T_TIPS, T_SIZE,
-) = range(16)  # fmt: skip
+    T_BITS, T_TIPS, T_ROUNDS, T_PART, T_SIZE,
+) = range(18)  # fmt: skip
 
 LONGEST_PACKET = 32
 
@@ -50,7 +54,7 @@ _WRONG = {
     ENABLED: "a packet while tracing is off, or a TIP.PGE while it is on",
     NO_BLOCK: "more packets than blocks ran",
 }
-LONGEST = 1 << 12  # blocks in a row without a branch that needs a packet: more is an error
+LONGEST = 1 << 12  # blocks in a row without a branch that needs a packet: more is a cycle, or an error
 ROOM = 48 * (LONGEST + 2)  # blocks that one packet can bring
 
 
@@ -111,6 +115,15 @@ class Part(NamedTuple):
     thread: int
     lo: int
     hi: int
+
+
+@inner
+def _first_pass(o_start, o_end, first, last, ip):  # type: ignore[no-untyped-def]
+    """The first of the blocks first to last in which `ip` lies; `last`: none."""
+    for k in range(first, last):
+        if o_start[k] <= ip < o_end[k]:
+            return k
+    return last
 
 
 @kernel
@@ -241,12 +254,13 @@ def _follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo,
                     return WRONG_ADDRESS
                 known = False
             i = x[T_AT]
-            straight = 0
+            straight = x[T_PART] = 0
             while event <= PGD or event == PSB:  # block by block to the one that ends the step
                 if i == upto:
                     if partial:
                         at = ran[i]
                         if x[T_FUP_IP] > b_start[at]:
+                            x[T_PART] = 1
                             o_start[x[T_BLOCKS]], o_end[x[T_BLOCKS]] = b_start[at], x[T_FUP_IP]
                             o_last[x[T_BLOCKS]] = b_start[at]
                             x[T_BLOCKS] += 1
@@ -265,11 +279,10 @@ def _follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo,
                 if flow == _NEXT and b_rep[at] and to == b_last[at]:
                     end = b_last[at]  # the next iteration is the same instruction
                 if end > b_start[at]:
-                    o_start[x[T_BLOCKS]], o_end[x[T_BLOCKS]], o_last[x[T_BLOCKS]] = b_start[at], end, b_last[at]
-                    x[T_BLOCKS] += 1
+                    if straight < LONGEST:
+                        o_start[x[T_BLOCKS]], o_end[x[T_BLOCKS]], o_last[x[T_BLOCKS]] = b_start[at], end, b_last[at]
+                        x[T_BLOCKS] += 1
                     straight += 1
-                    if straight > LONGEST:
-                        return NO_BRANCH
                 i += 1
                 if flow == _NEXT or flow == _JUMP or flow == _CALL:
                     goes = b_target[at] if flow != _NEXT else end
@@ -296,6 +309,19 @@ def _follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo,
                 elif event == PSB or upto >= 0:
                     return NO_BRANCH
                 break
+            if event == PGD and upto >= 0 and straight > 1:
+                begun, ran_to = x[T_BLOCKS] - min(straight, LONGEST) - x[T_PART], x[T_BLOCKS]
+                k = _first_pass(o_start, o_end, begun, ran_to, x[T_FUP_IP])
+                if k < ran_to:
+                    if x[T_FUP_IP] > o_start[k]:
+                        o_end[k], o_last[k] = x[T_FUP_IP], o_start[k]
+                        k += 1
+                    x[T_ROUNDS] += ran_to - k + max(straight - LONGEST, 0)
+                    x[T_BLOCKS] = k
+                elif straight > LONGEST:
+                    return NO_BRANCH
+            elif straight > LONGEST:
+                return NO_BRANCH
             x[T_RAW] += i - x[T_AT]
             x[T_AT] = i
             n = x[T_STEPS]
@@ -433,6 +459,11 @@ class StreamSteps:
     def branches(self) -> tuple[int, int]:
         """TNT bits and addresses of branches so far."""
         return int(self._x[T_BITS]), int(self._x[T_TIPS])
+
+    @property
+    def rounds(self) -> int:
+        """Blocks in the rounds of cycles without a packet, but for the first, so far."""
+        return int(self._x[T_ROUNDS])
 
     @property
     def blocks(self) -> int:
