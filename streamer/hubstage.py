@@ -149,7 +149,7 @@ class HubStage:
     async def serve(self) -> None:
         """For ever. Raises what the web server raises: the hub begins anew, on the same socket."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(web.serve, self.hub, self._config, self._listener)
+            nursery.start_soon(self._page)
             nursery.start_soon(self._note)
             while True:
                 await trio.sleep(CLOSE_SECONDS)
@@ -158,6 +158,10 @@ class HubStage:
                     self._save()
                     for key in removable:
                         self._source.remove(key)
+
+    async def _page(self) -> None:
+        with self._listener:
+            await web.serve(self.hub, self._config, self._listener)
 
     def _told_heads(self, name: str) -> dict[StreamKey, int]:
         return {StreamKey(*key): head for *key, head in self._told.get(name, [])}
