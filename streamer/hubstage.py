@@ -103,8 +103,9 @@ def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
 class HubStage:
     """PaneReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the members."""
 
-    def __init__(self, settings: Settings, directory: Path, listener: socket.socket, *, first: bool = True) -> None:
-        """`first`: nobody was hub of this session before. `listener` is served on."""
+    def __init__(self, settings: Settings, directory: Path, listener: int, *, first: bool = True) -> None:
+        """`first`: nobody was hub of this session before. `listener`: descriptor of the socket that is served on; it
+        stays open."""
         self._directory, self._listener, self._config = directory, listener, settings.web
         noted = load(directory)
         self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity))
@@ -160,8 +161,8 @@ class HubStage:
                         self._source.remove(key)
 
     async def _page(self) -> None:
-        with self._listener:
-            await web.serve(self.hub, self._config, self._listener)
+        with socket.socket(fileno=os.dup(self._listener)) as listener:
+            await web.serve(self.hub, self._config, listener)
 
     def _told_heads(self, name: str) -> dict[StreamKey, int]:
         return {StreamKey(*key): head for *key, head in self._told.get(name, [])}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,13 +67,10 @@ def capture(place: Place) -> Any:
 
 
 def hub(place: Place) -> Any:
-    import socket
-
     from streamer.hubstage import HubStage
 
     first = place.incarnation == 1 and not place.options.get("resumed")
-    listener = socket.socket(fileno=os.dup(place.options["listener"]))
-    return HubStage(place.settings, place.directory, listener, first=first)
+    return HubStage(place.settings, place.directory, place.options["listener"], first=first)
 
 
 def replay(place: Place) -> Any:

@@ -27,7 +27,7 @@ def listener():
 
 
 def stage(directory: Path, listener: socket.socket, first: bool = False) -> HubStage:
-    return HubStage(Settings(), directory, listener, first=first)
+    return HubStage(Settings(), directory, listener.fileno(), first=first)
 
 
 def test_it_goes_on_where_it_was_noted(tmp_path: Path, listener: socket.socket) -> None:
