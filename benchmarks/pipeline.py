@@ -1,4 +1,4 @@
-"""What the whole chain costs, from the bytes of a recording to pane reports: in one process, on one core, by stage.
+"""Costs of the whole chain, from the bytes of a recording to pane reports: in one process, on one core, by stage.
 
     python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--steady MB] [--profile N] [--json]
 
@@ -105,7 +105,7 @@ class Chain:
                 self.run(out, part, level + 1)
 
     def _measured(self, level: int, part: Part, *message: Any) -> list[Any]:
-        """What the stage gives for the message, or, without one, at the end."""
+        """The stage's output for the message or, without one, at the end."""
         name, stage = self.stages[level]
         cost = part.stages.setdefault(name, Cost())
         memory = self._memory()

@@ -1,4 +1,4 @@
-"""What stands where in the code cache, by name, for tools that take symbols from files (perf).
+"""Names of the code in the code cache, by address, for tools that take symbols from files (perf).
 
 A file's symbol table knows no time, so an address has the name of the newest code that was told of there. Code that was
 unloaded and not overwritten keeps its name: the trace of its time has no other. Names are the labels of `jvm.names`.
