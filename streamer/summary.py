@@ -68,14 +68,15 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
 
 def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
     """The same for programs, JSON: `run` (a `HotView` with every method), `contradictions` (a `ContradictionsView` with
-    every place), `streams` (the bytes of each, written, decoded, shed among these, and in holes by cause) and
-    `restarts` by component, `lost_output`."""
+    every place), `streams` (the bytes of each, written, decoded, shed among these, and in holes by cause; those of
+    ended threads in one row a process, with their number in `streams`), `restarts` by component, `lost_output`."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
         "contradictions": hub.contradictions(len(hub.processes) << 20).json(),
         "streams": [
             {
                 "stream": list(b.stream),
+                "streams": b.streams,
                 "written": b.aux_head,
                 "decoded": b.decoded,
                 "shed": b.shed,

@@ -51,7 +51,7 @@ def test_each_stage_in_processes_of_its_own(run: Run) -> None:
     ended = streamer.wait()
     ended.check_books()
     streamer.check_gone()
-    assert len(ended.summary["streams"]) > 3
+    assert sum(s["streams"] for s in ended.summary["streams"]) > 3  # a thread's goes into its process's sum at its end
     assert ended.holes["overflow"] > 0
     ended.check_seen()
 

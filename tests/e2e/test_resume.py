@@ -7,12 +7,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streamer import manifest
 from streamer.runner import aux_heads
 from tests.e2e.harness import Streamer, until
+from tests.processes import has_ended
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
 NO_LIMIT = {"STREAMER_TRANSPORT__HWM": "100000"}
@@ -51,7 +51,7 @@ def test_kill_9_of_the_main_process(run: Callable[..., Streamer], start: Callabl
     again.check_gone()
     assert ended.lost.keys() & {"capture_down", "transport", "aux_full"}  # of the time between
     assert ended.decoded > 3 << 20  # of all three
-    assert not psutil.pid_exists(jvm.pid)
+    until(lambda: has_ended(jvm.pid), "the JVM has ended")
 
 
 def test_there_is_nothing_to_take_up(start: Callable[..., Streamer]) -> None:

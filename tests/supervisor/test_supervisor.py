@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 import pytest
 import trio
 import zmq
@@ -22,6 +21,7 @@ from streamer.supervisor import Supervisor
 from streamer.topology import Group, Topology
 from streamer.transport.codec import encode
 from streamer.transport.routing import shard
+from tests.processes import has_ended
 from tests.supervisor.scene import HOST, Ledger, source_state
 from tests.transport.waiting import eventually
 
@@ -333,7 +333,7 @@ async def test_the_end_is_bounded_in_time(tmp_path: Path) -> None:
         await scene.some()
         pids = [scene.pid(m) for m in ("source/0", "work0/0")]
     assert "source/0" in scene.supervisor.killed
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert all(has_ended(pid) for pid in pids)
 
 
 @pytest.mark.slow
@@ -355,4 +355,4 @@ async def test_members_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
             pids = divmod(int(await process.stdout.receive_some()), 2**32)
             process.kill()
             await process.wait()
-    await eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    await eventually(lambda: all(has_ended(pid) for pid in pids))

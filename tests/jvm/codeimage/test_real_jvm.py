@@ -80,9 +80,12 @@ def test_addresses_are_used_again(version: int, ring: Path) -> None:
             if code.counts["unloads"] > 200:
                 break
         assert code.counts["unloads"] > 200
-        # nearly no unload is missing; one that comes before its load was posted is never told
+        # Compiler threads post loads, the service thread posts unloads (nmethod.cpp, post_compiled_method_load_event,
+        # post_compiled_method_unload), so now and then one overtakes the other: the unload comes before its load, or
+        # after the load of the next nmethod there.
         assert code.counts["evicted"] <= code.counts["unloads"] // 20
-        assert code.counts["unknown_unloads"] == code.counts["unknown_methods"] == 0
+        assert code.counts["unknown_unloads"] <= code.counts["unloads"] // 20
+        assert code.counts["unknown_methods"] == 0
         retired = [v for v in code.versions() if v.until != FOREVER]
         again = [
             (old, new)

@@ -1,0 +1,13 @@
+"""Whether a process that is nobody's child here still runs."""
+
+from __future__ import annotations
+
+import psutil
+
+
+def has_ended(pid: int) -> bool:
+    """True also of a zombie: its new parent, the machine's first process, may be slow to wait for it."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
