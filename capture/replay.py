@@ -18,9 +18,10 @@ import numpy as np
 import trio
 
 from capture import notes
+from capture.auxdata import header_text, place, pt_settings
 from capture.drain import Message
 from capture.exportreader import ExportReader
-from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader, parse_auxtrace_info
+from capture.perfdata import AUXTRACE, Event, Feature, FileEvent, PerfDataError, Reader
 from capture.records import KINDS, RecordError, SampleFormat, Side, loss_marks, parse
 from jvm.inputfile import read_input
 from stages.messages import (
@@ -234,7 +235,7 @@ class _Foreign:
         self._reader, self._exports = reader, exports
         self._format = reader.sample_format
         self._pid = min(exports, default=0)
-        self._host = self._text(Feature.HOSTNAME) or "unknown"
+        self._host = header_text(reader, Feature.HOSTNAME) or "unknown"
         self._config, self._clock = PtConfig(), Clock(1, 0, 0, 0)
         self._opened: dict[tuple[int, int], StreamKey] = {}  # by (cpu, tid), one of them −1
         self._next: dict[StreamKey, tuple[int, int]] = {}  # numbers of the next Chunk and Sideband
@@ -263,32 +264,12 @@ class _Foreign:
                 end = max(mark.offset for mark in marks)
                 yield Chunk(key, self._next[key][0], end, np.zeros(0, np.uint8), tuple(marks))
 
-    def _text(self, feature: Feature) -> str:
-        """A string of the header; "" if it has none."""
-        data = self._reader.feature(feature)
-        return bytes(data[4:]).split(b"\0", 1)[0].decode("utf-8", "replace") if data else ""
-
-    def _info(self, event: FileEvent) -> None:
-        found = parse_auxtrace_info(event.payload)
-        if found is None:
-            raise PerfDataError(f"{self._reader.path}: AUXTRACE_INFO is not that of Intel PT, or damaged")
-        self._config, self._clock, pmu = found
-        if cpu := re.match(r"GenuineIntel,(\d{1,3}),(\d{1,3})(,|$)", self._text(Feature.CPUID)):
-            self._config = self._config._replace(family=int(cpu[1]), model=int(cpu[2]))
-        for attr in self._reader.attrs:
-            if attr.kind == pmu:
-                self._config = self._config._replace(
-                    noretcomp=bool(attr.config & 1 << 11),
-                    cyc=bool(attr.config & 1 << 1),
-                    mtc_shift=attr.config >> 14 & 15 if attr.config & 1 << 9 else -1,
-                )
-
     def _streams(self) -> Iterator[StreamOpen]:
         """All streams of the file, before anything else: records of each can come before its first trace."""
         for event in self._reader.events():
             if event.kind == Event.AUXTRACE_INFO:
-                self._info(event)
-            elif event.kind == Event.AUXTRACE and (where := _where(event)) not in self._opened:
+                self._config, self._clock = pt_settings(self._reader, event)
+            elif event.kind == Event.AUXTRACE and (where := place(event)) not in self._opened:
                 key = StreamKey(self._host, self._pid, *where)
                 self._opened[where], self._next[key], self._marks[key] = key, (0, 0), []
         for key in self._opened.values():
@@ -331,7 +312,7 @@ class _Foreign:
 
     def _trace(self, event: FileEvent) -> Iterator[Message]:
         _, offset, reference, *_ = AUXTRACE.unpack_from(event.payload)
-        key = self._opened[_where(event)]
+        key = self._opened[place(event)]
         start = 0
         while start < len(event.trace):
             at = offset + start
@@ -343,12 +324,6 @@ class _Foreign:
             self._next[key] = chunks + 1, sidebands
             yield Chunk(key, chunks, at, data, due, reference)
             start += len(data)
-
-
-def _where(event: FileEvent) -> tuple[int, int]:
-    """(cpu, −1) of a CPU's trace, (−1, tid) of a thread's."""
-    *_, tid, cpu, _ = AUXTRACE.unpack_from(event.payload)
-    return (cpu, -1) if cpu < 1 << 31 else (-1, tid - (tid >> 31 << 32))
 
 
 def _beside(path: Path, name: str) -> Path:

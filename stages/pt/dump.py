@@ -8,7 +8,7 @@ A `?` is a digit that the compressed IP does not carry. Errors are lines of thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,12 +225,12 @@ def _tracked(packet: Any, known_ip: bool, options: DumpOptions) -> tuple[str, st
     return "", ""
 
 
-def _line(packet: Any, data: U8, tracked: tuple[str, str], options: DumpOptions) -> str:
+def _line(packet: Any, data: U8, tracked: tuple[str, str], options: DumpOptions, base: int) -> str:
     kind, offset = int(packet["kind"]), int(packet["offset"])
     payload = payload_text(kind, int(packet["payload"]), int(packet["sub"]))
     columns = []
     if options.offset:
-        columns.append(f"{offset:016x} ")
+        columns.append(f"{base + offset:016x} ")
     if options.raw:
         columns.append(f"{data[offset : offset + int(packet['size'])].tobytes().hex():<33}")
     columns.append(f"{p.NAMES[kind]:<10}" if payload else p.NAMES[kind])
@@ -240,6 +240,10 @@ def _line(packet: Any, data: U8, tracked: tuple[str, str], options: DumpOptions)
     elif payload:
         columns.append(payload)
     return " ".join(columns)
+
+
+def _nobody(_: int) -> None:
+    pass
 
 
 def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
@@ -262,8 +266,11 @@ def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
             return
 
 
-def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
-    """The lines of a dump of a whole trace, without line ends."""
+def dump(
+    data: U8, options: DumpOptions = DumpOptions(), base: int = 0, bad: Callable[[int], object] = _nobody
+) -> Iterator[str]:
+    """The lines of a dump of a whole trace, without line ends. `base`: offset of its first byte, to be shown; `bad`
+    is told where in `data` bytes are no packet."""
     tracker = _Tracker(options)
     known_ip = False
     wants_time = options.time or options.calibration
@@ -272,7 +279,8 @@ def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
             kind = int(packet["kind"])
             if kind == p.BAD:
                 reason = _REASONS[int(packet["sub"])]
-                yield f"[{int(packet['offset']):x}: error decoding packet: {errors.MESSAGES[reason]}]"
+                bad(int(packet["offset"]))
+                yield f"[{base + int(packet['offset']):x}: error decoding packet: {errors.MESSAGES[reason]}]"
                 tracker.restart()
                 known_ip = False
             if kind in (p.BAD, p.SKIPPED):
@@ -282,12 +290,12 @@ def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
                 known_ip = False
             tracked = _tracked(packet, known_ip, options)
             if tracked[1] == "<unavailable>":
-                yield f"[{int(packet['offset']):x}: error tracking last-ip: {errors.MESSAGES[errors.NO_IP]}]"
+                yield f"[{base + int(packet['offset']):x}: error tracking last-ip: {errors.MESSAGES[errors.NO_IP]}]"
             if p.TIP <= kind <= p.FUP and packet["sub"]:
                 known_ip = True
             if kind in _TIMING:
                 if wants_time and (options.cyc or kind != p.CYC):
-                    where = f"[{int(packet['offset']):x}: "
+                    where = f"[{base + int(packet['offset']):x}: "
                     for problem in tracker.time(packet):
                         yield f"{where}{problem}]"
                     name, value, problem = tracker.tracked_time(kind)
@@ -298,4 +306,4 @@ def dump(data: U8, options: DumpOptions = DumpOptions()) -> Iterator[str]:
                     continue
             if kind == p.PAD and not options.pad:
                 continue
-            yield _line(packet, data, tracked, options)
+            yield _line(packet, data, tracked, options, base)

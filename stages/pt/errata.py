@@ -54,3 +54,9 @@ def of_cpu(family: int, model: int) -> int:
 def is_known(family: int, model: int) -> bool:
     """Is it a processor with Intel PT? All of them have an erratum; 0/0 is by the book."""
     return (family, model) == (0, 0) or of_cpu(family, model) != 0
+
+
+def representatives() -> list[tuple[int, int]]:
+    """A processor, (family, model), of each set of errata that some have."""
+    found = {mask: (family, models[0]) for family, sets in reversed(_ERRATA.items()) for mask, models in sets.items()}
+    return sorted(found.values())

@@ -1,25 +1,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
-import numpy as np
 
-from jvm.codeview import CodeView
-from jvm.inputfile import map_input, read_input
-from stages.messages import U8
+from capture.auxdata import Run
+from stages.messages import PtConfig
 from stages.pt import dump as packet_dump
-from stages.pt import flowtext
+from stages.pt import flowtext, whichcpu
 from stages.pt.errata import is_known
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
+from stages.pt.events import ERROR
+from stages.pt.flowdecoder import AddressFilter, Batch, FlowDecoder, Options
+from stages.pt.instructions import Instructions
+from streamer import ptinput
 from streamer.cli import Failure
+from streamer.ptinput import number
 
 _LINES_AT_ONCE = 4096
-_LARGEST_TRACE = 1 << 40  # mapped
-_LARGEST_CODE = 1 << 30
 
 
 class _Number(click.ParamType[int]):
@@ -32,12 +33,12 @@ class _Number(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            number = value if isinstance(value, int) else _number(value)
+            found = value if isinstance(value, int) else number(value)
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
-        if not 0 <= number <= self._largest:
+        if not 0 <= found <= self._largest:
             self.fail(f"{value} is not between 0 and {self._largest:#x}", param, ctx)
-        return number
+        return found
 
 
 class _Cpu(click.ParamType[tuple[int, int]]):
@@ -51,7 +52,7 @@ class _Cpu(click.ParamType[tuple[int, int]]):
         if value == "none":
             return 0, 0
         try:
-            family, model, *stepping = (_number(part) for part in value.split("/"))
+            family, model, *stepping = (number(part) for part in value.split("/"))
         except ValueError:
             self.fail(f"{value!r} is not FAMILY/MODEL, e.g. 6/142", param, ctx)
         if len(stepping) > 1 or min(family, model) < 0:
@@ -61,63 +62,39 @@ class _Cpu(click.ParamType[tuple[int, int]]):
         return family, model
 
 
-def _number(text: str) -> int:
-    if len(text) > 1 and text[0] == "0" and text.isdigit():
-        return int(text, 8)
-    return int(text, 0)
+def _hint(run: Run, places: whichcpu.Places, faults: whichcpu.Faults) -> None:
+    if text := whichcpu.hint(run.data, places, faults, run.offset):
+        click.echo(f"streamer: {text}", err=True)
 
 
-def _load(path: Path) -> bytes:
-    try:
-        return read_input(path, _LARGEST_CODE)
-    except OSError as error:
-        raise Failure(f"cannot read {path}: {error.strerror}") from None
+class _Machine(NamedTuple):
+    """What made the trace: as options say, else as the file does."""
 
+    family: int
+    model: int
+    mtc_shift: int
+    nominal: int
+    ctc_num: int
+    ctc_den: int
+    certain: bool  # which processor
 
-def _trace(path: Path) -> U8:
-    try:
-        return np.frombuffer(map_input(path, _LARGEST_TRACE), np.uint8)
-    except OSError as error:
-        raise Failure(f"cannot read {path}: {error.strerror}") from None
-
-
-def _image(text: str) -> CodeView:
-    """BIN[@ORG]: a flat binary and the address of its first byte."""
-    path, at, origin = text.rpartition("@")
-    address = 0
-    if at:
-        try:
-            address = _number(origin)
-        except ValueError:
-            path, at = text, ""
-    code = _load(Path(path if at else text))
-    if address < 0 or address + len(code) > 1 << 64:
-        raise Failure(f"--image: address {address:#x} is out of range")
-    return CodeView.of([(address, code)] if code else [])
-
-
-def _pages(text: str) -> CodeView:
-    """ADDRFILE:DUMPFILE: little-endian u64 addresses, and a 4 KiB page for each."""
-    addresses_path, colon, dump_path = text.partition(":")
-    if not colon:
-        raise Failure("--pages wants ADDRFILE:DUMPFILE")
-    raw, code = _load(Path(addresses_path)), _load(Path(dump_path))
-    if len(raw) % 8 or len(code) != len(raw) // 8 * 4096:
-        raise Failure(f"--pages: {dump_path} must have 4096 bytes for each 8-byte address in {addresses_path}")
-    addresses = np.frombuffer(raw, "<u8").tolist()
-    if addresses and max(addresses) > (1 << 64) - 4096:
-        raise Failure(f"--pages: {addresses_path} has an address out of range")
-    pages = {address: code[4096 * i : 4096 * (i + 1)] for i, address in enumerate(addresses)}
-    try:
-        return CodeView.of(sorted(pages.items()))
-    except ValueError as error:
-        raise Failure(f"--pages: {error}") from None
+    @classmethod
+    def of(
+        cls, config: PtConfig, cpu: tuple[int, int] | None, mtc: int | None, nominal: int, den: int | None,
+        num: int | None,
+    ) -> _Machine:  # fmt: skip
+        family, model = (config.family, config.model) if cpu is None else cpu
+        return cls(
+            family, model, max(0, config.mtc_shift) if mtc is None else mtc, nominal,
+            config.ctc_num if num is None else num, config.ctc_den if den is None else den,
+            cpu is not None or (family, model) != (0, 0),
+        )  # fmt: skip
 
 
 def _filter(text: str) -> AddressFilter:
     """LO-HI, HI exclusive."""
     try:
-        low, high = (_number(part) for part in text.split("-"))
+        low, high = (number(part) for part in text.split("-"))
     except ValueError:
         raise Failure(f"--filter wants LO-HI, e.g. 0x400000-0x4b6000, not {text!r}") from None
     if not 0 <= low < high <= 1 << 64:
@@ -144,15 +121,18 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 def _shared(function: Callable[..., None]) -> Callable[..., None]:
     """Options about the machine that made the trace."""
     options: tuple[_Decorator, ...] = (
-        click.option("--cpu", type=_Cpu(), default=(0, 0), metavar="F/M", help="Family/model, for its errata."),
-        click.option("--mtc-freq", type=_Number(15), default=0, metavar="N", help="MTCFreq: MTC every 2^N ticks."),
+        click.option("--stream", metavar="NAME", help="Of a perf.data with several: cpu0, tid4711, …"),
+        click.option(
+            "--cpu", type=_Cpu(), metavar="F/M", help="Family/model, for its errata; none: by the book."
+        ),
+        click.option("--mtc-freq", type=_Number(15), metavar="N", help="MTCFreq: MTC every 2^N ticks."),
         click.option("--nom-freq", type=_Number(255), default=0, metavar="N", help="Nominal frequency / bus clock."),
         click.option(
-            "--cpuid-0x15.eax", "ctc_den", type=_Number(0xFFFFFFFF), default=0, metavar="N",
+            "--cpuid-0x15.eax", "ctc_den", type=_Number(0xFFFFFFFF), metavar="N",
             help="TSC : crystal clock ratio, denominator.",
         ),
         click.option(
-            "--cpuid-0x15.ebx", "ctc_num", type=_Number(0xFFFFFFFF), default=0, metavar="N", help="… numerator."
+            "--cpuid-0x15.ebx", "ctc_num", type=_Number(0xFFFFFFFF), metavar="N", help="… numerator."
         ),
     )  # fmt: skip
     for option in reversed(options):
@@ -162,7 +142,7 @@ def _shared(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def command() -> None:
-    """Look into a raw Intel PT trace: its packets, or the instructions that it says were executed."""
+    """Look into an Intel PT trace: its packets, or the instructions that it says were executed."""
 
 
 @command.command()
@@ -184,33 +164,45 @@ def command() -> None:
 @click.option("--no-sync", is_flag=True, help="The first byte begins a packet: do not look for a PSB.")
 @click.option("--quiet", is_flag=True, help="Errors alone.")
 def dump(
-    file: Path, cpu: tuple[int, int], mtc_freq: int, nom_freq: int, ctc_den: int, ctc_num: int, no_tcal: bool,
-    no_wall_clock: bool, no_offset: bool, no_pad: bool, no_timing: bool, no_cyc: bool, no_sync: bool, quiet: bool,
-    **options: bool,
+    file: Path, stream: str | None, cpu: tuple[int, int] | None, mtc_freq: int | None, nom_freq: int,
+    ctc_den: int | None, ctc_num: int | None, no_tcal: bool, no_wall_clock: bool, no_offset: bool,
+    no_pad: bool, no_timing: bool, no_cyc: bool, no_sync: bool, quiet: bool, **options: bool,
 ) -> None:  # fmt: skip
-    """Print the packets of the raw trace FILE, one a line.
+    """Print the packets of the trace FILE, one a line: a raw trace, or a perf.data, which says what made it.
 
     \b
     0000000000000025  fup        3: 0000000000001001
     offset            packet     payload; ? = a digit that the compressed address does not carry
 
     Bytes that are no packet, and a packet that the end of FILE cuts, are reported as [offset: …]; the dump goes on at
-    the next PSB.
+    the next PSB. Of a perf.data one stream is shown, with its own offsets; where trace was lost stands so.
 
     \b
     Examples:
       streamer pt dump trace.pt --cpu 6/142
+      streamer pt dump perf.data --stream cpu0
       streamer pt dump trace.pt --time --mtc-freq 3 --nom-freq 24 --cpuid-0x15.eax 2 --cpuid-0x15.ebx 192
     """
     if options["time"] and options["calibration"]:
         raise Failure("--time and --tcal exclude each other")
+    trace = ptinput.trace(file, stream)
+    machine = _Machine.of(trace.config, cpu, mtc_freq, nom_freq, ctc_den, ctc_num)
     wanted = packet_dump.DumpOptions(
-        family=cpu[0], model=cpu[1], sync=not no_sync, pad=not no_pad, timing=not no_timing, cyc=not no_cyc,
-        offset=not no_offset, calibrate=not no_tcal, wall_clock=not no_wall_clock, mtc_shift=mtc_freq,
-        nominal=nom_freq, ctc_num=ctc_num, ctc_den=ctc_den, **options,
+        sync=not no_sync, pad=not no_pad, timing=not no_timing, cyc=not no_cyc, offset=not no_offset,
+        calibrate=not no_tcal, wall_clock=not no_wall_clock, family=machine.family, model=machine.model,
+        mtc_shift=machine.mtc_shift, nominal=machine.nominal, ctc_num=machine.ctc_num, ctc_den=machine.ctc_den,
+        **options,
     )  # fmt: skip
-    lines = packet_dump.dump(_trace(file), wanted)
-    _print(line for line in lines if not quiet or line.startswith("["))
+    last: Run | None = None
+    for run in trace.runs:
+        if last is not None:
+            _print([ptinput.gap(last, run)])
+        bad = whichcpu.Places()
+        lines = packet_dump.dump(run.data, wanted, run.offset, bad.add)
+        _print(line for line in lines if not quiet or line.startswith("["))
+        if not machine.certain:
+            _hint(run, bad, whichcpu.packet_faults)
+        last = run
 
 
 def _raw_filters(function: Callable[..., None]) -> Callable[..., None]:
@@ -255,12 +247,15 @@ def _address_filters(text: str | None, registers: dict[str, int]) -> tuple[Addre
 @click.option("--block-decoder", "--insn-decoder", "--no-inst", "--check", "_ignored", is_flag=True, hidden=True)
 @_raw_filters
 def flow(
-    file: Path, image: str | None, pages: str | None, ip_filter: str | None, bits: str, cpu: tuple[int, int],
-    mtc_freq: int, nom_freq: int, ctc_den: int, ctc_num: int, event_ip: bool, event_time: bool, ticks: bool,
-    iflags: bool, resync: bool, keep_calibration: bool, blocks: bool, end_on_call: bool, end_on_jump: bool,
-    stat: bool, count_instructions: bool, count_blocks: bool, quiet: bool, _ignored: bool, **registers: int,
+    file: Path, image: str | None, pages: str | None, ip_filter: str | None, bits: str, stream: str | None,
+    cpu: tuple[int, int] | None, mtc_freq: int | None, nom_freq: int, ctc_den: int | None, ctc_num: int | None,
+    event_ip: bool, event_time: bool, ticks: bool, iflags: bool, resync: bool, keep_calibration: bool, blocks: bool,
+    end_on_call: bool, end_on_jump: bool, stat: bool, count_instructions: bool, count_blocks: bool, quiet: bool,
+    _ignored: bool, **registers: int,
 ) -> None:  # fmt: skip
-    """Print the address of every instruction that the raw trace FILE says was executed, and events in brackets.
+    """Print the address of every instruction that the trace FILE says was executed, and events in brackets.
+
+    FILE is a raw trace or a perf.data, which says what made it; of that one stream is followed.
 
     The trace tells only what the code leaves open, so the code must be given: --image or --pages.
 
@@ -272,22 +267,45 @@ def flow(
     \b
     Examples:
       streamer pt flow trace.pt --image code.bin@0x100000
+      streamer pt flow perf.data --stream tid4711 --image code.bin@0x7f3a00000000
       streamer pt flow trace --pages data.addr:data.dump --filter 0x400000-0x4b6000 --cpu 6/79
     """
     if (image is None) == (pages is None):
         raise Failure("give the code with either --image or --pages")
-    view = _image(image) if image is not None else _pages(pages or "")
+    view = ptinput.image(image) if image is not None else ptinput.pages(pages or "")
+    trace = ptinput.trace(file, stream)
+    machine = _Machine.of(trace.config, cpu, mtc_freq, nom_freq, ctc_den, ctc_num)
     options = Options(
-        family=cpu[0], model=cpu[1], bits=int(bits), filters=_address_filters(ip_filter, registers),
-        mtc_shift=mtc_freq, nominal=nom_freq, ctc_num=ctc_num, ctc_den=ctc_den, keep_calibration=keep_calibration,
-        ticks=ticks, iflags=iflags, resync=resync, end_on_call=end_on_call, end_on_jump=end_on_jump, blocks=blocks,
+        bits=int(bits), filters=_address_filters(ip_filter, registers), keep_calibration=keep_calibration, ticks=ticks,
+        iflags=iflags, resync=resync, end_on_call=end_on_call, end_on_jump=end_on_jump, blocks=blocks,
+        family=machine.family, model=machine.model, mtc_shift=machine.mtc_shift, nominal=machine.nominal,
+        ctc_num=machine.ctc_num, ctc_den=machine.ctc_den,
     )  # fmt: skip
-    decoder = FlowDecoder(_trace(file), view, options)
     text = flowtext.TextOptions(event_ip, event_time, quiet, number_blocks=stat)
-    _print(line for batch in decoder for line in flowtext.lines(batch, text))
-    counts = decoder.statistics()
+    code = Instructions(view, options.bits)
+    counts: Counter[str] = Counter()
+    last: Run | None = None
+    for run in trace.runs:
+        if last is not None:
+            _print([ptinput.gap(last, run)])
+        errors = whichcpu.Places()
+        decoder = FlowDecoder(run.data, code, options)
+        _print(line for batch in decoder for line in _flow_lines(batch, run.offset, text, errors))
+        counts.update({name: decoder.statistics()[name] for name in ("instructions", "blocks")})
+        if not machine.certain:
+            _hint(run, errors, whichcpu.flow_faults(code, options))
+        last = run
     everything = stat and not count_instructions and not count_blocks
     if stat and (count_instructions or everything):
         click.echo(f"insn: {counts['instructions']}.")
     if stat and (count_blocks or everything):
         click.echo(f"blocks:\t{counts['blocks']}.")
+
+
+def _flow_lines(batch: Batch, base: int, text: flowtext.TextOptions, errors: whichcpu.Places) -> Iterator[str]:
+    """The lines of `batch`, offsets counted from `base`; the places of its first errors are added to `errors`."""
+    for place in whichcpu.errors_in(batch.events):
+        errors.add(place)
+    if base:
+        batch.events["a"][batch.events["kind"] == ERROR] += base
+    return flowtext.lines(batch, text)
