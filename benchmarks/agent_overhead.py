@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jvm.agent.build import BuildError, library
-from jvm.ring import RingReader
+from jvm.export.ring import RingReader
 
 JARS = Path("/usr/share/java")
 FOP_JARS = (

@@ -41,17 +41,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import exact
-from capture.perfdata import PerfDataError
-from capture.replay import Replay
-from jvm.codeimage import CodeImage
-from jvm.codeview import CodeView
+from capture.perf.perf_data import PerfDataError
+from capture.recording.replay import Replay
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
 from jvm.kernels import kernel
-from stages.decode import Decode
-from stages.flow.code import Code, Image
-from stages.flow.flow import Flow
-from stages.flow.raw import addresses, u8_at
-from stages.flow.size import size_of
+from stages.decode.stage import Decode
+from stages.follow.code.code_copy import Code, Image
+from stages.follow.flow import Flow
+from stages.follow.walk.packet_length import size_of
 from stages.messages import Chunk, Decoded, JitBatch, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
+from stages.pointers import addresses, u8_at
 from stages.pt.packets import find_psb, frozen
 
 CHUNK = 256 << 10

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from capture.drain import Message
+from capture.live.drain import Message
 from stages.messages import Chunk, Clock, EndOfStream, JitBatch, Sideband, StreamKey, StreamOpen, Tick
 
 CHUNK = 256 << 10

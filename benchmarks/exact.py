@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.listening import listening
-from capture.replay import Replay
-from jvm.codeview import CodeView
-from stages import decode, reconstruct, segment
-from stages.flow.flow import Flow, FlowOutput
+from capture.recording.replay import Replay
+from jvm.code.snapshot import CodeView
+from stages.decode import stage as decode
+from stages.follow import stage as reconstruct
+from stages.follow.flow import Flow, FlowOutput
 from stages.messages import Chunk, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
-from streamer.topology import feed_chain, flush_chain
+from stages.segment import stage as segment
+from streamer.pipeline.topology import feed_chain, flush_chain
 
 _PSB = b"\x02\x82" * 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from stages.flow.flow import Flow, FlowOutput
+from stages.follow.flow import Flow, FlowOutput
 from stages.messages import Segment
 
 

@@ -4,9 +4,9 @@
 
 RECORDING is what `streamer record` wrote (its .json). Its messages go through decode, segment and reconstruct as in
 `streamer run --fidelity flow`, and each step of each stage is timed: what it does between two places where its member
-may turn to its sockets and its heartbeat (`streamer.topology.Stage`). CPU time of the thread, so that a busy machine
-changes little; kernels are compiled before. `--joined N` makes one chunk of N that follow each other in a stream: an
-emulated JVM is 13 to 20 times slower than a native one, and its trace that much thinner.
+may turn to its sockets and its heartbeat (`streamer.pipeline.topology.Stage`). CPU time of the thread, so that a busy
+machine changes little; kernels are compiled before. `--joined N` makes one chunk of N that follow each other in a
+stream: an emulated JVM is 13 to 20 times slower than a native one, and its trace that much thinner.
 
 Exit status 1 if a step took longer than `LIMIT`.
 """
@@ -25,14 +25,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capture.perfdata import PerfDataError
-from capture.replay import Replay
-from jvm.export import ExportError
-from stages import decode, reconstruct, segment
+from capture.perf.perf_data import PerfDataError
+from capture.recording.replay import Replay
+from jvm.export.records import ExportError
+from stages.decode import stage as decode
+from stages.follow import stage as reconstruct
 from stages.messages import Chunk, JitBatch, Segment
+from stages.segment import stage as segment
 from streamer.config import Settings
-from streamer.topology import MIDDLE, Place, feed_chain, flush_chain
-from streamer.warm import warm
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain
+from streamer.pipeline.warm import warm
 
 LIMIT = 0.1
 """Seconds."""

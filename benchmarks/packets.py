@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.decode import AGAIN, BenchmarkError, Case, Peers, Stream, packet_pass, timed
-from jvm.codeview import CodeView
+from jvm.code.snapshot import CodeView
 from stages.messages import PtConfig, StreamKey
 from tests.pt import ptwriter as w
 

@@ -33,14 +33,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.density import dense
-from capture.drain import Message
-from capture.perfdata import PerfDataError
-from capture.replay import Replay
-from jvm.export import RecordType, iter_records
+from capture.live.drain import Message
+from capture.perf.perf_data import PerfDataError
+from capture.recording.replay import Replay
+from jvm.export.records import RecordType, iter_records
 from stages.messages import Chunk, JitBatch, PaneReport, Segment, StreamOpen
 from streamer import config
-from streamer.topology import MIDDLE, Place, make
-from streamer.warm import warm
+from streamer.pipeline.topology import MIDDLE, Place, make
+from streamer.pipeline.warm import warm
 
 SETTLED = 0.95
 """Share of all compiled methods by which the JIT is said to have settled."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capture.perfdata import (
+from capture.perf.perf_data import (
     AUXTRACE,
     CYC,
     MAGIC,

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from jvm.agent.build import library
 from jvm.asuser import NotDoneError, User, as_user
-from jvm.export import ExportError
+from jvm.export.records import ExportError
+from jvm.export.ring import RingReader
 from jvm.private import PrivacyError, open_below, open_file_below
-from jvm.ring import RingReader
 
 _MAX_ARGUMENT = 1024  # protocol version 1
 _MAX_REPLY = 256 << 20

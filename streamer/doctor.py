@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from capture.perf_event import PMU
+from capture.live.perf_event import PMU
 from jvm.private import PrivacyError, private_directory
 from streamer.config import Settings
 

@@ -13,19 +13,19 @@ import click
 from pydantic import ValidationError
 
 from capture.emulator.options import EmulatorError
-from capture.perf_event import HardwareError
-from capture.perfdata import PerfDataError
-from capture.session import SessionError as CaptureError
+from capture.live.perf_event import HardwareError
+from capture.live.source import SessionError as CaptureError
+from capture.perf.perf_data import PerfDataError
 from jvm.attach import AttachError
 from jvm.cbuild import BuildError
-from jvm.export import ExportError
+from jvm.export.records import ExportError
 from jvm.private import PrivacyError
 from streamer.config import ConfigError
-from streamer.session import SessionError
-from streamer.target import TargetError
-from streamer.topology import TopologyError
+from streamer.pipeline.topology import TopologyError
+from streamer.session.session import SessionError
+from streamer.target.launch import TargetError
 from streamer.transport.security import TransportError
-from streamer.web import WebError
+from streamer.views.web import WebError
 
 EXPECTED = (
     AttachError,

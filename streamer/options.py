@@ -19,9 +19,9 @@ from rich.console import Console
 from jvm.private import output_file
 from streamer import config, errors, logs
 from streamer.cli import Failure
-from streamer.runner import Outcome, Runner, figures, report
-from streamer.session import NoRoomError, session
-from streamer.targetprocess import TargetProcess
+from streamer.pipeline.runner import Outcome, Runner, figures, report
+from streamer.session.session import NoRoomError, session
+from streamer.target.process import TargetProcess
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,7 +132,7 @@ def session_for(java_argv: Sequence[str], settings: config.Settings, tell: Calla
 
 def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:
     """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one, unless they are for the
-    target (`streamer.targetprocess`). Prints the summary, and writes it to `summary_file` as JSON. Raises Failure for
+    target (`streamer.target.process`). Prints the summary, and writes it to `summary_file` as JSON. Raises Failure for
     what was expected to be possible."""
 
     async def main() -> Outcome:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from capture.auxdata import AuxData, Run, is_perf_data
-from capture.perfdata import Reader
-from jvm.codeview import CodeView
+from capture.perf.perf_data import Reader
+from jvm.code.snapshot import CodeView
 from jvm.inputfile import map_input, read_input
 from stages.messages import PtConfig
 from streamer.cli import Failure

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.flow_truth.steps import BIT, END, OVF, PGD, PGE, PSB, TIP
 from jvm.kernels import kernel
-from stages.flow.graph import (
+from stages.follow.cfg.graph import (
     CUT,
     FAR,
     IND,

@@ -25,21 +25,23 @@ from benchmarks.flow_truth.record import NAME, Run
 from benchmarks.flow_truth.steps import Blocks, Part, Steps, StreamSteps
 from benchmarks.listening import listening
 from capture.emulator.truth import Truth
-from capture.perfdata import PerfDataError
-from capture.replay import Replay
-from capture.session import ring_name
-from jvm.codeimage import CodeImage
-from jvm.codeversion import Kind
-from jvm.export import ExportError
-from jvm.sites import SiteKind
-from jvm.stubs import Stub, stub_of
-from stages import decode, reconstruct, segment
-from stages.flow import order as orders
-from stages.flow.flow import Flow, FlowOutput
-from stages.flow.state import BREAK_NAMES
+from capture.live.source import ring_name
+from capture.perf.perf_data import PerfDataError
+from capture.recording.replay import Replay
+from jvm.calls.stubs import Stub, stub_of
+from jvm.code.image import CodeImage
+from jvm.code.sites import SiteKind
+from jvm.code.version import Kind
+from jvm.export.records import ExportError
+from stages.decode import stage as decode
+from stages.follow import stage as reconstruct
+from stages.follow.flow import Flow, FlowOutput
+from stages.follow.stage import Reconstruct
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk.state import BREAK_NAMES
 from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen, ThreadKey
-from stages.reconstruct import Reconstruct
-from streamer.topology import feed_chain, flush_chain
+from stages.segment import stage as segment
+from streamer.pipeline.topology import feed_chain, flush_chain
 
 CAUSES = {
     **{LOST + n: f"break:{name}" for n, name in enumerate(BREAK_NAMES, 1)},

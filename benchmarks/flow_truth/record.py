@@ -21,17 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.flow_truth import FlowTruthError
-from capture import tsc
-from capture.drain import Drain
+from capture.code_poller.poller import Rereader
 from capture.emulator import launch
 from capture.emulator.options import EmulatorError, EmulatorOptions
-from capture.record import Recorder
-from capture.reread import Rereader
+from capture.live import tsc
+from capture.live.drain import Drain
+from capture.recording.record import Recorder
 from jvm.attach import AttachError, attach
 from jvm.cbuild import BuildError
 from stages.messages import Chunk, Sideband
-from streamer import config, target
-from streamer.session import SessionError, session
+from streamer import config
+from streamer.session.session import SessionError, session
+from streamer.target import launch as target
 
 NAME = "run"
 KEPT = 4096  # bytes of the JVM's last words in an error

@@ -89,7 +89,7 @@ struct record_header {
     uint16_t flags;
     uint64_t tsc;
     uint32_t tid;
-    uint32_t checksum;  // 0: filled in by capture, in the export file (jvm/seal.py)
+    uint32_t checksum;  // 0: filled in by capture, in the export file (jvm/export/seal.py)
 };
 _Static_assert(sizeof(struct record_header) == 24, "record header");
 

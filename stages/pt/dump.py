@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from stages.messages import U8
-from stages.pt import errors, events, timing
+from stages.pt import errors, timing
 from stages.pt import packets as p
-from stages.pt.branches import exec_mode
 from stages.pt.errata import of_cpu
-from stages.pt.interrupts import CFE_NAMES, EVD_NAMES, INTR, SIPI, SWINTR, UINTR, VMEXIT_INTR
+from stages.pt.events import event as events
+from stages.pt.events.branches import exec_mode
+from stages.pt.events.interrupts import CFE_NAMES, EVD_NAMES, INTR, SIPI, SWINTR, UINTR, VMEXIT_INTR
 from stages.pt.packets import Records
 from stages.pt.timing import RATES_DTYPE, TIME_DTYPE
 

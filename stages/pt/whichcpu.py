@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from stages.messages import U8
 from stages.pt import dump as packet_dump
-from stages.pt import events
 from stages.pt.errata import representatives
-from stages.pt.flowdecoder import FlowDecoder, Options
-from stages.pt.instructions import Instructions
+from stages.pt.events import event as events
+from stages.pt.exact.decoder import FlowDecoder, Options
+from stages.pt.exact.instructions import Instructions
 from stages.pt.packets import Records
 
 PSB = b"\x02\x82" * 8

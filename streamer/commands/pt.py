@@ -11,11 +11,12 @@ import click
 from capture.auxdata import Run
 from stages.messages import PtConfig
 from stages.pt import dump as packet_dump
-from stages.pt import flowtext, whichcpu
+from stages.pt import whichcpu
 from stages.pt.errata import is_known
-from stages.pt.events import ERROR
-from stages.pt.flowdecoder import AddressFilter, Batch, FlowDecoder, Options
-from stages.pt.instructions import Instructions
+from stages.pt.events.event import ERROR
+from stages.pt.exact import text as flowtext
+from stages.pt.exact.decoder import AddressFilter, Batch, FlowDecoder, Options
+from stages.pt.exact.instructions import Instructions
 from streamer import ptinput
 from streamer.cli import Failure
 from streamer.ptinput import number

@@ -9,18 +9,18 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from capture.drain import Drain
-from capture.packed import pack_file
-from capture.record import Recorder
+from capture.live.drain import Drain
+from capture.recording.packed import pack_file
+from capture.recording.record import Recorder
 from stages.messages import Chunk, Sideband
-from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
 from streamer.lossy import never_fail
 from streamer.options import one_line, pipeline_options, session_for, target_options, tell_on
-from streamer.session import traces
-from streamer.targetprocess import TargetProcess
+from streamer.session.session import traces
+from streamer.target import launch as target
+from streamer.target.process import TargetProcess
 
 PACK_LEVEL = 19
 

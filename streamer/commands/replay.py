@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from capture.replay import Replay
+from capture.recording.replay import Replay
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
-from streamer.runner import Runner
-from streamer.session import session
-from streamer.topology import topology
+from streamer.pipeline.runner import Runner
+from streamer.pipeline.topology import topology
+from streamer.session.session import session
 
 
 @click.command()

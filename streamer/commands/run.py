@@ -7,7 +7,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from streamer import target
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.lossy import never_fail
@@ -20,9 +19,10 @@ from streamer.options import (
     target_options,
     tell_on,
 )
-from streamer.runner import Runner
-from streamer.targetprocess import TargetProcess
-from streamer.topology import topology
+from streamer.pipeline.runner import Runner
+from streamer.pipeline.topology import topology
+from streamer.target import launch as target
+from streamer.target.process import TargetProcess
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

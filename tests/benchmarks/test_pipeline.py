@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.density import CHUNK, dense, faster
-from capture.drain import Message
-from capture.replay import Replay
+from capture.live.drain import Message
+from capture.recording.replay import Replay
 from stages.messages import (
     SIDE_DTYPE,
     Chunk,

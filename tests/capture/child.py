@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capture import ring
-from capture.drain import Drain
+from capture.live import ring
+from capture.live.drain import Drain
 from stages.messages import Chunk
 from tests.capture import jitwriter
 from tests.capture import perfwriter as w

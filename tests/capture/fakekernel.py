@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from capture import perf_event, ring, tsc
-from capture.perf_event import EXCLUDE_KERNEL, IOC_ENABLE, IOC_SET_FILTER
+from capture.live import perf_event, ring, tsc
+from capture.live.perf_event import EXCLUDE_KERNEL, IOC_ENABLE, IOC_SET_FILTER
 from tests.capture import perfwriter as w
 from tests.stages.ptbytes import psb_plus, tip
 

@@ -6,8 +6,8 @@ import mmap
 import struct
 from pathlib import Path
 
-from jvm import ring as jit_ring
-from jvm.export import HEADER, PAD, RecordType
+from jvm.export import ring as jit_ring
+from jvm.export.records import HEADER, PAD, RecordType
 
 HEAD, TAIL, DROPPED, REPLAY_REQUESTED = 128, 192, 256, 320
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capture import ring
-from capture.records import MISC_SWITCH_OUT, AuxFlag, RecordType
+from capture.live import ring
+from capture.perf.records import MISC_SWITCH_OUT, AuxFlag, RecordType
 
 MULT, SHIFT, ZERO = 1 << 20, 21, 0  # half a nanosecond a tick: ns = tsc / 2, exact for even ticks
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from capture.drain import Drain, Message
+from capture.live.drain import Drain, Message
 from stages.messages import StreamKey
 from tests.capture import jitwriter
 from tests.capture import perfwriter as w

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture.compaction import Compaction
-from capture.jit import RECENT, JitSpool
-from jvm import export
-from jvm.codeimage import CodeImage
-from jvm.export import RecordFlag
-from jvm.ring import file_header
-from jvm.seal import sealed
+from capture.live.compaction import Compaction
+from capture.live.jit import RECENT, JitSpool
+from jvm.code.image import CodeImage
+from jvm.export import records as export
+from jvm.export.records import RecordFlag
+from jvm.export.ring import file_header
+from jvm.export.seal import sealed
 from tests.capture.jitwriter import Agent
 from tests.jvm.exportwriter import Writer
 

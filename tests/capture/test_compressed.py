@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture import perfdata
-from capture.compressed import CompressedError, Unpacker
-from capture.perfdata import Event, PerfDataError, Reader
+from capture.perf import perf_data as perfdata
+from capture.perf.compressed import CompressedError, Unpacker
+from capture.perf.perf_data import Event, PerfDataError, Reader
 from tests.capture import perfwriter as w
 
 RECORDS = [w.comm(1, n, "x" * (n % 15), ns=n) for n in range(400)]
@@ -75,7 +75,7 @@ def test_a_length_beyond_its_event(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.compressed.FREE", 0)
+    monkeypatch.setattr("capture.perf.compressed.FREE", 0)
     (bomb,) = packed(RECORDS[0] * 1_000_000, [])
     with pytest.raises(CompressedError, match="more than can be right"):
         list(Unpacker(len(bomb) // 100).events(memoryview(bomb)))

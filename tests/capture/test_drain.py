@@ -13,12 +13,12 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capture import ring
-from capture.drain import Drain, Message, run
-from capture.session import SessionError
-from jvm import export
-from jvm.ring import open_export
-from jvm.seal import sealed
+from capture.live import ring
+from capture.live.drain import Drain, Message, run
+from capture.live.source import SessionError
+from jvm.export import records as export
+from jvm.export.ring import open_export
+from jvm.export.seal import sealed
 from stages.messages import (
     Chunk,
     EndOfStream,
@@ -277,7 +277,7 @@ def test_refused_control_messages_come_first_next_time(session: Session) -> None
 
 
 def test_sideband_refused_for_ever_is_lost_at_last(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.drain.MAX_KEPT", 1000)
+    monkeypatch.setattr("capture.live.drain.MAX_KEPT", 1000)
     producer, drain = session.ring(), session.drain()
     for n in range(30):
         producer.records(w.switch(1, 1, ns=n))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from capture import perf_event
-from capture.drain import Drain
-from capture.hardware import SessionHardware
-from capture.perf_event import HardwareError, HardwareSource
-from capture.ring import PAGE
-from capture.session import process_start
+from capture.live import perf_event
+from capture.live.drain import Drain
+from capture.live.hardware import SessionHardware
+from capture.live.perf_event import HardwareError, HardwareSource
+from capture.live.ring import PAGE
+from capture.live.source import process_start
 from stages.messages import Chunk, EndOfStream, Loss, PtConfig, StreamKey, StreamOpen
 from tests.capture import jitwriter
 from tests.capture.fakekernel import FakeKernel

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from capture.jit import JitSpool
+from capture.live.jit import JitSpool
 from tests.capture.jitwriter import Agent, thread_start
 
 

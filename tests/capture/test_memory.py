@@ -9,7 +9,7 @@ import os
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture import memory
+from capture.code_poller import memory
 
 
 def test_pages_of_this_process() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from capture.jit import JitSpool
-from jvm.export import ThreadStart, iter_records
+from capture.live.jit import JitSpool
+from jvm.export.records import ThreadStart, iter_records
 from stages.messages import Chunk, EndOfStream, JitBatch
 from tests.capture import jitwriter as j
 from tests.capture.session import Session, of

@@ -14,12 +14,12 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
-from capture.drain import Drain
 from capture.emulator import launch
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Version
-from capture.record import Recorder
-from capture.replay import Replay
+from capture.live.drain import Drain
+from capture.recording.record import Recorder
+from capture.recording.replay import Replay
 from jvm.agent import build
 from stages.messages import Chunk, Sideband, StreamOpen
 from tests.oracles import ipt

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capture import perf_event, tsc
-from capture.drain import Drain
-from capture.perf_event import DUMMY, FLAGS, IOC_ENABLE, PMU, SOFTWARE, EventRing, HardwareError, HardwareSource
-from capture.records import parse
-from capture.ring import RingError
+from capture.live import perf_event, tsc
+from capture.live.drain import Drain
+from capture.live.perf_event import DUMMY, FLAGS, IOC_ENABLE, PMU, SOFTWARE, EventRing, HardwareError, HardwareSource
+from capture.live.ring import RingError
+from capture.perf.records import parse
 from stages.messages import Clock, EndOfStream, PtConfig, Sideband, SideKind, StreamOpen
 
 NANOSECONDS = Clock(1, 0, 0, 0)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from capture import ring
-from jvm.export import iter_records
-from jvm.ring import open_export
+from capture.live import ring
+from jvm.export.records import iter_records
+from jvm.export.ring import open_export
 from stages.messages import Loss
 from tests.capture.child import LINE
 from tests.capture.perfwriter import Producer

@@ -20,14 +20,15 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capture import perfdata, ring
-from capture.drain import Message
-from capture.packed import map_file, pack_file
-from capture.perfdata import PerfDataError, Reader
-from capture.record import Recorder
-from capture.replay import Replay
-from jvm.export import iter_records
-from jvm.ring import open_export
+from capture.live import ring
+from capture.live.drain import Message
+from capture.perf import perf_data as perfdata
+from capture.perf.perf_data import PerfDataError, Reader
+from capture.recording.packed import map_file, pack_file
+from capture.recording.record import Recorder
+from capture.recording.replay import Replay
+from jvm.export.records import iter_records
+from jvm.export.ring import open_export
 from stages.messages import (
     Chunk,
     Clock,
@@ -378,7 +379,7 @@ def test_packed_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(map_file(packed)) == 1 << 20  # 20,000 times as much, but little
     with pytest.raises(OSError, match="more than 1000 bytes"):
         map_file(packed, most=1000)
-    monkeypatch.setattr("capture.packed.FREE", 1000)
+    monkeypatch.setattr("capture.recording.packed.FREE", 1000)
     limit = 1000 + 1000 * packed.stat().st_size
     with pytest.raises(OSError, match=f"more than {limit} bytes"):
         map_file(packed)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from capture.perfdata import Event
-from capture.record import Recorder
-from capture.replay import Replay
+from capture.perf.perf_data import Event
+from capture.recording.record import Recorder
+from capture.recording.replay import Replay
 from stages.messages import Chunk, EndOfStream, JitBatch, StreamOpen
 from tests.capture.session import Session
 from tests.capture.test_recording import HIGH, LOW, example

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture import records
-from capture.records import AuxFlag, RecordError, RecordType, SampleFormat, SampleType
+from capture.perf import records
+from capture.perf.records import AuxFlag, RecordError, RecordType, SampleFormat, SampleType
 from stages.messages import SIDE_DTYPE, Clock, Loss, LossMark, SideKind
 from tests.capture import perfwriter as w
 

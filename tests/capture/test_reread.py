@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capture import reread
-from capture.drain import Drain
-from capture.reread import PAGE, Rereader
-from jvm import export
+from capture.code_poller import poller as reread
+from capture.code_poller.poller import PAGE, Rereader
+from capture.live.drain import Drain
+from jvm.export import records as export
 from stages.messages import JitBatch
 from tests.capture import jitwriter
 from tests.capture.codechild import CodeChild

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capture.drain import Drain
+from capture.code_poller.memory import PAGE, ProcessMemory
 from capture.emulator import launch
-from capture.memory import PAGE, ProcessMemory
-from jvm import codediff
+from capture.live.drain import Drain
 from jvm.agent.build import library
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER, Kind
+from jvm.code import diff as codediff
+from jvm.code.image import CodeImage
+from jvm.code.version import FOREVER, Kind
 from stages.messages import JitBatch
 from tests.jvm.agent.java_process import Subject, eventually, java
 

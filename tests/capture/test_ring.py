@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capture import ring
-from capture.ring import PerfRing, RingError
+from capture.live import ring
+from capture.live.ring import PerfRing, RingError
 from tests.capture.perfwriter import MULT, SHIFT, ZERO, Producer
 
 PAGE = ring.PAGE

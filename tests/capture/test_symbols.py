@@ -11,9 +11,9 @@ from elftools.elf.sections import SymbolTableSection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.elf import CodeElf
-from capture.symbols import Symbol, Symbols
-from jvm.export import ClassUnload, Codelet, DynamicCode, Method
+from capture.perf.elf import CodeElf
+from capture.perf.symbols import Symbol, Symbols
+from jvm.export.records import ClassUnload, Codelet, DynamicCode, Method
 
 STUB = st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from("abcdef"))
 

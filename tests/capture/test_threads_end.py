@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from capture import ring
-from capture.heads import MOST, Heads
-from capture.record import Recorder
-from capture.replay import Replay
-from capture.session import EmulatedSource
+from capture.live import ring
+from capture.live.checkpoints import MOST, Heads
+from capture.live.source import EmulatedSource
+from capture.recording.record import Recorder
+from capture.recording.replay import Replay
 from stages.messages import Account, Chunk, Sideband, StreamEnd, StreamKey, StreamOpen
 from streamer.hub.ledger import Ledger
 from tests.capture import jitwriter

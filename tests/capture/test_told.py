@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capture import told as told_module
-from capture.records import Side, Words, parse
-from capture.told import Told
+from capture.live import sideband_journal as told_module
+from capture.live.sideband_journal import Told
+from capture.perf.records import Side, Words, parse
 from stages.messages import Clock, SideKind
 from tests.capture import perfwriter as w
 

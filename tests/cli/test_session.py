@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from streamer import manifest
-from streamer.manifest import Manifest, ManifestError, Process
-from streamer.session import SessionError, resumed, session, traces
+from streamer.session import manifest
+from streamer.session.manifest import Manifest, ManifestError, Process
+from streamer.session.session import SessionError, resumed, session, traces
 
 
 @pytest.fixture
@@ -221,10 +221,12 @@ def test_a_jvm_that_runs_on_is_taken_up_by_one_and_left_again(runtime: Path) -> 
 def test_it_is_not_taken_up_before_the_earlier_processes_are_gone(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.session._MEMBERS_SECONDS", 0.1)
+    monkeypatch.setattr("streamer.session.session._MEMBERS_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
         directory = crashed(runtime, target=Process.of(jvm.pid))
-        code = "import sys; from pathlib import Path; from streamer.session import hold; hold(Path(sys.argv[1])); "
+        code = (
+            "import sys; from pathlib import Path; from streamer.session.session import hold; hold(Path(sys.argv[1])); "
+        )
         member = subprocess.Popen(
             [sys.executable, "-c", code + "print(1, flush=True); input()", directory],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -11,8 +11,8 @@ import pytest
 
 from jvm.agent import build
 from jvm.cbuild import BuildError
-from streamer import target
 from streamer.config import AgentConfig, load
+from streamer.target import launch as target
 
 
 def test_the_agent_is_told_its_options() -> None:

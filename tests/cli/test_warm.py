@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.shed import Shedder
+from stages.follow.shed import Shedder
 from streamer import config
-from streamer.stagefactory import reconstruct
-from streamer.topology import Place
-from streamer.warm import warm
+from streamer.pipeline.stage_factory import reconstruct
+from streamer.pipeline.topology import Place
+from streamer.pipeline.warm import warm
 
 
 @pytest.mark.parametrize("fidelity", ["ip", "flow"])

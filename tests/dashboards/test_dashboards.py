@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dashboards.build import FILE, text
-from streamer.metrics import registry
+from streamer.views.metrics import registry
 from tests.hub.scene import scene
 
 RULES = Path("dashboards/rules")

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import trio
 
-from streamer import web
 from streamer.config import WebConfig
 from streamer.hub import Hub
+from streamer.views import web
 from tests.dashboards.test_dashboards import expressions_of_dashboard
 from tests.hub.reports import Time
 from tests.hub.scene import NOW, scene, second

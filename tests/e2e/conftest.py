@@ -46,7 +46,7 @@ public class Stuck {
 @pytest.fixture(scope="session")
 def kernels() -> None:
     """Compiled: a live run does not wait for them, and what nobody follows is not seen."""
-    subprocess.run([sys.executable, "-m", "streamer.warm"], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "streamer.pipeline.warm"], check=True, timeout=600)
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from capture.ring import PerfRing, RingError
-from capture.session import SessionError
-from streamer.runner import aux_heads
+from capture.live.ring import PerfRing, RingError
+from capture.live.source import SessionError
+from streamer.pipeline.runner import aux_heads
 
 COMMAND = Path(sys.executable).with_name("streamer")
 TIMES_FULL, OVERFLOWS = 4, 5  # words of a ring's counters (docs/emulator.md)
@@ -222,7 +222,7 @@ class Streamer:
 
     def members(self) -> dict[str, int]:
         """Processes that the supervisor started: name → pid. Also while nobody answers."""
-        lines = {pid: line.split() for pid, line in self.processes().items() if " streamer.worker " in line}
+        lines = {pid: line.split() for pid, line in self.processes().items() if " streamer.pipeline.worker " in line}
         return {words[-1]: pid for pid, words in lines.items()}
 
     def check_gone(self) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from capture.perfdata import Event
-from capture.replay import Replay
+from capture.perf.perf_data import Event
+from capture.recording.replay import Replay
 from stages.messages import Chunk
 from tests.capture.session import Session
 from tests.capture.test_recording import HIGH, LOW, example

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.replay import Replay
+from capture.recording.replay import Replay
 from stages.messages import Chunk
 from tests.e2e.harness import OVERFLOWS, TIMES_FULL, Streamer, until
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from capture import perf_event
-from capture.replay import Replay
+from capture.live import perf_event
+from capture.recording.replay import Replay
 from stages.messages import Chunk, EndOfStream, StreamOpen
 from streamer.cli import cli
 from tests.capture.fakekernel import Event, FakeKernel

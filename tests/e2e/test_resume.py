@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer import manifest
-from streamer.runner import aux_heads
+from streamer.pipeline.runner import aux_heads
+from streamer.session import manifest
 from tests.e2e.harness import Streamer, until
 from tests.processes import has_ended
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.replay import Replay
+from capture.recording.replay import Replay
 from stages.messages import Chunk, EndOfStream
 from tests.e2e.harness import Streamer, until
 

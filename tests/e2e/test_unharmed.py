@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from capture.drain import Drain
-from capture.replay import Replay
+from capture.live.drain import Drain
+from capture.recording.replay import Replay
 from stages.messages import Chunk
 from streamer.cli import cli
-from streamer.runner import Runner
+from streamer.pipeline.runner import Runner
 from tests.disk import fill, small_disk
 from tests.e2e.harness import Ended, Streamer, until
 

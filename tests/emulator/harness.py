@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from capture.emulator.launch import command
 from capture.emulator.options import EmulatorOptions
 from capture.emulator.truth import Truth
-from capture.records import parse
-from capture.ring import PerfRing
+from capture.live.ring import PerfRing
+from capture.perf.records import parse
 from stages.messages import Clock
 from tests.oracles import ipt
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from capture.emulator.truth import Mark, Version
-from jvm.codeview import CodeView
+from jvm.code.snapshot import CodeView
 from stages.messages import SideKind
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
-from stages.pt.instructions import Instructions
+from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
+from stages.pt.exact.instructions import Instructions
 from stages.pt.packets import TSC
 from tests.emulator.cycles import times
 from tests.emulator.harness import Run, Stream, emulate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.flow import order as orders
-from stages.flow.flow import Flow, FlowOutput
+from stages.follow.flow import Flow, FlowOutput
+from stages.follow.walk import path_sequence as orders
 from stages.messages import MARK_DTYPE, MarkKind, Segment, StreamKey, ThreadKey
 
 THREAD = ThreadKey("here", 1, 1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from jvm.calls import CALL, JMP, STUB_JUMP
-from jvm.codeimage import CodeImage
-from stages.flow import order as orders
-from stages.flow.bindings import Bindings, Branch
-from stages.flow.callees import Callees
-from stages.flow.chooser import Chooser
-from stages.flow.flow import Flow
-from stages.flow.jumps import of_image
+from jvm.calls.call_sites import CALL, JMP, STUB_JUMP
+from jvm.code.image import CodeImage
+from stages.follow.code.jumps import of_image
+from stages.follow.flow import Flow
+from stages.follow.repair.call_patching import Bindings, Branch
+from stages.follow.repair.call_targets import Callees
+from stages.follow.repair.repair import Chooser
+from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
 from tests.flow.test_callees import ADAPTER, CALLEE, CALLER, STUB, caller, written

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 import streamer.demo
-from capture.replay import Replay
-from jvm import calls, export
-from jvm.classfile import Invoked
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER, Kind
-from jvm.stubs import Stub, stub_of
-from stages.flow.callees import Callees
-from stages.flow.calltable import ANY, OWN, CallTable
-from stages.flow.choice import Choice
-from stages.flow.learn import Learnt, with_image
-from stages.flow.led import fingerprint
-from stages.flow.variants import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
+from capture.recording.replay import Replay
+from jvm.bytecode.class_file import Invoked
+from jvm.calls import call_sites as calls
+from jvm.calls.stubs import Stub, stub_of
+from jvm.code.image import CodeImage
+from jvm.code.version import FOREVER, Kind
+from jvm.export import records as export
+from stages.follow.repair.backtracking_search import Choice
+from stages.follow.repair.call_table import ANY, OWN, CallTable
+from stages.follow.repair.call_targets import Callees
+from stages.follow.repair.candidates import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
+from stages.follow.repair.observed_targets import fingerprint
+from stages.follow.repair.resolved_calls import Learnt, with_image
 from stages.messages import JitBatch
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
 from tests.flow.test_variants import _variants

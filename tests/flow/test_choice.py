@@ -8,18 +8,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from jvm.codeimage import CodeImage
-from jvm.codetexts import Uncertain
-from jvm.codeversion import FOREVER
-from jvm.codeview import CodeView
-from stages.flow import order as orders
-from stages.flow.callees import Callees
-from stages.flow.choice import Choice, Position, choose
-from stages.flow.chooser import Chooser
-from stages.flow.effort import Effort
-from stages.flow.flow import Flow
-from stages.flow.learn import Learnt
-from stages.flow.variants import Known
+from jvm.code.image import CodeImage
+from jvm.code.revisions import Uncertain
+from jvm.code.snapshot import CodeView
+from jvm.code.version import FOREVER
+from stages.follow.flow import Flow
+from stages.follow.repair.backtracking_search import Choice, Position, choose
+from stages.follow.repair.call_targets import Callees
+from stages.follow.repair.candidates import Known
+from stages.follow.repair.effort import Effort
+from stages.follow.repair.repair import Chooser
+from stages.follow.repair.resolved_calls import Learnt
+from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
 from tests.jvm.exportwriter import Writer

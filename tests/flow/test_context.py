@@ -8,11 +8,9 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from jvm.codeview import CodeView
-from stages.flow import order as orders
-from stages.flow.context import NO, NO_PARENT, NO_RETURN
-from stages.flow.flow import Capacity, Flow, FlowOutput
-from stages.flow.graph import (
+from jvm.code.snapshot import CodeView
+from stages.follow.cfg.context import NO, NO_PARENT, NO_RETURN
+from stages.follow.cfg.graph import (
     G_NODES,
     P_BREAK,
     P_DISABLED,
@@ -24,6 +22,8 @@ from stages.flow.graph import (
     PATH_RETURNS,
     Tables,
 )
+from stages.follow.flow import Capacity, Flow, FlowOutput
+from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
 from tests.pt.machine import BASE, Processor, program

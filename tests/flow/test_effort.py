@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jvm.codeimage import CodeImage
-from jvm.codeview import CodeView
-from stages.flow import choice, state
-from stages.flow import effort as efforts
-from stages.flow.choice import Choice, Position, choose
-from stages.flow.chooser import Chooser
-from stages.flow.effort import EFFORT, EFFORT_A_BYTE, LOOKED_UP, SAVED, Effort, Purse
-from stages.flow.flow import SLICE, Flow, FlowOutput
-from stages.flow.variants import Known
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
+from stages.follow.flow import SLICE, Flow, FlowOutput
+from stages.follow.repair import backtracking_search as choice
+from stages.follow.repair import effort as efforts
+from stages.follow.repair.backtracking_search import Choice, Position, choose
+from stages.follow.repair.candidates import Known
+from stages.follow.repair.effort import EFFORT, EFFORT_A_BYTE, LOOKED_UP, SAVED, Effort, Purse
+from stages.follow.repair.repair import Chooser
+from stages.follow.walk import state
 from stages.messages import PtConfig, Segment
 from tests.flow.helpers import breaks, segment
 from tests.flow.test_choice import LIMITS, NONE, call, laid_out, patched_run, patches

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
-from jvm.codeview import CodeView
-from stages.flow import order as orders
-from stages.flow import state
-from stages.flow.flow import Capacity, Flow
+from jvm.code.snapshot import CodeView
+from stages.follow.flow import Capacity, Flow
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk import state
 from stages.messages import PtConfig
-from stages.pt.flowdecoder import FlowDecoder, Options
-from stages.pt.flowtext import TextOptions, lines
+from stages.pt.exact.decoder import FlowDecoder, Options
+from stages.pt.exact.text import TextOptions, lines
 from tests.flow.helpers import addresses, breaks, decode, segment
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Processor, program

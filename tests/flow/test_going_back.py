@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from jvm.codeview import CodeView
-from stages.flow import order as orders
-from stages.flow import state
-from stages.flow.flow import Flow, FlowOutput
-from stages.flow.jumps import NO_JUMPS, TEACHES
-from stages.flow.piece import Piece
+from jvm.code.snapshot import CodeView
+from stages.follow.code.jumps import NO_JUMPS, TEACHES
+from stages.follow.flow import Flow, FlowOutput
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk import state
+from stages.follow.walk.segment_walk import Piece
 from stages.messages import PtConfig, ThreadKey
 from tests.flow.helpers import addresses, breaks, decode, segment
 from tests.pt import ptwriter as w

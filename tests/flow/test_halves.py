@@ -13,17 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from numba import njit
 
-from jvm import codetable
-from jvm.codeimage import CodeImage
-from jvm.codeview import CodeView
-from stages.addresses import ADDRESSES, AT_SIZE, UNKNOWN, attribute
-from stages.flow import raw, state
-from stages.flow.choice import Choice, Position, choose
-from stages.flow.effort import Effort
-from stages.flow.flow import Flow
-from stages.flow.jumps import TEACHES, of_image
+from jvm.code import lookup as codetable
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
+from stages import pointers as raw
+from stages.attribute.addresses import ADDRESSES, AT_SIZE, UNKNOWN, attribute
+from stages.follow.code.jumps import TEACHES, of_image
+from stages.follow.flow import Flow
+from stages.follow.repair.backtracking_search import Choice, Position, choose
+from stages.follow.repair.effort import Effort
+from stages.follow.walk import state
 from stages.messages import PtConfig
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
+from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
 from tests.flow.helpers import decode, segment
 from tests.flow.test_choice import LOOP, NONE, call, laid_out, patches
 from tests.jvm.exportwriter import Writer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jvm.codeimage import CodeImage
-from stages.flow import state
-from stages.flow.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, TEACHES, Jumps, of_image
+from jvm.code.image import CodeImage
+from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, TEACHES, Jumps, of_image
+from stages.follow.walk import state
 from tests.flow.helpers import breaks, segment
 from tests.flow.test_choice import call, chosen, laid_out, patches
 from tests.flow.test_going_back import _START, addresses, flow_over

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from stages.flow import order as orders
+from stages.follow.walk import path_sequence as orders
 
 _runs = some.lists(some.tuples(some.integers(0, 40), some.integers(0, 300)), max_size=60)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from stages.flow.raw import addresses, i32_at, load64, product, store64
-from stages.flow.unit import home_of, window_of
+from stages.follow.cfg.window_cache import home_of, window_of
+from stages.pointers import addresses, i32_at, load64, product, store64
 
 WORD = st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.flow.recent import Recent
+from stages.follow.repair.recent import Recent
 
 EACH, MOST = 3, 12
 

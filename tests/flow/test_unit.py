@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from jvm.codeview import CodeView
-from stages.flow import order as orders
-from stages.flow.flow import Capacity, Flow, FlowOutput
-from stages.flow.graph import P_FIRST, PA, PA_LEN, PA_POOL, S_FIRST, SLOTS
-from stages.flow.jumps import Jumps
-from stages.flow.piece import Piece
-from stages.flow.state import COPIES, KEPT, X_AT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_SURE_OUT, X_TOP
+from jvm.code.snapshot import CodeView
+from stages.follow.cfg.graph import P_FIRST, PA, PA_LEN, PA_POOL, S_FIRST, SLOTS
+from stages.follow.code.jumps import Jumps
+from stages.follow.flow import Capacity, Flow, FlowOutput
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk.segment_walk import Piece
+from stages.follow.walk.state import COPIES, KEPT, X_AT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_SURE_OUT, X_TOP
 from stages.messages import PtConfig, ThreadKey
 from tests.flow.helpers import THREAD, segment
 from tests.flow.test_context import kept

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from numba import njit
 
-from jvm.codetexts import Uncertain
-from stages.flow import x86
-from stages.flow.variants import ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
+from jvm.code.revisions import Uncertain
+from stages.follow.code import x86
+from stages.follow.repair.candidates import ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
 
 BASE = 0x7F00_0000_1000
 _CODE = some.sampled_from([

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from jvm.codeview import CodeView
-from stages.decode import Decode
-from stages.flow import order as orders
-from stages.flow.flow import Flow
-from stages.flow.graph import P_BREAK, P_DISABLED
-from stages.flow.state import B_OFF_CODE, B_OTHER_MODE
+from jvm.code.snapshot import CodeView
+from stages.decode.stage import Decode
+from stages.follow.cfg.graph import P_BREAK, P_DISABLED
+from stages.follow.flow import Flow
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk.state import B_OFF_CODE, B_OTHER_MODE
 from stages.messages import Break, Chunk, Decoded, MarkKind, PtConfig, Segment, StreamOpen
-from stages.pt import events as e
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
+from stages.pt.events import event as e
+from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
 from streamer.commands.pt import command
 from streamer.hub.text import CAUSE_TEXTS
 from tests.flow.helpers import STREAM, THREAD, decode

@@ -20,7 +20,7 @@ from benchmarks.flow_truth.evaluate import FLAGGED, Evaluation, Place, Result
 from benchmarks.flow_truth.record import record
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Mark
-from jvm.sites import SiteKind
+from jvm.code.sites import SiteKind
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]

@@ -11,10 +11,12 @@ import pytest
 from benchmarks.flow_truth import FlowTruthError
 from benchmarks.flow_truth.record import NAME, record
 from capture.emulator.options import EmulatorError
-from capture.replay import Replay
-from stages import decode, reconstruct, segment
+from capture.recording.replay import Replay
+from stages.decode import stage as decode
+from stages.follow import stage as reconstruct
 from stages.messages import CodeKind, PaneReport
-from streamer.topology import feed_chain, flush_chain
+from stages.segment import stage as segment
+from streamer.pipeline.topology import feed_chain, flush_chain
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]

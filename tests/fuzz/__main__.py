@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from tests.fuzz.targets import Target
 
 HANG_SECONDS = 20
-GUIDED = ("jvm.export", "jvm.seal", "capture.exportreader", "capture.compressed",
-          "jvm.codeimage", "jvm.codetexts", "capture.perfdata", "capture.records", "capture.replay",
-          "capture.ring", "jvm.ring", "streamer.transport.codec", "stages.pt", "stages.decode")  # fmt: skip
+GUIDED = ("jvm.export.records", "jvm.export.seal", "capture.recording.export_reader", "capture.perf.compressed",
+          "jvm.code.image", "jvm.code.revisions", "capture.perf.perf_data", "capture.perf.records",
+          "capture.recording.replay", "capture.live.ring", "jvm.export.ring", "streamer.transport.codec", "stages.pt",
+          "stages.decode.stage")  # fmt: skip
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ import random
 
 import numpy as np
 
-from jvm.codeview import CodeView
+from jvm.code.snapshot import CodeView
 from stages.pt import errata
-from stages.pt import events as e
 from stages.pt import packets as p
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
-from stages.pt.instructions import Instructions
+from stages.pt.events import event as e
+from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
+from stages.pt.exact.instructions import Instructions
 from tests.fuzz.fence import Bytes
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, program

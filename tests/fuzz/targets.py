@@ -24,22 +24,23 @@ import zstandard
 from numpy.typing import NDArray
 
 import streamer.demo
-from capture.compressed import CompressedError, Unpacker
-from capture.exportreader import ExportReader
-from capture.perfdata import PerfDataError
-from capture.records import RecordError, parse
-from capture.replay import Replay
-from capture.ring import PerfRing, RingError
-from jvm import export, seal
-from jvm.codeimage import CodeImage
-from jvm.codeview import CodeView
-from jvm.ring import RingReader, file_header
-from stages.decode import Decode
-from stages.flow import order as orders
-from stages.flow.flow import Capacity, Flow
-from stages.flow.graph import Tables
-from stages.flow.piece import Buffers, Thread
-from stages.flow.stretch import PACKET_STRETCHES
+from capture.live.ring import PerfRing, RingError
+from capture.perf.compressed import CompressedError, Unpacker
+from capture.perf.perf_data import PerfDataError
+from capture.perf.records import RecordError, parse
+from capture.recording.export_reader import ExportReader
+from capture.recording.replay import Replay
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
+from jvm.export import records as export
+from jvm.export import seal
+from jvm.export.ring import RingReader, file_header
+from stages.decode.stage import Decode
+from stages.follow.cfg.block import PACKET_STRETCHES
+from stages.follow.cfg.graph import Tables
+from stages.follow.flow import Capacity, Flow
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk.segment_walk import Buffers, Thread
 from stages.messages import Account, Chunk, Clock, PtConfig, StreamKey, StreamOpen
 from stages.pt import packets as p
 from streamer.transport.codec import CodecError, decode, encode

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.messages import Break, Contradiction
-from streamer import summary, web
 from streamer.commands.report import command
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.hub.contradictions import OTHER, Contradictions
 from streamer.hub.text import CAUSE_TEXTS
-from streamer.metrics import registry
+from streamer.views import summary, web
+from streamer.views.metrics import registry
 from tests.hub.reports import HOST, PID, Time, report
 from tests.hub.scene import CONTRADICTIONS, scene
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stages.messages import Break, Loss
 from streamer.hub.view import CAUSES
-from streamer.metrics import registry
+from streamer.views.metrics import registry
 from tests.hub.scene import scene
 
 DOCS = Path("docs/metrics.md").read_text()

@@ -11,9 +11,9 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from streamer import web
 from streamer.commands.top import command
 from streamer.config import Settings, WebConfig, load
+from streamer.views import web
 from tests.hub.scene import scene
 
 

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from stages.messages import Loss
-from streamer.metrics import KEEP_SECONDS, registry
+from streamer.views.metrics import KEEP_SECONDS, registry
 from tests.hub.reports import HOST, PID, account, report
 from tests.hub.scene import scene
 

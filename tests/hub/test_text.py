@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer import summary
 from streamer.hub import Hub
 from streamer.hub.text import bar, bytes_text, headline, kinds_text, loss_line, percent_down, plain, shift_text
+from streamer.views import summary
 from tests.hub.reports import stream
 from tests.hub.scene import scene
 

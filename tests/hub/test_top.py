@@ -20,11 +20,11 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from streamer import web
 from streamer.cli import Failure
 from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
+from streamer.views import web
 from tests.hub.scene import scene
 
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 import trio
 
-from streamer import web
 from streamer.config import WebConfig
 from streamer.hub import Hub
+from streamer.views import web
 from tests.hub.reports import Time, report
 from tests.hub.scene import scene
 

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from typing import Self
 
-from jvm.export import FRAME_DTYPE, RecordType
-from jvm.ring import FILE_MAGIC
+from jvm.export.records import FRAME_DTYPE, RecordType
+from jvm.export.ring import FILE_MAGIC
 
 assert FRAME_DTYPE.itemsize == 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jvm.bytecode import CALL, JUMP, LEAVE, STEP, steps
+from jvm.bytecode.counts import CALL, JUMP, LEAVE, STEP, steps
 
 PLAIN = [bytes.fromhex(code) for code in ("00", "107f", "110102", "b20001", "c4150100", "b900010200", "c5000102")]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jvm.classes import Classes, Declared
-from jvm.classfile import FINAL, INTERFACE, PRIVATE, STATIC, Invoked
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER
-from stages.flow.callees import Callees
+from jvm.bytecode.class_file import FINAL, INTERFACE, PRIVATE, STATIC, Invoked
+from jvm.bytecode.classes import Classes, Declared
+from jvm.code.image import CodeImage
+from jvm.code.version import FOREVER
+from stages.follow.repair.call_targets import Callees
 from tests.jvm.exportwriter import Writer
 from tests.jvm.test_classfile import METHODREF, OPCODES, Made
 from tests.jvm.test_classfile import call as invoke

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamer.demo
-from jvm import export
-from jvm.classfile import ClassFile, ClassFileError, Invoked
+from jvm.bytecode.class_file import ClassFile, ClassFileError, Invoked
+from jvm.export import records as export
 from tests.fuzz.mutate import mutated
 from tests.jvm.agent.java_process import tool
 

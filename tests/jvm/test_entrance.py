@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER
+from jvm.code.image import CodeImage
+from jvm.code.version import FOREVER
 from tests.jvm.exportwriter import Writer
 
 A, B, C = 0x1000, 0x2000, 0x3000

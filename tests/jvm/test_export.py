@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jvm import export
-from jvm.export import ExportError, iter_records
-from jvm.ring import STATE_RUNNING, RingReader, open_export
+from jvm.export import records as export
+from jvm.export.records import ExportError, iter_records
+from jvm.export.ring import STATE_RUNNING, RingReader, open_export
 from tests.jvm.exportwriter import Writer
 
 NMETHOD = (0x1000, bytes(range(40)), 7, [(4, [(7, 0)]), (9, [(8, 3), (7, 12)]), (40, [])])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jvm.export import ExportError, Overflow, iter_records
-from jvm.seal import Span, lost, sealed, spans
+from jvm.export.records import ExportError, Overflow, iter_records
+from jvm.export.seal import Span, lost, sealed, spans
 from tests.jvm.exportwriter import Writer
 
 # A name that looks like the header of a record of 40 bytes: only the checksum tells that it is none.
@@ -109,7 +109,7 @@ def test_bytes_that_pretend_to_be_headers_do_not_take_long() -> None:
         return 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jvm.seal._checksum", count)
+        patch.setattr("jvm.export.seal._checksum", count)
         assert [s.end for s in spans(data)] == [size]
     assert calls < 20
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jvm.codeview import CodeView
-from stages.pt.flowdecoder import FlowDecoder, Options
-from stages.pt.flowtext import TextOptions, lines
+from jvm.code.snapshot import CodeView
+from stages.pt.exact.decoder import FlowDecoder, Options
+from stages.pt.exact.text import TextOptions, lines
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE as B
 

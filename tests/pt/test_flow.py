@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from jvm.codeview import CodeView
+from jvm.code.snapshot import CodeView
 from stages.pt import packets as p
-from stages.pt.flowdecoder import FlowDecoder, Options
-from stages.pt.flowtext import TextOptions, lines
+from stages.pt.exact.decoder import FlowDecoder, Options
+from stages.pt.exact.text import TextOptions, lines
 from tests.pt import naive
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Processor, program

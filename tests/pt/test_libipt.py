@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from jvm.codeview import CodeView
-from stages.pt import events as e
+from jvm.code.snapshot import CodeView
 from stages.pt import packets as p
-from stages.pt.flowdecoder import FlowDecoder
+from stages.pt.events import event as e
+from stages.pt.exact.decoder import FlowDecoder
 from tests.pt import naive
 from tests.pt.machine import BASE, Processor, program
 from tests.pt.test_events import CASES

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from capture import perfdata
 from capture.auxdata import AuxData
-from capture.packed import pack_file
-from capture.perfdata import Event, Feature, PerfDataError, Reader, Writer
+from capture.perf import perf_data as perfdata
+from capture.perf.perf_data import Event, Feature, PerfDataError, Reader, Writer
+from capture.recording.packed import pack_file
 from stages.messages import Clock, PtConfig
 from streamer.commands.pt import command
 from tests.pt import ptwriter as w

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from jvm.codeview import CodeView
+from jvm.code.snapshot import CodeView
 from stages.pt.dump import DumpOptions, dump
 from stages.pt.errata import BDM70
-from stages.pt.flowdecoder import AddressFilter, FlowDecoder, Options
+from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
 from streamer.commands.pt import command
 from tests.pt.vectors import HARDWARE, VECTORS, Vector, manifest, normalised
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages import accounts
-from stages.accounts import Ledger, joined
-from stages.messages import Account, Loss, LossMark, StreamKey
+from stages.messages import Account, Loss, LossMark, StreamKey, accounts
+from stages.messages.accounts import Ledger, joined
 
 KEY = StreamKey("h", 42, 0, -1)
 CAUSES = [None, Loss.AUX_FULL, Loss.NO_SYNC, Loss.UNKNOWN_THREAD]

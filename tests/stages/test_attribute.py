@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from jvm import codetable
-from stages import attribute, decode, segment
-from stages.accounts import joined
-from stages.addresses import ADDRESSES, AT_SIZE, OUTSIDE, SITE, UNKNOWN
-from stages.addresses import attribute as kernel
-from stages.attribute import Attribute
+from jvm.code import lookup as codetable
+from stages.attribute import stage as attribute
+from stages.attribute.addresses import ADDRESSES, AT_SIZE, OUTSIDE, SITE, UNKNOWN
+from stages.attribute.addresses import attribute as kernel
+from stages.attribute.stage import Attribute
+from stages.decode import stage as decode
 from stages.messages import (
     Account,
     Chunk,
@@ -31,6 +31,8 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
+from stages.messages.accounts import joined
+from stages.segment import stage as segment
 from tests.jvm.exportwriter import Writer
 from tests.stages import naive
 from tests.stages.ptbytes import OVF, PSB, fup, pgd, psb_plus, tip, tnt, tsc

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from jvm.codeimage import CodeImage
-from stages.contradictions import OTHER, Contradictions
-from stages.flow.piece import BREAK_DTYPE
-from stages.flow.state import BREAK_NAMES
+from jvm.code.image import CodeImage
+from stages.follow.contradictions import OTHER, Contradictions
+from stages.follow.walk.segment_walk import BREAK_DTYPE
+from stages.follow.walk.state import BREAK_NAMES
 from stages.messages import Break, Contradiction
 from tests.jvm.exportwriter import Writer
 

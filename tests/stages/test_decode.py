@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jvm.kernels import kernel
-from stages.accounts import joined
-from stages.decode import Decode
+from stages.decode.scan import any_ip, silent
+from stages.decode.stage import Decode
 from stages.messages import (
     Account,
     Chunk,
@@ -22,8 +22,8 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
+from stages.messages.accounts import joined
 from stages.pt import packets as pt
-from stages.walk import any_ip, silent
 from tests.stages import naive
 from tests.stages.ptbytes import OVF, PAD, PSB, fup, mtc, pgd, pge, psb_plus, tip, tma, tnt, tsc
 

@@ -15,16 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from capture.drain import Drain
 from capture.emulator.launch import command
 from capture.emulator.options import EmulatorError, EmulatorOptions
-from capture.ring import PerfRing
-from capture.session import ring_name
+from capture.live.drain import Drain
+from capture.live.ring import PerfRing
+from capture.live.source import ring_name
 from jvm.agent.build import library
 from jvm.cbuild import BuildError
-from stages import attribute, decode, segment
-from stages.accounts import joined
+from stages.attribute import stage as attribute
+from stages.decode import stage as decode
 from stages.messages import Account, Chunk, CodeKind, Loss, PaneReport, StreamKey
+from stages.messages.accounts import joined
+from stages.segment import stage as segment
 from tests.jvm.agent.java_process import classes, java
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("emulator")]

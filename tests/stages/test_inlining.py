@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from jvm.bytecode import CALL, JUMP, LEAVE, STEP
-from jvm.codeimage import CodeImage
-from jvm.sites import SiteKind
-from stages.inlining import EXECUTED, TAKEN, Inlining
+from jvm.bytecode.counts import CALL, JUMP, LEAVE, STEP
+from jvm.code.image import CodeImage
+from jvm.code.sites import SiteKind
+from stages.profile.inlining import EXECUTED, TAKEN, Inlining
 from tests.jvm.codeimage.test_debuginfo import debug_info
 
 Stack = list[tuple[int, int]]

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stages.joined import MOST, runs
-from stages.joined import joined as one
 from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
+from stages.ready.coalescing import MOST, runs
+from stages.ready.coalescing import joined as one
 
 
 def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True, cpu: int = 0) -> Segment:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from stages import attribute
-from stages.attribute import Attribute
-from stages.decode import Decode
-from stages.flow import callees, flow
+from stages.attribute import stage as attribute
+from stages.attribute.stage import Attribute
+from stages.decode.stage import Decode
+from stages.follow import flow
+from stages.follow.repair import call_targets as callees
+from stages.follow.stage import Reconstruct
 from stages.messages import (
     Account,
     Chunk,
@@ -25,10 +27,9 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
-from stages.reconstruct import Reconstruct
-from stages.segment import Segmentation
+from stages.segment.stage import Segmentation
 from streamer.hub import Hub
-from streamer.topology import feed_chain
+from streamer.pipeline.topology import feed_chain
 from tests.growth import grown, sizes
 from tests.jvm.exportwriter import Writer
 from tests.stages.ptbytes import pgd, pge, psb_plus, tip, tsc

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 import streamer.demo
-from capture.replay import Replay
-from jvm.codeimage import CodeImage
-from jvm.sites import UNKNOWN_CODE
-from stages.decode import make as decode
-from stages.flow import order as orders
-from stages.flow.choice import search
-from stages.flow.flow import Flow
-from stages.flow.graph import P_BREAK, P_DISABLED
-from stages.flow.kernel import B_OVERFLOW
-from stages.follower import Follower
-from stages.inlining import EXECUTED, NOT_TAKEN, TAKEN, Inlining
+from capture.recording.replay import Replay
+from jvm.code.image import CodeImage
+from jvm.code.sites import UNKNOWN_CODE
+from stages.decode.stage import make as decode
+from stages.follow.cfg.graph import P_BREAK, P_DISABLED
+from stages.follow.flow import Flow
+from stages.follow.follower import Follower
+from stages.follow.repair.backtracking_search import search
+from stages.follow.stage import make as reconstruct
+from stages.follow.walk import path_sequence as orders
+from stages.follow.walk.driver import B_OVERFLOW
 from stages.messages import Chunk, JitBatch, Loss, PaneReport, PtConfig, Segment, StreamOpen
-from stages.reconstruct import make as reconstruct
-from stages.segment import make as segment
+from stages.profile.inlining import EXECUTED, NOT_TAKEN, TAKEN, Inlining
+from stages.segment.stage import make as segment
 from streamer.hub import Hub
-from streamer.topology import feed_chain, flush_chain
-from streamer.warmflow import compile_flow
+from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer.pipeline.warm_flow import compile_flow
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 SKIP, CHUNKS = 900, 60  # past the beginning, where nearly all is interpreted

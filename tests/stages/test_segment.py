@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.accounts import joined
-from stages.decode import Decode
+from stages.decode.stage import Decode
 from stages.messages import (
     SIDE_DTYPE,
     Account,
@@ -28,13 +27,14 @@ from stages.messages import (
     ThreadKey,
     Tick,
 )
-from stages.owners import Bounds, Owner, Special, assign, thread
-from stages.segment import HOLD_SECONDS, Segmentation
+from stages.messages.accounts import joined
+from stages.segment.stage import HOLD_SECONDS, Segmentation
+from stages.segment.thread_attribution import Bounds, Owner, Special, assign, thread
 from tests.stages.ptbytes import OVF, fup, pgd, pge, psb_plus, tip, tsc
 
 CPU = StreamKey("h", 42, 0, -1)
 PER_THREAD = StreamKey("h", 42, -1, 7)
-FAR = 1_000_000  # ticks between events: more than stages.owners.NEAR
+FAR = 1_000_000  # ticks between events: more than stages.segment.thread_attribution.NEAR
 
 
 def sideband(*records: tuple[int, SideKind, int], key: StreamKey = CPU, pid: int = 42, seq: int = 0) -> Sideband:

@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamer.demo
-from capture.replay import Replay
-from stages import attribute, decode, reconstruct, segment, shed
-from stages.follower import Follower
+from capture.recording.replay import Replay
+from stages.attribute import stage as attribute
+from stages.decode import stage as decode
+from stages.follow import shed
+from stages.follow import stage as reconstruct
+from stages.follow.follower import Follower
+from stages.follow.shed import EACH, Shedder
+from stages.follow.stage import Reconstruct
 from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
-from stages.reconstruct import Reconstruct
-from stages.shed import EACH, Shedder
-from streamer.topology import feed_chain, flush_chain
+from stages.segment import stage as segment
+from streamer.pipeline.topology import feed_chain, flush_chain
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 CHUNKS = 330

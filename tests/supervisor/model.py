@@ -21,16 +21,16 @@ import trio
 import trio.testing
 import zmq
 
-import streamer.supervisor
+import streamer.pipeline.supervisor
 from stages.messages import Chunk
 from streamer.config import Settings, TransportConfig
-from streamer.keeper import Policy, State
-from streamer.supervisor import Supervisor
-from streamer.topology import Group, Topology
+from streamer.pipeline.keeper import Policy, State
+from streamer.pipeline.supervisor import Supervisor
+from streamer.pipeline.topology import Group, Topology
+from streamer.pipeline.worker import Failed, Member, Spec
 from streamer.transport.control import Control
 from streamer.transport.output import Output
 from streamer.transport.routing import shard
-from streamer.worker import Failed, Member, Spec
 from tests.supervisor.scene import HOST, STATE_FILE, Ledger, Numbers, source_state, stream
 
 Fault = Literal["kill", "stop"]
@@ -364,8 +364,8 @@ def run(
                 world.nursery.cancel_scope.cancel()
         return trio.current_time()
 
-    real = streamer.supervisor.open_transport
-    streamer.supervisor.open_transport = no_transport  # type: ignore[assignment]
+    real = streamer.pipeline.supervisor.open_transport
+    streamer.pipeline.supervisor.open_transport = no_transport  # type: ignore[assignment]
     alive: list[str] = []
     try:
         trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # so that a step is the same one in each run
@@ -374,7 +374,7 @@ def run(
         began = clock.current_time()
         seconds = trio.run(main, clock=clock) - began
     finally:
-        streamer.supervisor.open_transport = real
+        streamer.pipeline.supervisor.open_transport = real
     alive = [p.name for p in world.processes if not p.dead]
     seen: Counter[tuple[int, int]] = Counter()
     ledgers = LEDGERS.pop(directory, [])

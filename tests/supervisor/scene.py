@@ -18,7 +18,7 @@ import numpy as np
 import trio
 
 from stages.messages import PROFILE_DTYPE, Account, Chunk, Clock, Loss, PaneReport, PtConfig, StreamKey, StreamOpen
-from streamer.topology import Place
+from streamer.pipeline.topology import Place
 from streamer.transport.output import Output
 
 HOST = "host"

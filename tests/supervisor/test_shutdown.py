@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.keeper import Policy, State
+from streamer.pipeline.keeper import Policy, State
 from tests.supervisor.model import PIDS, Fault, Result, run
 
 MEMBERS = ["source/0", "work/0", "work/1", "sink/0"]

@@ -10,13 +10,13 @@ import pytest
 import trio
 
 from stages.messages import Tick
-from streamer import worker
 from streamer.config import TransportConfig
-from streamer.topology import feed_chain
+from streamer.pipeline import worker
+from streamer.pipeline.topology import feed_chain
+from streamer.pipeline.worker import Member, Spec
 from streamer.transport.control import Control, control_pair
 from streamer.transport.link import Sender
 from streamer.transport.transport import addresses, open_transport
-from streamer.worker import Member, Spec
 
 
 class Long:

@@ -16,9 +16,9 @@ import zmq
 
 from stages.messages import PROFILE_DTYPE, PaneReport
 from streamer.config import Settings, TransportConfig
-from streamer.keeper import Policy, State
-from streamer.supervisor import Supervisor
-from streamer.topology import Group, Topology
+from streamer.pipeline.keeper import Policy, State
+from streamer.pipeline.supervisor import Supervisor
+from streamer.pipeline.topology import Group, Topology
 from streamer.transport.codec import encode
 from streamer.transport.routing import shard
 from tests.processes import has_ended

@@ -23,7 +23,7 @@ from stages.messages import (
     Tick,
 )
 from streamer.config import Settings, TransportConfig
-from streamer.topology import Group, Pipeline, Place, Topology, TopologyError, make, topology
+from streamer.pipeline.topology import Group, Pipeline, Place, Topology, TopologyError, make, topology
 from streamer.transport.routing import route, shard
 from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
 

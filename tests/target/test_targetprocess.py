@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from streamer.cli import Failure
-from streamer.targetprocess import TargetProcess
+from streamer.target.process import TargetProcess
 
 # Says "ready" in a file when its handlers are there, and the names of the signals that it has had in another.
 PROGRAM = """

@@ -9,7 +9,7 @@ import trio.testing
 
 from stages.messages import Chunk, EndOfStream, JitBatch, Loss
 from streamer.config import CaptureConfig, TransportConfig
-from streamer.sources import PATIENCE, CaptureSource
+from streamer.pipeline.sources import PATIENCE, CaptureSource
 from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
 from streamer.transport.transport import addresses, open_transport

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.flow_truth import compare
 from benchmarks.flow_truth.compare import Decoded
 from benchmarks.flow_truth.steps import BIT, PGD, PGE, PSB, TIP, Steps
-from stages.flow.graph import (
+from stages.follow.cfg.graph import (
     COND,
     IND,
     P_BREAK,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import streamer.demo
 from benchmarks import exact
-from jvm.codeview import CodeView
-from stages.decode import Decode
-from stages.flow.flow import Flow
+from jvm.code.snapshot import CodeView
+from stages.decode.stage import Decode
+from stages.follow.flow import Flow
 from stages.messages import Chunk, Decoded, StreamOpen, ThreadKey
 from tests.flow.helpers import breaks, segment
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jvm import export
-from jvm.export import Record, iter_records
-from jvm.ring import RingReader
+from jvm.export import records as export
+from jvm.export.records import Record, iter_records
+from jvm.export.ring import RingReader
 
 
 @dataclass

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jvm import export
 from jvm.agent.build import library
-from jvm.ring import STATE_ENDED, RingReader
+from jvm.export import records as export
+from jvm.export.ring import STATE_ENDED, RingReader
 from tests.jdks import JDKS, java, tool
 from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, jcmd
 from tests.jvm.agent.known import Known

@@ -12,7 +12,7 @@ from capture.emulator import build
 from capture.emulator.options import EmulatorError
 from jvm.agent.build import library
 from jvm.cbuild import BuildError
-from jvm.ring import RingReader
+from jvm.export.ring import RingReader
 from tests.jdks import java, tool
 from tests.jvm.agent.java_process import eventually
 from tests.jvm.agent.known import Known

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jvm import export
 from jvm.agent import build
 from jvm.attach import Attached, AttachError, execute
 from jvm.cbuild import BuildError
-from jvm.export import iter_records
-from jvm.ring import RingReader
+from jvm.export import records as export
+from jvm.export.records import iter_records
+from jvm.export.ring import RingReader
 from streamer.commands.attach import command
 from tests.jdks import JDKS, java
 from tests.jvm.agent.java_process import DEADLINE, Subject, attach, classes, eventually, jcmd

@@ -17,8 +17,8 @@ import pytest
 from jvm import attach as attaching
 from jvm.asuser import NotDoneError, User, as_user
 from jvm.attach import AttachError, execute
+from jvm.export.ring import RingReader
 from jvm.private import PrivacyError, open_below, open_file_below
-from jvm.ring import RingReader
 from tests.jvm.agent import fakejvm
 from tests.jvm.agent.java_process import DEADLINE
 

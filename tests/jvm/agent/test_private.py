@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jvm.agent.build import library
-from jvm.ring import RingReader
+from jvm.export.ring import RingReader
 from tests.jvm.agent.java_process import DEADLINE, java
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER, Kind, Version
-from jvm.sites import UNKNOWN_CODE, SiteKind
+from jvm.code.image import CodeImage
+from jvm.code.sites import UNKNOWN_CODE, SiteKind
+from jvm.code.version import FOREVER, Kind, Version
 from stages.messages import CodeKind
 from tests.jvm.exportwriter import Writer
 

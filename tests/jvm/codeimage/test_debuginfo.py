@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jvm.codelets import Codelets, label
-from jvm.debuginfo import DebugInfo, Frame
-from jvm.export import Codelet, NmethodLoad, iter_records
+from jvm.code.codelets import Codelets, label
+from jvm.code.debug_info import DebugInfo, Frame
+from jvm.export.records import Codelet, NmethodLoad, iter_records
 from tests.jvm.exportwriter import Writer
 
 Stacks = list[tuple[int, list[tuple[int, int]]]]

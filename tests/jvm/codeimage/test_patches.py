@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jvm import codediff
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER
-from jvm.codeview import CodeView
+from jvm.code import diff as codediff
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
+from jvm.code.version import FOREVER
 from tests.jvm.exportwriter import Writer
 
 BASE = 0x1000

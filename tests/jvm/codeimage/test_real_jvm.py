@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jvm.agent.build import library
-from jvm.codeimage import CodeImage
-from jvm.codeversion import FOREVER, Kind
-from jvm.ring import RingReader
-from jvm.sites import SiteKind
+from jvm.code.image import CodeImage
+from jvm.code.sites import SiteKind
+from jvm.code.version import FOREVER, Kind
+from jvm.export.ring import RingReader
 from tests.jdks import JDKS
 from tests.jvm.agent.java_process import Subject, eventually
 

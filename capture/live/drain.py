@@ -1,0 +1,341 @@
+"""Empties the rings of one traced process into messages.
+
+One `poll` looks at everything once, in the order that keeps a receiver's knowledge ahead of the trace: how far each
+stream has been written, then the data rings, then the JIT ring; out go the JIT records, the sideband, and at last one
+chunk of each stream. Nothing here waits. What the transport refuses is told by `refused`: a chunk becomes a hole,
+everything else is sent again.
+
+All state that has to outlive this process is in files: tails in the rings, JIT records in the export file. So a new
+`Drain` on the same session goes on where a dead one stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import trio
+
+from capture.code_poller import poller as reread
+from capture.code_poller.poller import Rereader
+from capture.live import tsc
+from capture.live.checkpoints import Heads
+from capture.live.jit import JitSpool
+from capture.live.ring import RingError
+from capture.live.sideband_journal import Told
+from capture.live.source import EmulatedSource, Source, told_file
+from capture.live.stream import Stream
+from capture.perf.records import SampleFormat, Words
+from jvm.export.records import ExportError
+from stages.messages import (
+    Chunk,
+    Clock,
+    EndOfStream,
+    JitBatch,
+    Sideband,
+    StreamEnd,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
+
+Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | EndOfStream
+MAX_BATCHES = 8  # JIT batches of one process in one poll
+MAX_FAULTS = 1000  # told; each thread's ring may have one
+MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
+
+
+class Drain:
+    """The rings of one session. `ended` is true when the target is gone and everything, `EndOfStream` too, is out."""
+
+    def __init__(
+        self,
+        session: Path,
+        *,
+        host: str,
+        chunk_bytes: int = 256 << 10,
+        tick_seconds: float = 0.05,
+        source: Source | None = None,
+        reread_share: float = reread.SHARE,
+        now: Callable[[], int] = tsc.now,
+    ) -> None:
+        """`session` holds the agent's rings (`jit-<pid>.ring`) and gets the export files; `source` has the trace
+        (default: the emulated PT in `session/pt`). `reread_share`: how much of one CPU may be spent on finding changes
+        in the code of running JVMs; 0: none. `now` reads the TSC."""
+        self.session, self.host = session, host
+        self.source: Source = source or EmulatedSource(session / "pt", host)
+        self.ended = False
+        self.streams: dict[StreamKey, Stream] = {}
+        self.faults: list[str] = []
+        self._chunk_bytes, self._tick_seconds, self._now = chunk_bytes, tick_seconds, now
+        self._reread_share = reread_share
+        self._heads: Heads | None = None  # where the rings do not keep them
+        if not self.source.lasting:
+            session.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._heads = Heads(session / "heads", host)
+        self._spools: dict[int, JitSpool] = {}
+        self._jit_seen: set[str] = set()
+        self._jit_lost: Counter[int] = Counter()  # drop counters that a loss mark has told of, by process
+        self._stopping = False
+        self._kept: list[Message] = []  # refused, to be sent again before anything else
+        self._withheld = False  # something of this poll was refused that has to come before its trace
+        self._kept_bytes = 0
+        self._raw: dict[tuple[StreamKey, int], Words] = {}
+        self._last_tick = 0
+        self._past: Counter[str] = Counter()  # sums over closed streams
+        self._tick_after = 1 << 26
+
+    # ---- one look at everything
+
+    def poll(self) -> list[Message]:
+        """What is new, in order; at most one chunk a stream. Raises SessionError when emulator.json is none."""
+        if self.ended:
+            return []
+        over = self._stopping or self.source.ended()  # before the heads are read: so they are final if it is true
+        out, may_send_jit = self._again()
+        self._open_streams(out)
+        for stream in self.streams.values():
+            stream.look(last=over)
+        now = self._now()
+        sideband = self._sideband(now)
+        jit_is_out = self._jit(out, now, may_send_jit, over)
+        out += sideband
+        if not jit_is_out:
+            return out  # no trace before the code it runs in
+        idle = self._chunks(out, now, over)
+        left = self._stopping and all(
+            isinstance(message, JitBatch) for message in out
+        )  # one who goes on would for ever
+        if over and not self.streams and (left or not out):
+            self.ended = True
+            out.append(EndOfStream(f"capture:{self.host}:{self.source.pid}"))
+        elif idle and not over and self.source.pid and now - self._last_tick >= self._tick_after:
+            self._last_tick = now
+            out.append(Tick(self.host, self.source.pid, now))
+        return out
+
+    def _again(self) -> tuple[list[Message], bool]:
+        """What was refused, and whether there was no JIT batch among it."""
+        out = self._kept
+        self._kept, self._kept_bytes, self._withheld = [], 0, False
+        self._raw.clear()
+        return out, not any(isinstance(message, JitBatch) for message in out)
+
+    def _open_streams(self, out: list[Message]) -> None:
+        config = self.source.config()
+        if config is None:
+            return
+        for key, ring in self.source.new_rings():
+            try:
+                mult, shift, zero = ring.time_conversion
+            except RingError as error:
+                self._fault(str(error))
+                ring.close()
+                continue
+            if key in self.streams:  # a thread id came again before its first ring was empty
+                self._close_stream(self.streams[key])
+            clock = Clock(mult, shift, zero, self.source.wall_zero() or 0)
+            now = self._now()
+            if not clock.wall_zero:
+                clock = clock._replace(wall_zero=time.time_ns() - clock.ns(now))
+            self._tick_after = int(clock.hz * self._tick_seconds)
+            if self._heads is not None:
+                ring.base = self._heads.of(key)
+            told = Told(told_file(self.session, key) if self.source.lasting else None)
+            stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
+            self.streams[key] = stream
+            out.append(stream.opened)
+
+    def _sideband(self, now: int) -> list[Message]:
+        found: list[Message] = []
+        for key, stream in self.streams.items():
+            message = stream.sideband(now)
+            if message is not None:
+                self._raw[key, message.seq] = stream.raw
+                found.append(message)
+        return found
+
+    def _jit(self, out: list[Message], now: int, may_send: bool, over: bool) -> bool:
+        """Empties the agents' rings; true when all they said is in `out` or waits for a receiver that refused it."""
+        self._find_jit()
+        complete = True
+        for spool in self._spools.values():
+            spool.fill()
+            if not over:
+                spool.reread()
+                spool.compact()
+            for fault in spool.faults:
+                self._fault(fault)
+            if spool.dropped > self._jit_lost[spool.pid] and self.streams:
+                self._jit_lost[spool.pid] = spool.dropped
+                next(iter(self.streams.values())).jit_lost(now)
+            if may_send:
+                for _ in range(MAX_BATCHES):
+                    batch = spool.batch(now)
+                    if batch is None:
+                        break
+                    out.append(batch)
+                complete &= not spool.unsent
+        return complete
+
+    def _find_jit(self) -> None:
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.session))
+        except FileNotFoundError:
+            return
+        for name in names:
+            match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
+            if match is None or name in self._jit_seen:
+                continue
+            self._jit_seen.add(name)
+            pid = int(match[1])
+            try:
+                if pid not in self._spools:
+                    rereader = Rereader(pid, share=self._reread_share, now=self._now) if self._reread_share else None
+                    self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid, rereader)
+                if match[2] == "ring":
+                    self._spools[pid].attach(self.session / name)
+            except (OSError, ExportError) as error:
+                self._fault(str(error))
+
+    def _chunks(self, out: list[Message], now: int, over: bool) -> bool:
+        """One chunk of each stream; true when nothing stands in the rings any more. A stream whose source is gone
+        is closed one poll after its last chunk, when it is known that this was not refused."""
+        idle = True
+        for stream in list(self.streams.values()):
+            chunk = stream.chunk(self._chunk_bytes, now)
+            if chunk is None and (over or stream.ended):
+                chunk = stream.last_chunk(now)
+                if chunk is None:
+                    self._close_stream(stream)
+                    if not over:
+                        out.append(StreamEnd(stream.key, now))
+                        if self._heads is not None:
+                            self._heads.ended(stream.key)
+            if chunk is not None:
+                if self._heads is not None:
+                    self._heads.reached(stream.key, chunk.offset + len(chunk.data))
+                out.append(chunk)
+                idle &= not stream.backlog
+        return idle
+
+    def _close_stream(self, stream: Stream) -> None:
+        if stream.fault:
+            self._fault(stream.fault)
+        self._past.update(stream.counts())
+        self.streams.pop(stream.key, None)
+        stream.close()
+
+    def _fault(self, text: str) -> None:
+        if text not in self.faults and len(self.faults) < MAX_FAULTS:
+            self.faults.append(text)
+
+    # ---- the transport's side
+
+    def raw(self, sideband: Sideband) -> Words:
+        """The records behind a Sideband of the last poll, as the kernel wrote them; empty for one sent again."""
+        return self._raw.get((sideband.stream, sideband.seq), np.zeros(0, np.uint64))
+
+    def must_wait(self, message: Message) -> bool:
+        """Trace of this poll must not be sent, it has to be `refused`: what explains it was."""
+        return self._withheld and isinstance(message, Chunk)
+
+    def refused(self, message: Message) -> None:
+        """The transport had no room for a message of the last poll. A chunk is gone: the next one of its stream
+        says so. All else comes again with the next poll, before anything new; sideband only up to `MAX_KEPT`."""
+        self._withheld |= isinstance(message, StreamOpen | JitBatch | Sideband)
+        match message:
+            case Chunk():
+                if message.stream in self.streams:
+                    self.streams[message.stream].refused(message)
+            case Tick():
+                self._last_tick = 0
+            case EndOfStream():
+                self.ended = False
+            case Sideband():
+                self._kept_bytes += message.records.nbytes
+                if self._kept_bytes <= MAX_KEPT:
+                    self._kept.append(message)
+                elif message.stream in self.streams:
+                    self.streams[message.stream].sideband_lost(message)
+            case _:
+                self._kept.append(message)
+
+    def introduction(self) -> Iterator[Message]:
+        """What a receiver that knows nothing (a worker that was started again) must be told before the next poll."""
+        now = self._now()
+        for stream in self.streams.values():
+            yield stream.opened
+        for spool in self._spools.values():
+            yield from spool.all_sent(now)
+        for stream in self.streams.values():
+            told = stream.told_again(now)
+            if told is not None:
+                yield told
+
+    def stop(self) -> None:
+        """Treat the target as ended: the next polls drain what stands in the rings now, then comes EndOfStream."""
+        self._stopping = True
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of trace that the last poll saw and left in the rings."""
+        return sum(stream.backlog for stream in self.streams.values())
+
+    @property
+    def pressed(self) -> bool:
+        """Whether a ring was more than half full at the last poll: what is left there longer may be lost."""
+        return any(2 * stream.backlog > stream.ring.aux_size for stream in self.streams.values())
+
+    def heads(self) -> dict[StreamKey, int]:
+        """How far each stream has been drained, where nobody but us knows it (`Source.lasting` is false)."""
+        return self._heads.all(self.source.pid) if self._heads is not None else {}
+
+    def heads_of_ended(self) -> dict[StreamKey, int]:
+        """Those of `heads` that go no further."""
+        return self._heads.over(self.source.pid) if self._heads is not None else {}
+
+    def statistics(self) -> dict[str, int]:
+        """Totals since this object was made."""
+        total = Counter(self._past)
+        for name in ("looks", "pages", "patches"):
+            total[f"reread_{name}"] = sum(s.rereader.counts[name] for s in self._spools.values() if s.rereader)
+        for stream in self.streams.values():
+            total.update(stream.counts())
+        return dict(total) | {
+            "streams": len(self.streams),
+            "backlog_bytes": self.backlog,
+            "jit_bytes": sum(spool.taken for spool in self._spools.values()),
+            "jit_dropped_records": sum(spool.dropped for spool in self._spools.values()),
+            "jit_replays": sum(spool.replays for spool in self._spools.values()),
+            "jit_file_bytes": sum(spool.size for spool in self._spools.values()),
+            "jit_compactions": sum(spool.compactions for spool in self._spools.values()),
+            "faults": len(self.faults) + len(self.source.faults),
+        }
+
+    def close(self) -> None:
+        for stream in list(self.streams.values()):
+            self._close_stream(stream)
+        while self._spools:
+            self._spools.popitem()[1].close()
+        if self._heads is not None:
+            self._heads.close()
+            self._heads = None
+
+
+async def run(drain: Drain, send: Callable[[Message], Awaitable[bool]], *, poll_seconds: float = 0.01) -> None:
+    """Polls until the target has ended and all is out. `send` says whether it took the message; it may wait, but
+    for a Chunk it must not. Cancelled, it has lost nothing that was not handed to `send`."""
+    while not drain.ended:
+        for message in drain.poll():
+            if drain.must_wait(message) or not await send(message):
+                drain.refused(message)
+        if drain.backlog or drain.ended:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.sleep(poll_seconds)

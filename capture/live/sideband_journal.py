@@ -1,0 +1,143 @@
+"""What the records said that still matters for a ring's trace: who runs, and all that came since.
+
+Records are read as they come, trace is taken in pieces. So a record has often been read long before the last byte that
+it explains is taken; and who runs was said once, maybe minutes ago. Whoever begins anew (a capture process or a worker
+that was started again) has to hear it, or the trace that is still to come is nobody's.
+
+Records are kept in batches as they were read. An AUX record closes what was written before it, so once its bytes have
+been taken, of the batches before its own only one matters: the last that says who runs.
+
+Where rings outlive the process that drains them, a file has the same: u64 magic, u64 position in the data ring behind
+the records that were written with the head, u64 number of their words; then the records as they came. It is appended
+to before the ring's tail moves, and replaced as a whole when it has grown. So a killed process leaves all records but
+for a cut last append, and the position tells which of them are in the ring as well.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from capture.perf.records import Side, Words, starts
+from jvm.inputfile import read_input
+from stages.messages import SIDE_DTYPE, SideKind
+
+MAGIC = 0x31444C4F5453544A  # "JTSTOLD1"
+HEAD = 3  # words
+GROWN = 1 << 13  # words of the file beyond twice what is kept, before it is replaced
+MAX_FILE = 64 << 20
+_WHO = [int(k) for k in (SideKind.SWITCH_IN, SideKind.SWITCH_OUT, SideKind.ITRACE_START, SideKind.LOST)]
+_NEVER = (1 << 64) - 1
+_NOTHING: Words = np.zeros(0, np.uint64)
+
+
+class _Batch(NamedTuple):
+    rows: Side
+    words: Words
+    closes: int  # end of the trace that its first AUX record tells of
+    who: bool  # it says who runs
+
+
+class Told:
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: the file, None for none. What a predecessor left there is `left`, its last record ends at `left_end`
+        of the data ring; it is kept only when it is told again (`restart`). A file that is none is taken for none."""
+        self._path, self._fd = path, -1
+        self._batches: list[_Batch] = []
+        self._in_file = 0
+        self._end = -1
+        self.left, self.left_end = self._load() if path is not None else (_NOTHING, 0)
+
+    @property
+    def rows(self) -> Side:
+        """All that is kept, in order."""
+        return np.concatenate([batch.rows for batch in self._batches]) if self._batches else np.zeros(0, SIDE_DTYPE)
+
+    def restart(self, rows: Side, words: Words, end: int) -> None:
+        """Instead of all that was there: `words`, which are `rows`, end at `end` of the data ring."""
+        self._batches = []
+        self._keep(rows, words)
+        self._replace(end)
+
+    def add(self, rows: Side, words: Words = _NOTHING, end: int = 0) -> None:
+        """The next records; to be called before the ring's tail moves to `end`. For the file: they are `words`."""
+        self._keep(rows, words)
+        if self._path is None:
+            return
+        joins = end - words.nbytes == self._end  # or what lay between was none
+        if joins and self._in_file <= 2 * sum(len(batch.words) for batch in self._batches) + GROWN:
+            self._end = end
+            self._write(words)
+        else:
+            self._replace(end)
+
+    def taken(self, tail: int) -> None:
+        """The trace before `tail` has been taken."""
+        closing = next((i for i in reversed(range(len(self._batches))) if self._batches[i].closes <= tail), 0)
+        if closing:
+            who = next((b for b in reversed(self._batches[:closing]) if b.who), None)
+            self._batches = [*([who] if who else []), *self._batches[closing:]]
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _keep(self, rows: Side, words: Words) -> None:
+        aux = rows[rows["kind"] == SideKind.AUX][:1]
+        closes = int(aux["a"][0]) + int(aux["b"][0]) if len(aux) else _NEVER
+        self._batches.append(_Batch(rows, words, closes, bool(np.isin(rows["kind"], _WHO).any())))
+
+    # ---- the file
+
+    def _load(self) -> tuple[Words, int]:
+        assert self._path is not None
+        try:
+            data = read_input(self._path, MAX_FILE)
+        except OSError:
+            return _NOTHING, 0
+        words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
+        if len(words) < HEAD or int(words[0]) != MAGIC:
+            return _NOTHING, 0
+        position, written = int(words[1]), int(words[2])
+        bounds, _ = starts(words[HEAD:])
+        whole = int(bounds[-1])
+        if written > whole:
+            return _NOTHING, 0
+        return words[HEAD : HEAD + whole], position + 8 * (whole - written)
+
+    def _replace(self, end: int) -> None:
+        if self._path is None:
+            return
+        words = np.concatenate([batch.words for batch in self._batches])
+        new = self._path.with_name(self._path.name + ".new")
+        self.close()
+        try:
+            self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._in_file, self._end = 0, end
+            if self._write(np.concatenate((np.array([MAGIC, end, len(words)], np.uint64), words))):
+                new.rename(self._path)
+        except OSError:
+            self._give_up()
+
+    def _write(self, words: Words) -> bool:
+        """False, and no file, if that cannot be: better none than one with a gap."""
+        self._in_file += len(words)
+        try:
+            if os.write(self._fd, words.tobytes()) == words.nbytes:
+                return True
+        except OSError:
+            pass
+        self._give_up()
+        return False
+
+    def _give_up(self) -> None:
+        self.close()
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+        self._path = None

@@ -1,0 +1,198 @@
+"""What a recording says beyond perf's own events, so that it gives back exactly the messages that were recorded.
+
+perf.data has a place for trace and for records, but none for sequence numbers, loss marks, the moment a JIT batch
+came. These stand in notes, each before what it is about, in events of a type that perf no longer uses and passes
+over (HEADER_EVENT_TYPE): u64 mark, u32 length, then msgpack [kind, field, …].
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import msgpack
+
+from capture.perf.perf_data import PerfDataError
+from stages.messages import Clock, EndOfStream, JitBatch, Loss, LossMark, PtConfig, StreamKey, StreamOpen, Tick
+
+MARK = int.from_bytes(b"JTSNOTE1", "little")
+HEAD = struct.Struct("<QI")
+MAX_LOSSES = 1000  # in one note, which has to fit into 64 KiB
+
+
+class OpenNote(NamedTuple):
+    """A StreamOpen. `stream` is its number in the notes to come, and the AUXTRACE event's idx."""
+
+    stream: int
+    opened: StreamOpen
+    sample_type: int
+
+
+class SideNote(NamedTuple):
+    """A Sideband: the records of the next `size` bytes."""
+
+    stream: int
+    seq: int
+    tsc: int
+    size: int
+
+
+class LossNote(NamedTuple):
+    """Losses of the next chunk, before those in its ChunkNote."""
+
+    stream: int
+    losses: tuple[LossMark, ...]
+
+
+class ChunkNote(NamedTuple):
+    """A Chunk: the trace of the next AUXTRACE event, or nothing if `size` is 0."""
+
+    stream: int
+    seq: int
+    offset: int
+    size: int
+    tsc: int
+    losses: tuple[LossMark, ...]
+
+
+class CloseNote(NamedTuple):
+    """A StreamEnd."""
+
+    stream: int
+    tsc: int
+
+
+class JitNote(NamedTuple):
+    """A JitBatch: the next `size` bytes of the process's export file."""
+
+    host: str
+    pid: int
+    seq: int
+    size: int
+    dropped: int
+    tsc: int
+
+    @classmethod
+    def of(cls, batch: JitBatch) -> JitNote:
+        return cls(batch.host, batch.pid, batch.seq, len(batch.data), batch.dropped, batch.tsc)
+
+
+Note = OpenNote | SideNote | LossNote | ChunkNote | CloseNote | JitNote | Tick | EndOfStream
+_OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END, _CLOSE = range(8)
+
+
+def pack(note: Note) -> bytes:
+    """The payload of the event."""
+    match note:
+        case OpenNote(stream, opened, sample_type):
+            fields = [_OPEN, stream, opened.stream, opened.config, opened.clock, sample_type]
+        case SideNote():
+            fields = [_SIDE, *note]
+        case LossNote():
+            fields = [_LOSS, *note]
+        case ChunkNote():
+            fields = [_CHUNK, *note]
+        case CloseNote():
+            fields = [_CLOSE, *note]
+        case JitNote():
+            fields = [_JIT, *note]
+        case Tick(host, pid, tsc):
+            fields = [_TICK, host, pid, tsc]
+        case EndOfStream(source):
+            fields = [_END, source]
+    body: bytes = msgpack.packb(fields)
+    return HEAD.pack(MARK, len(body)) + body
+
+
+def unpack(payload: memoryview) -> Note | None:
+    """The note of an event; None if the event is not one of ours. Raises PerfDataError."""
+    if len(payload) < HEAD.size:
+        return None
+    mark, size = HEAD.unpack_from(payload)
+    if mark != MARK:
+        return None
+    try:
+        if size > len(payload) - HEAD.size:
+            raise ValueError
+        return _note(*msgpack.unpackb(payload[HEAD.size : HEAD.size + size], use_list=False))
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
+        raise PerfDataError("a damaged note") from error
+
+
+def _note(kind: object, *fields: object) -> Note:
+    """Every field is checked: a ValueError or TypeError for what cannot be."""
+    match kind, fields:
+        case 0, (stream, key, config, clock, sample_type):
+            opened = StreamOpen(_key(key), _config(config), _clock(clock))
+            return OpenNote(_count(stream), opened, _count(sample_type))
+        case 1, (stream, seq, tsc, size):
+            return SideNote(_count(stream), _number(seq), _count(tsc), _count(size))
+        case 2, (stream, losses):
+            return LossNote(_count(stream), _losses(losses))
+        case 3, (stream, seq, offset, size, tsc, losses):
+            counts = _count(offset), _count(size), _count(tsc)
+            return ChunkNote(_count(stream), _number(seq), *counts, _losses(losses))
+        case 4, (host, pid, seq, size, dropped, tsc):
+            return JitNote(_text(host), _count(pid), _number(seq), _count(size), _count(dropped), _count(tsc))
+        case 5, (host, pid, tsc):
+            return Tick(_text(host), _count(pid), _count(tsc))
+        case 6, (source,):
+            return EndOfStream(_text(source))
+        case 7, (stream, tsc):
+            return CloseNote(_count(stream), _count(tsc))
+    raise ValueError
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _count(value: object) -> int:
+    number = _number(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _tuple(value: object) -> tuple[object, ...]:
+    if not isinstance(value, tuple):
+        raise ValueError
+    return value
+
+
+def _key(value: object) -> StreamKey:
+    host, pid, cpu, tid, *number = _tuple(value)  # older recordings have no number
+    if len(number) > 1:
+        raise ValueError
+    return StreamKey(_text(host), _number(pid), _number(cpu), _number(tid), *map(_count, number))
+
+
+def _config(value: object) -> PtConfig:
+    *numbers, noretcomp, cyc = _tuple(value)
+    if not isinstance(noretcomp, bool) or not isinstance(cyc, bool):
+        raise ValueError
+    family, model, lo, hi, mtc_shift, ctc_num, ctc_den = map(_number, numbers)
+    return PtConfig(family, model, lo, hi, mtc_shift, ctc_num, ctc_den, noretcomp, cyc)
+
+
+def _clock(value: object) -> Clock:
+    mult, shift, zero, wall_zero = map(_number, _tuple(value))
+    if not 0 < mult < 1 << 32 or not 0 <= shift <= 32 or not -(1 << 63) <= zero < 1 << 63:
+        raise ValueError
+    return Clock(mult, shift, zero, wall_zero)
+
+
+def _losses(value: object) -> tuple[LossMark, ...]:
+    marks = []
+    for each in _tuple(value):
+        offset, cause, lost, tsc = map(_count, _tuple(each))
+        marks.append(LossMark(offset, Loss(cause), lost, tsc))
+    return tuple(marks)

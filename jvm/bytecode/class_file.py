@@ -1,0 +1,220 @@
+"""Class files (JVMS chapter 4), as far as it takes to know what a bytecode calls, and whether that can be overridden.
+
+A constant's place is known only behind all those before it, so a file is walked once, when it is opened: where each
+constant begins, and which methods have code and where. Names are decoded when they are asked for, the others never.
+
+A file may be hostile or cut. Whatever is counted takes bytes that must be there, so opening takes time and space in
+proportion to the file, and no constant that names another is followed before its kind is checked. That the file would
+be accepted by a JVM is not checked: only that it can be walked from its first byte to its last.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import NamedTuple
+
+from jvm.export import records as export
+
+_MAGIC = b"\xca\xfe\xba\xbe"
+_UTF8, _CLASS, _METHODREF, _INTERFACE_METHODREF, _NAME_AND_TYPE, _INVOKE_DYNAMIC = 1, 7, 10, 11, 12, 18
+_WIDE = 9  # bytes of a Long or Double, which take two places in the pool (JVMS 4.4.5)
+# Bytes of a constant by its tag (JVMS table 4.4-A), a Utf8 without its text; 0: there is no such tag.
+_SIZE = bytes((0, 3, 0, 5, 5, 9, 9, 3, 3, 5, 5, 5, 5, 0, 0, 4, 3, 5, 5, 3, 3)).ljust(256, b"\0")
+_CODE_NAME = b"\x01\x00\x04Code"  # the Utf8 constant, tag and all
+
+# What an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0), and its bytes.
+INVOKESTATIC, INVOKEDYNAMIC = 0xB8, 0xBA
+_INVOKES = {
+    0xB6: ((_METHODREF,), 3),
+    0xB7: ((_METHODREF, _INTERFACE_METHODREF), 3),
+    0xB8: ((_METHODREF, _INTERFACE_METHODREF), 3),
+    0xB9: ((_INTERFACE_METHODREF,), 5),
+    INVOKEDYNAMIC: ((_INVOKE_DYNAMIC,), 5),
+}
+
+_U2 = struct.Struct(">H")
+_PAIR = struct.Struct(">HH")  # the two indices in a reference, a NameAndType, an InvokeDynamic
+_CLASS_INFO = struct.Struct(">H2xH")  # flags, (itself,) superclass
+_MEMBER = struct.Struct(">HHHH")  # flags, name, descriptor, attributes
+PRIVATE, STATIC, FINAL, INTERFACE = 0x2, 0x8, 0x10, 0x200
+_ATTRIBUTE = struct.Struct(">HI")  # name, bytes that follow
+_CODE = struct.Struct(">4xI")  # behind the maxima of stack and locals: bytes of code
+_CODE_REST = 12  # bytes of a Code attribute without code, handlers and attributes
+
+
+class ClassFileError(ValueError):
+    """The bytes are no class file; `offset` says where in them."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(f"class file: {message} at byte {offset}")
+        self.offset = offset
+
+
+class Invoked(NamedTuple):
+    """What an invoke instruction names. The method that runs may be another one, of a sub- or superclass of `owner`."""
+
+    opcode: int
+    owner: str  # internal name (java/lang/String; [I for arrays); empty for invokedynamic
+    name: str
+    descriptor: str
+
+
+class _Method(NamedTuple):
+    flags: int
+    name: int  # both: index of a Utf8
+    descriptor: int
+    start: int  # of its code: [start, end) in the file; empty if it has none
+    end: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassFile:
+    """One class file, opened. It keeps its bytes, a copy of them if they were in a memoryview."""
+
+    _data: bytes
+    _pool: array[int]  # where constant i begins; 0 for places without: no tag looks like the first byte of a file
+    _methods: list[_Method]
+    flags: int
+    _super: int  # index of a class; 0: none
+
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> ClassFile:
+        """Raises ClassFileError if the bytes are not one whole class file."""
+        data = bytes(data)
+        if not data.startswith(_MAGIC):
+            raise ClassFileError("it does not begin with CAFEBABE", 0)
+        try:
+            pool, at = _read_pool(data)
+            flags, super_ = _CLASS_INFO.unpack_from(data, at)
+            (interfaces,) = _U2.unpack_from(data, at + 6)
+            _, at = _read_members(data, pool, at + 8 + 2 * interfaces, coded=False)  # fields
+            methods, at = _read_members(data, pool, at, coded=True)
+            (attributes,) = _U2.unpack_from(data, at)
+            at += 2
+            for _ in range(attributes):
+                at += _ATTRIBUTE.size + _ATTRIBUTE.unpack_from(data, at)[1]
+        except (IndexError, struct.error):
+            at = len(data) + 1
+        if at > len(data):
+            raise ClassFileError("it is cut", len(data))
+        if at < len(data):
+            raise ClassFileError("there is more behind its end", at)
+        return cls(data, pool, methods, flags, super_)
+
+    def code(self, name: str, descriptor: str) -> bytes | None:
+        """The bytecode of a method; None if it is native or abstract, or there is no such method."""
+        method = self._by_name.get((name, descriptor))
+        return self._data[method.start : method.end] if method is not None and method.end else None
+
+    def method_flags(self, name: str, descriptor: str) -> int | None:
+        """None if it has no such method of its own."""
+        method = self._by_name.get((name, descriptor))
+        return None if method is None else method.flags
+
+    @property
+    def super_name(self) -> str | None:
+        return self._class_name(self._super)
+
+    def invoked(self, code: bytes, bci: int) -> Invoked | None:
+        """What the instruction that begins at `bci` of `code` (of a method of this class) calls.
+
+        None if it is no invoke, `bci` is out of range, or what it names is not of the kind that it must be.
+        """
+        if not 0 <= bci < len(code):
+            return None
+        opcode = code[bci]
+        tags, size = _INVOKES.get(opcode, ((), 1))
+        if not tags or bci + size > len(code):
+            return None
+        reference = self._pair(_U2.unpack_from(code, bci + 1)[0], tags)
+        if reference is None:
+            return None
+        described = self._pair(reference[1], (_NAME_AND_TYPE,))
+        owner = "" if opcode == INVOKEDYNAMIC else self._class_name(reference[0])
+        if described is None or owner is None:
+            return None
+        name, descriptor = self._text(described[0]), self._text(described[1])
+        return None if name is None or descriptor is None else Invoked(opcode, owner, name, descriptor)
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str | None, str | None], _Method]:
+        text = cache(self._text)  # many methods may share a long name
+        return {(text(method.name), text(method.descriptor)): method for method in self._methods}
+
+    def _constant(self, index: int, tags: tuple[int, ...]) -> int:
+        """Where constant `index` begins; 0 if there is none with one of `tags`."""
+        at = self._pool[index] if index < len(self._pool) else 0
+        return at if self._data[at] in tags else 0
+
+    def _pair(self, index: int, tags: tuple[int, ...]) -> tuple[int, int] | None:
+        at = self._constant(index, tags)
+        return _PAIR.unpack_from(self._data, at + 1) if at else None
+
+    def _class_name(self, index: int) -> str | None:
+        at = self._constant(index, (_CLASS,))
+        return self._text(_U2.unpack_from(self._data, at + 1)[0]) if at else None
+
+    def _text(self, index: int) -> str | None:
+        at = self._constant(index, (_UTF8,))
+        if not at:
+            return None
+        (size,) = _U2.unpack_from(self._data, at + 1)
+        return export.text(memoryview(self._data)[at + 3 : at + 3 + size])
+
+
+def _read_pool(data: bytes) -> tuple[array[int], int]:
+    """Where the constants begin, and where they end. Raises IndexError where `data` is cut."""
+    (count,) = _U2.unpack_from(data, 8)
+    pool = array("I", (0,)) * count
+    at, index = 10, 1
+    while index < count:
+        tag = data[at]
+        size = _SIZE[tag]
+        if not size:
+            raise ClassFileError(f"a constant of unknown kind {tag}", at)
+        pool[index] = at
+        index += 1
+        if tag == _UTF8:
+            at += data[at + 1] << 8 | data[at + 2]
+        elif size == _WIDE:
+            index += 1
+        at += size
+    if index != count:
+        raise ClassFileError(f"a pool of {count} places does not end with a constant", at)
+    return pool, at
+
+
+def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[list[_Method], int]:
+    """From the number of fields or methods on: the methods (`coded`; no fields), and where they end."""
+    (count,) = _U2.unpack_from(data, at)
+    at += 2
+    found = []
+    for _ in range(count):
+        begin = at
+        flags, name, descriptor, attributes = _MEMBER.unpack_from(data, at)
+        at += _MEMBER.size
+        for index in (name, descriptor):
+            if index >= len(pool) or data[pool[index]] != _UTF8:
+                raise ClassFileError("a member without a name or descriptor", begin)
+        code = 0, 0
+        for _ in range(attributes):
+            kind, size = _ATTRIBUTE.unpack_from(data, at)
+            if coded and kind < len(pool) and data.startswith(_CODE_NAME, pool[kind]):
+                if code[1]:
+                    raise ClassFileError("a method with two Code attributes", at)
+                code = _code_range(data, at + _ATTRIBUTE.size, size)
+            at += _ATTRIBUTE.size + size
+        if coded:
+            found.append(_Method(flags, name, descriptor, *code))
+    return found, at
+
+
+def _code_range(data: bytes, at: int, size: int) -> tuple[int, int]:
+    """[start, end) of the bytecode in a Code attribute of `size` bytes (JVMS 4.7.3)."""
+    (length,) = _CODE.unpack_from(data, at)
+    if not 0 < length < 1 << 16 or _CODE_REST + length > size:
+        raise ClassFileError(f"{length} bytes of code in an attribute of {size}", at)
+    return at + _CODE.size, at + _CODE.size + length

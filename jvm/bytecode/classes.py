@@ -1,0 +1,188 @@
+"""The classes of a process and what their bytecode calls. A class is dropped with its methods when it was unloaded and
+nobody asks about that time any more.
+
+Class files are kept as they were told and read when something is asked of them: few are. What is too much is dropped,
+the oldest first, and is then not known.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import names
+from jvm.bytecode import counts as bytecode
+from jvm.bytecode.class_file import (
+    FINAL,
+    INTERFACE,
+    INVOKEDYNAMIC,
+    INVOKESTATIC,
+    PRIVATE,
+    STATIC,
+    ClassFile,
+    ClassFileError,
+    Invoked,
+)
+from jvm.export import records as export
+
+MAX_BYTES = 1 << 28
+"""Of class files kept."""
+READ = 1024
+"""Class files kept in a form that can be asked."""
+STEPS = 1 << 14
+"""Methods of which it is remembered where their bytecode jumps."""
+_MOST_SUPERCLASSES = 64
+
+
+class Declared(NamedTuple):
+    """A method."""
+
+    holder: str
+    bound: bool  # no other can be called instead, whatever the receiver (Method::can_be_statically_bound)
+
+
+class Classes:
+    """Fed with export records; others than those below are left out."""
+
+    def __init__(self) -> None:
+        self.methods: dict[int, export.Method] = {}
+        self._methods_of: dict[int, list[int]] = {}  # class → its methods
+        self._definition: dict[int, int] = {}  # class → definition
+        self._name: dict[int, str] = {}  # of a class
+        self._named: dict[str, int] = {}  # class, by name: the last of that name
+        self._data: OrderedDict[int, bytes] = OrderedDict()  # by definition
+        self._bytes = 0
+        self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
+        self._steps: dict[int, NDArray[np.int32] | None] = {}  # of methods; emptied when it is full, as the next
+        self._calls: dict[int, tuple[tuple[int, str], ...]] = {}
+        self.told = 0  # classes and class files, so far
+
+    def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
+        match record:
+            case export.Method():
+                if record.id not in self.methods:
+                    self._methods_of.setdefault(record.class_id, []).append(record.id)
+                self.methods[record.id] = record
+            case export.Class():
+                self.told += 1
+                self._definition[record.id] = record.definition
+                self._name[record.id] = record.signature[1:-1]
+                self._named[record.signature[1:-1]] = record.id
+            case export.ClassDef():
+                self.told += 1
+                self._bytes += len(record.data) - len(self._data.pop(record.id, b""))
+                self._data[record.id] = bytes(record.data)
+                while self._bytes > MAX_BYTES:
+                    self._bytes -= len(self._data.popitem(last=False)[1])
+
+    def remove(self, class_id: int) -> list[int]:
+        """Forgets a class and its methods; which those were."""
+        definition = self._definition.pop(class_id, 0)
+        self._bytes -= len(self._data.pop(definition, b""))
+        self._read.pop(definition, None)
+        name = self._name.pop(class_id, "")
+        if self._named.get(name) == class_id:
+            del self._named[name]
+        methods = self._methods_of.pop(class_id, [])
+        for method in methods:
+            del self.methods[method]
+        return methods
+
+    def __len__(self) -> int:
+        return len(self._name)
+
+    def knows(self, method: int) -> bool:
+        """Whether the bytecode of a method can be asked for."""
+        told = self.methods.get(method)
+        return told is not None and self._definition.get(told.class_id, 0) in self._data
+
+    def steps(self, method: int) -> NDArray[np.int32] | None:
+        """The jumps in the bytecode of a method (`jvm.bytecode.counts.steps`); None: it is not known."""
+        if method in self._steps:
+            return self._steps[method]
+        told = self.methods.get(method)
+        file = self._file(told.class_id) if told is not None else None
+        code = file.code(told.name, told.signature) if told is not None and file is not None else None
+        if code is None:
+            return None
+        if len(self._steps) >= STEPS:
+            self._steps.clear()
+        return self._steps.setdefault(method, bytecode.steps(code))
+
+    def calls(self, method: int) -> tuple[tuple[int, str], ...]:
+        """What the bytecode of a method calls that can go to one method alone: bci and display name."""
+        if method in self._calls:
+            return self._calls[method]
+        steps = self.steps(method)
+        if steps is None:
+            return ()
+        found = []
+        for bci in steps[steps[:, 1] == bytecode.CALL, 0].tolist():
+            callee = self.invoked(method, bci)
+            declared = self.declared(callee) if callee is not None else None
+            if callee is not None and declared is not None and declared.bound:
+                found.append((bci, names.display(f"L{declared.holder};", callee.name)))
+        if len(self._calls) >= STEPS:
+            self._calls.clear()
+        return self._calls.setdefault(method, tuple(found))
+
+    def invoked(self, method: int, bci: int) -> Invoked | None:
+        """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""
+        told = self.methods.get(method)
+        file = self._file(told.class_id) if told is not None else None
+        if told is None or file is None:
+            return None
+        code = file.code(told.name, told.signature)
+        return file.invoked(code, bci) if code is not None else None
+
+    def declared(self, callee: Invoked) -> Declared | None:
+        """The method that is named, as resolution finds it in the class or in those above; None: not known."""
+        bound = callee.opcode in (INVOKESTATIC, INVOKEDYNAMIC) or callee.name == "<init>"
+        for owner, file in self._upwards(callee.owner):
+            flags = file.method_flags(callee.name, callee.descriptor) if file is not None else None
+            if file is not None and flags is not None:
+                return Declared(owner, bound or bool(flags & (PRIVATE | STATIC | FINAL) or file.flags & FINAL))
+        return Declared(callee.owner, True) if bound else None
+
+    def extends(self, name: str, above: str) -> bool | None:
+        """Whether class `name` is `above` or below it; None: not known, or that is an interface."""
+        over = self._file(self._named.get(above, 0))
+        if over is None or over.flags & INTERFACE:
+            return None
+        for owner, file in self._upwards(name):
+            if owner == above:
+                return True
+            if file is not None and file.super_name is None:
+                return False
+        return None
+
+    def _upwards(self, name: str) -> Iterator[tuple[str, ClassFile | None]]:
+        """A class and those above it, as far as they are known: the first that is not is the last."""
+        owner: str | None = name
+        for _ in range(_MOST_SUPERCLASSES):
+            if owner is None:
+                return
+            file = self._file(self._named.get(owner, 0))
+            yield owner, file
+            owner = file.super_name if file is not None else None
+
+    def _file(self, class_id: int) -> ClassFile | None:
+        definition = self._definition.get(class_id, 0)
+        if definition in self._read:
+            self._read.move_to_end(definition)
+            return self._read[definition]
+        data = self._data.get(definition)
+        if data is None:
+            return None
+        try:
+            file = ClassFile.of(data)
+        except ClassFileError:
+            file = None
+        self._read[definition] = file
+        while len(self._read) > READ:
+            self._read.popitem(last=False)
+        return file

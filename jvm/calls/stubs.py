@@ -1,0 +1,40 @@
+"""Which of the JVM's stubs Java calls lead to, by the names that JDK 17 to 25 give them (sharedRuntime.cpp,
+stubDeclarations.hpp; icBuffer.cpp, vtableStubs.cpp)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from jvm.code.sites import stub_label
+from jvm.code.version import Kind, Version
+
+
+class Stub(StrEnum):
+    RESOLVE_STATIC = "resolve_static_call"
+    RESOLVE_OPT_VIRTUAL = "resolve_opt_virtual_call"
+    RESOLVE_VIRTUAL = "resolve_virtual_call"
+    IC_MISS = "ic_miss"
+    WRONG_METHOD = "wrong_method"
+    WRONG_METHOD_ABSTRACT = "wrong_method_abstract"
+    ADAPTER = "I2C/C2I adapters"
+    INLINE_CACHE = "InlineCacheBuffer"
+    VTABLE = "vtable stub"
+    ITABLE = "itable stub"
+
+
+RESOLVERS = (
+    Stub.RESOLVE_STATIC, Stub.RESOLVE_OPT_VIRTUAL, Stub.RESOLVE_VIRTUAL, Stub.IC_MISS, Stub.WRONG_METHOD,
+    Stub.WRONG_METHOD_ABSTRACT,
+)  # fmt: skip
+"""These find out where a call is to go, change it, and jump there."""
+
+_LABELS = {
+    stub_label(form.format(stub.value)): stub
+    for stub in Stub
+    for form in ("{}", *(("{}_stub", "Shared Runtime {}_blob") if stub in RESOLVERS else ()))
+}
+
+
+def stub_of(version: Version) -> Stub | None:
+    """None: another, or no stub."""
+    return None if version.kind == Kind.NMETHOD else _LABELS.get(version.name)

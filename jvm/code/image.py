@@ -1,0 +1,525 @@
+"""The machine code of a JVM as it changes in time.
+
+Every blob (nmethod, stub, adapter, codelet) is a `Version` with the time [since, until) in which its bytes were
+valid at its addresses. The sources say less than that, so:
+
+- A load is told late: the Service Thread posts it after the code may already run. So a version reaches back from its
+  load to the end of what stood there before it, but by `lateness` ticks at most; what was *found* (REPLAYED) reaches
+  back without that limit, and so does what is told until the JVM's beginning is over (`settled`): code compiled before
+  VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t + lateness: who waits
+  until `complete_until` has passed that point gets, live, what a replay of the recording gets.
+- An unload may be lost: a new load ends whatever it overlaps (`evicted`). An unloaded version stays known until it
+  is overlapped or `forget_before` drops it, because a stream may still be behind.
+- Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
+  then, or that CODE_PATCH says differ, were patched in place: `jvm.code.revisions`.
+- Stubs may nest (a buffer blob, the routines in it; the interpreter, its codelets): the innermost answers.
+
+Kernels look addresses up in a `Table`: all versions sorted by start, with the running maximum of their ends, so a
+search goes back from the last start ≤ ip only as far as something may still reach over it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, deque
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import names
+from jvm.arena import Arena
+from jvm.bytecode.classes import Classes
+from jvm.calls.stubs import Stub, stub_of
+from jvm.code import diff as codediff
+from jvm.code import lookup as codetable
+from jvm.code.codelets import Codelets, label
+from jvm.code.debug_info import DebugInfo
+from jvm.code.entry_state import Entrance
+from jvm.code.lookup import Table
+from jvm.code.revisions import Texts, Uncertain
+from jvm.code.sites import SiteKind, Sites, compiled_kind, stub_label
+from jvm.code.snapshot import CodeView
+from jvm.code.version import FOREVER, Kind, Version
+from jvm.export import records as export
+
+MAX_BLOB = 1 << 28
+"""Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
+READINGS = 1 << 12
+"""Of all code, whose times are kept."""
+UNKNOWN_METHOD = "[unknown method]"
+INTERPRETER = "[interpreter]"
+
+
+LAG = 16
+"""By that part of the lateness texts begin later than what tells of them (jvm.code.revisions)."""
+_FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
+
+
+class CodeImage:
+    """The code of one process. Fed with export records in order; what they hold never makes it raise."""
+
+    def __init__(self, lateness: int | None = None, sites: Sites | None = None) -> None:
+        """`lateness`: ticks that a load may be told late; None: any."""
+        self._lateness = lateness
+        self.sites = sites if sites is not None else Sites()
+        self.codelets = Codelets()
+        self.jdk = 0  # the JVM's feature release; 0: not known
+        self.methods: dict[int, str] = {}
+        self.classes = Classes()
+        self.counts: Counter[str] = Counter()
+        self.epoch = 0  # of every change
+        self.census = 0  # of changes of versions but for their bytes: one has come, ended, gone, or got its name
+        self.complete_until = 0
+        self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
+        self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
+        self._ids = 0
+        self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
+        self._nmethod_starts: list[int] = []
+        self._others: dict[tuple[int, Kind], Version] = {}
+        self._other_keys: list[tuple[int, Kind]] = []  # sorted
+        self._other_size = 0  # of the longest
+        self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
+        self.entrance = Entrance()  # which nmethods were made not entrant, and when
+        self._texts = Texts((lateness or 0) // LAG, self.entrance.opened)
+        self._pcs: Arena[np.uint32] = Arena(np.uint32)
+        self._pc_sites: Arena[np.int32] = Arena(np.int32)
+        self._rows = np.zeros(1024, codetable.ROW_DTYPE)
+        self._row_count = 0
+        self._free_rows: list[int] = []
+        self._by_id: dict[int, Version] = {}
+        self._table: Table | None = None
+        self._view: CodeView | None = None
+        self._unloaded: list[tuple[int, int]] = []  # (time, class) that are still to be forgotten
+        self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
+        self._replay_began = 0
+
+    # What is told
+
+    def feed(self, data: export.Buffer, complete_until: int = 0) -> None:
+        """Whole records, and the time before which everything has now been told. Where they cannot be parsed the
+        rest of the buffer is left out and `counts["bad_records"]` says so."""
+        try:
+            for record in export.iter_records(data):
+                self.apply(record)
+        except export.ExportError:
+            self.counts["bad_records"] += 1
+        self.complete_until = max(self.complete_until, complete_until)
+
+    def apply(self, record: export.Record) -> None:
+        match record:
+            case export.AgentInfo():
+                number = re.match(r"\d+", record.vm_version)
+                self.jdk = int(number[0]) if number else 0
+            case export.Method():
+                self.methods[record.id] = names.display(record.class_signature, record.name)
+                self.classes.add(record)
+            case export.Class() | export.ClassDef():
+                self.classes.add(record)
+            case export.NmethodLoad():
+                self._load(record)
+            case export.NmethodUnload():
+                self._unload(record)
+            case export.NmethodState():
+                self._state(record)
+            case export.CodePatch():
+                self._patch(record)
+            case export.Blob():
+                if record.kind != export.BlobKind.NMETHOD:  # those are told by loads, which say more
+                    self._other(Kind.BLOB, record, record.address, record.end, stub_label(record.name), record.code)
+            case export.DynamicCode(name="Interpreter"):
+                self._other(Kind.INTERPRETER, record, record.address, record.end, INTERPRETER, record.code)
+            case export.DynamicCode():
+                self._other(Kind.DYNAMIC, record, record.address, record.end, stub_label(record.name), record.code)
+            case export.Interpreter():
+                self._other(Kind.INTERPRETER, record, record.start, record.end, INTERPRETER, record.code)
+            case export.Codelet():
+                self.codelets.add(record)
+                self._other(Kind.CODELET, record, record.start, record.end, label(record), memoryview(b""))
+            case export.ClassUnload():
+                self._unloaded.append((record.tsc, record.id))
+            case export.Overflow():
+                self.counts["overflows"] += 1
+                self._replayed = None  # the replay under way, if any, is not whole
+            case export.ThreadStart():  # found ones stand behind the code that was found
+                if record.flags & export.RecordFlag.REPLAYED:
+                    self._prime(record.tsc)
+            case export.ReplayBegin():
+                self._replayed, self._replay_began = set(), record.tsc
+            case export.ReplayEnd():
+                self._replay_end(record.tsc)
+            case _:
+                pass
+
+    def _load(self, record: export.NmethodLoad) -> None:
+        start, end = record.address, record.end
+        if not self._believable(start, end):
+            return
+        if self._replayed is not None:
+            self._replayed.add(start)
+        lo, hi = self._overlapping(start, end)
+        old = self._nmethods[lo:hi]
+        if len(old) == 1 and self._told_before(old[0], record):
+            return
+        if any(record.tsc < v.loaded for v in old):
+            self.counts["stale"] += 1  # a spool read again tells what has been replaced since
+            return
+        self.counts["loads"] += 1
+        self._retire(old + self._buried(start, end), record.tsc)
+        since = self._since(record, start, end)
+        version = Version(self._new_id(), Kind.NMETHOD, start, end, UNKNOWN_METHOD, record.tsc, since)
+        version.method, version.level, version.compile_id = record.method, record.level, record.compile_id
+        version.entry, version.verified_entry, version.osr_entry = record.entry, record.verified_entry, record.osr_entry
+        version.debug = DebugInfo.of(record)
+        version.site_kind = compiled_kind(record.level, record.blob != 0)
+        self._nmethods[lo:hi] = [version]
+        self._nmethod_starts[lo:hi] = [start]
+        self._add(version, record.code)
+        replayed = bool(record.flags & export.RecordFlag.REPLAYED)
+        self.entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
+        self._resolve(version)
+
+    def _buried(self, start: int, end: int) -> list[Version]:
+        """Takes out the stubs that a new nmethod overlaps: they are gone, though stubs are hardly ever freed."""
+        keys = self._other_keys_in(start, end)
+        for key in keys:
+            self._other_keys.remove(key)
+        return [self._others.pop(key) for key in keys]
+
+    def _told_before(self, v: Version, record: export.NmethodLoad) -> bool:
+        """Is this load the one that made `v`, told again? Then take in what is new in it."""
+        same = (v.start, v.end, v.method) == (record.address, record.end, record.method)
+        if not same or (v.compile_id and record.compile_id and v.compile_id != record.compile_id):
+            return False
+        if v.until != FOREVER:
+            if record.tsc > v.until:
+                return False
+            self.counts["repeated"] += 1
+            return True
+        code = np.frombuffer(record.code, np.uint8)
+        if not np.array_equal(code, self.code(v)):
+            if not record.flags & export.RecordFlag.REPLAYED and record.tsc > v.loaded:
+                return False  # a new load at the old place: its unload was lost
+            if record.tsc > v.loaded:
+                self._differs(v, code, record.tsc)
+        self.counts["repeated"] += 1
+        if v.unresolved:
+            self._resolve(v)
+        return True
+
+    def _unload(self, record: export.NmethodUnload) -> None:
+        i = bisect_left(self._nmethod_starts, record.address)
+        v = self._nmethods[i] if i < len(self._nmethods) else None
+        if v is None or v.start != record.address or v.loaded > record.tsc or record.method not in (0, v.method):
+            self.counts["unknown_unloads"] += 1
+        elif v.until == FOREVER:
+            self.counts["unloads"] += 1
+            self._end(v, record.tsc)
+
+    def _state(self, record: export.NmethodState) -> None:
+        i = bisect_right(self._nmethod_starts, record.address) - 1
+        v = self._nmethods[i] if i >= 0 else None
+        if v is None or record.address >= v.end or record.compile_id not in (0, v.compile_id):
+            self.counts["unknown_states"] += 1
+        elif record.state == export.NmethodStatus.NOT_ENTRANT:
+            self.entrance.end(v, record.tsc)
+
+    def _other(self, kind: Kind, record: export.Record, start: int, end: int, name: str, code: memoryview) -> None:
+        if not self._believable(start, end):
+            return
+        key = start, kind
+        old = self._others.get(key)
+        if old is not None and (old.end, old.name) == (end, name):
+            if record.tsc > old.loaded:
+                self._differs(old, np.frombuffer(code, np.uint8), record.tsc)
+            return
+        lo, hi = self._overlapping(start, end)
+        gone = self._nmethods[lo:hi] + ([] if old is None else [old])
+        if any(record.tsc < v.loaded for v in gone):
+            self.counts["stale"] += 1
+            return
+        del self._nmethods[lo:hi], self._nmethod_starts[lo:hi]
+        if old is None:
+            insort(self._other_keys, key)
+        self._other_size = max(self._other_size, end - start)
+        self._retire(gone, record.tsc)
+        since = self._since(record, start, end)
+        version = self._others[key] = Version(self._new_id(), kind, start, end, name, record.tsc, since)
+        if kind in (Kind.INTERPRETER, Kind.CODELET):
+            version.site_kind = SiteKind.INTERPRETED
+        self._add(version, code)
+        if stub_of(version) == Stub.INLINE_CACHE:
+            self._texts.inline = version
+
+    def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
+        """`v` was told again at `tsc`: what differs has been patched since."""
+        known = self.code(v)
+        code = code[: len(known)]
+        edits = codediff.runs(known[: len(code)], code)
+        for begin, end in edits:
+            self._texts.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
+            self.entrance.seen(v, begin, code[begin:end], tsc)
+        if edits:
+            self.counts["patched"] += 1
+            self._changed()
+
+    def _patch(self, record: export.CodePatch) -> None:
+        if not len(record.code):
+            if not self._read or record.before > self._read[-1]:
+                self._read.append(record.before)
+            return
+        if record.before >= record.after:
+            self.counts["bad_patches"] += 1
+            return
+        lo, hi = self._overlapping(record.address, record.end)
+        found = self._nmethods[lo:hi] + [self._others[key] for key in self._other_keys_in(record.address, record.end)]
+        found = [v for v in found if v.loaded < record.after <= v.until and v.data_size]
+        self.counts["patches" if found else "patches_nowhere"] += 1
+        code = np.frombuffer(record.code, np.uint8)
+        for v in found:
+            offset = record.address - v.start
+            closes = self.entrance.seen(v, offset, code, record.after)
+            self._texts.edit(v, offset, code, record.before, record.after, v.not_entrant if closes else FOREVER)
+        if found:
+            self._changed()
+
+    def _other_keys_in(self, start: int, end: int) -> list[tuple[int, Kind]]:
+        """Of the stubs that overlap [start, end)."""
+        lo = bisect_right(self._other_keys, (start - self._other_size, Kind.CODELET))
+        hi = bisect_left(self._other_keys, (end, Kind(1)))
+        return [key for key in self._other_keys[lo:hi] if self._others[key].end > start]
+
+    def _replay_end(self, tsc: int) -> None:
+        if self._replayed is not None:
+            for v in self._nmethods:
+                if v.until == FOREVER and v.loaded < self._replay_began and v.start not in self._replayed:
+                    self.counts["healed_unloads"] += 1
+                    self._end(v, tsc)
+        self._replayed = None
+        self._prime(tsc)
+
+    def _prime(self, tsc: int) -> None:
+        if self.codelets:
+            self.primed_at = min(self.primed_at, tsc)
+
+    def forget_before(self, tsc: int) -> None:
+        """No one will ask about a time before `tsc` again: drops versions that had ended by then, what was patched
+        before, and classes and methods that were gone."""
+        self._forget_classes(tsc)
+        ended = [v for v in (*self._retired, *self._nmethods) if v.until <= tsc]
+        if not self._texts.drop(ended, tsc) and not ended:
+            return
+        for v in ended:
+            self._pcs.garbage += int(self._rows[v.row]["pc_size"])
+            self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
+            self._free_rows.append(v.row)
+            self.entrance.gone(v)
+            del self._by_id[v.id]
+        while len(self._read) > 1 and self._read[1] <= tsc:
+            self._read.popleft()
+        self._retired = [v for v in self._retired if v.until > tsc]
+        self._nmethods = [v for v in self._nmethods if v.until > tsc]
+        self._nmethod_starts = [v.start for v in self._nmethods]
+        self._compact()
+        (self._registered if ended else self._changed)()
+
+    def _forget_classes(self, tsc: int) -> None:
+        for _, class_id in (gone for gone in self._unloaded if gone[0] <= tsc):
+            for method in self.classes.remove(class_id):
+                self.methods.pop(method, None)
+        self._unloaded = [gone for gone in self._unloaded if gone[0] > tsc]
+
+    # What is asked
+
+    def settled(self, tsc: int) -> bool:
+        """Is the JVM's beginning, with all that was told late of it, over at `tsc`?"""
+        return self.lateness is not None and tsc > self.primed_at + self.lateness
+
+    def at(self, ip: int, tsc: int) -> Version | None:
+        """The innermost version that holds `ip` at `tsc`."""
+        row = codetable.find(self.table(), np.uint64(ip), np.uint64(tsc))
+        return None if row < 0 else self._by_id[int(self.table().id[row])]
+
+    def version(self, id_: int) -> Version | None:
+        """By the id that tables and views carry; None if it has been forgotten."""
+        return self._by_id.get(id_)
+
+    def code(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes as last told; read-only by convention."""
+        return self._texts.latest(version)
+
+    def first_code(self, version: Version) -> NDArray[np.uint8]:
+        """Its bytes before calls in it were bound and it was made not entrant, as far as that is known; read-only by
+        convention."""
+        return self._texts.first(version)
+
+    def table(self) -> Table:
+        """For kernels (`jvm.code.lookup.locate`): all versions known, with their times."""
+        if self._table is None:
+            rows = self._rows[: self._row_count]
+            self._table = codetable.build(rows[rows["id"] != 0], self._pcs.view(), self._pc_sites.view())
+        return self._table
+
+    def sites_of(self, ips: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """(n,) addresses at (n,) times → (n,) sites; 0 (`UNKNOWN_CODE`) where nothing stood."""
+        out = np.empty(len(ips), np.int32)
+        codetable.locate(self.table(), ips, tscs, out)
+        return out
+
+    def sites_used(self) -> Iterable[NDArray[np.int32]]:
+        """All sites that `sites_of` can give."""
+        rows = self._rows[: self._row_count]
+        rows = rows[rows["pc_size"] > 0]  # what else is in the arena is garbage
+        parts = zip(rows["pc_at"].tolist(), rows["pc_size"].tolist(), strict=True)
+        return [self._rows["site"][: self._row_count], *(self._pc_sites.part(at, size) for at, size in parts)]
+
+    def view(self, tsc: int | None = None) -> CodeView:
+        """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
+        one. The view of now is made once an epoch."""
+        if tsc is not None:
+            return self._texts.view(tsc, self.epoch)
+        if self._view is None or self._view.epoch != self.epoch:
+            self._view = self._texts.view(None, self.epoch)
+        return self._view
+
+    def next_change(self, tsc: int) -> int:
+        """The first time after `tsc` at which `view` is another than at `tsc`, by what has been told; FOREVER: none."""
+        return self._texts.next_change(tsc)
+
+    def read_until(self, tsc: int) -> int:
+        """The last time up to `tsc` at which all patches made before it have been told: what was made before and is not
+        in a text was over by then. 0: none."""
+        return next((at for at in reversed(self._read) if at <= tsc), 0)
+
+    def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
+        """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""
+        return self._texts.uncertain(begin, begin if end is None else end)
+
+    @property
+    def lateness(self) -> int | None:
+        """May be told later than all else, for a clock is; texts that are there by then keep their times."""
+        return self._lateness
+
+    @lateness.setter
+    def lateness(self, ticks: int) -> None:
+        self._lateness, self._texts.lag = ticks, ticks // LAG
+
+    def versions(self) -> Iterable[Version]:
+        """All that are kept; `patched` is what has been told so far."""
+        self._texts.settle()
+        return self._by_id.values()
+
+    def statistics(self) -> dict[str, int | float]:
+        compiled = [
+            (v.debug.detail, v.end - v.start)
+            for v in self._nmethods
+            if v.debug is not None and v.until == FOREVER and v.site_kind in (SiteKind.C1, SiteKind.C2)
+        ]
+        return {
+            **{f"code_{name}": n for name, n in sorted(self.counts.items())},
+            "code_versions": len(self._by_id),
+            "code_methods": len(self.methods),
+            "code_classes": len(self.classes),
+            "code_retired": len(self._retired),
+            "code_bytes": self._texts.size,
+            "code_epoch": self.epoch,
+            "code_detail": sum(d * n for d, n in compiled) / sum(n for _, n in compiled) if compiled else 0.0,
+        }
+
+    # Inside
+
+    def _believable(self, start: int, end: int) -> bool:
+        if 0 < end - start <= MAX_BLOB and end <= FOREVER:
+            return True
+        self.counts["bad_blobs"] += 1
+        return False
+
+    def _overlapping(self, start: int, end: int) -> tuple[int, int]:
+        """The range of `_nmethods` that overlaps [start, end)."""
+        lo = bisect_right(self._nmethod_starts, start)
+        if lo and self._nmethods[lo - 1].end > start:
+            lo -= 1
+        return lo, max(lo, bisect_left(self._nmethod_starts, end))
+
+    def _since(self, record: export.Record, start: int, end: int) -> int:
+        """From when on a blob told by `record` is taken to have stood at [start, end)."""
+        rows = self._rows[: self._row_count]
+        before = (rows["start"] < end) & (rows["end"] > start) & (rows["until"] <= record.tsc)
+        floor = int(rows["until"][before].max(initial=0))
+        if record.flags & export.RecordFlag.REPLAYED or isinstance(record, _FOUND) or not self.settled(record.tsc):
+            return floor
+        assert self.lateness is not None
+        return max(floor, record.tsc - self.lateness)
+
+    def _retire(self, versions: list[Version], tsc: int) -> None:
+        """These give way to a load told at `tsc`."""
+        for v in versions:
+            if v.until == FOREVER:
+                self.counts["evicted"] += 1
+                self._end(v, tsc)
+            self._retired.append(v)
+
+    def _end(self, v: Version, tsc: int) -> None:
+        v.until = max(tsc, v.since)
+        self._rows[v.row]["until"] = v.until
+        self._texts.ended(v)
+        self._registered()
+
+    def _add(self, v: Version, code: memoryview) -> None:
+        self._texts.begin(v, np.frombuffer(code, np.uint8))
+        if self._free_rows:
+            v.row = self._free_rows.pop()
+        else:
+            v.row = self._row_count
+            self._row_count += 1
+            if v.row == len(self._rows):
+                self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        site = self.sites.site(v.name, v.site_kind)
+        self._rows[v.row] = (v.start, v.end, v.since, v.until, v.id, 0, 0, site)
+        self._by_id[v.id] = v
+        self._registered()
+
+    def _resolve(self, v: Version) -> None:
+        """Names and sites of an nmethod and of what is inlined in it, all of its own kind."""
+        assert v.debug is not None
+        v.unresolved = False
+        v.name = self._method_name(v, v.method)
+        unique, where = np.unique(v.debug.inner_methods(), return_inverse=True)
+        sites = [self.sites.site(self._method_name(v, int(m)), v.site_kind) for m in unique]
+        row = self._rows[v.row]
+        self._pcs.garbage += int(row["pc_size"])
+        row["site"] = self.sites.site(v.name, v.site_kind)
+        row["pc_at"], row["pc_size"] = self._pcs.append(v.debug.pc), len(where)
+        self._pc_sites.append(np.array(sites, np.int32)[where])
+        self._registered()
+
+    def _method_name(self, v: Version, method: int) -> str:
+        name = self.methods.get(method)
+        if name is None:
+            v.unresolved = True
+            self.counts["unknown_methods"] += 1
+            return UNKNOWN_METHOD
+        return name
+
+    def _compact(self) -> None:
+        self._texts.compact(self._by_id)
+        if self._pcs.wasteful:
+            pcs, pc_sites = Arena[np.uint32](np.uint32), Arena[np.int32](np.int32)
+            for v in self._by_id.values():
+                at, size = int(self._rows[v.row]["pc_at"]), int(self._rows[v.row]["pc_size"])
+                self._rows[v.row]["pc_at"] = pcs.append(self._pcs.part(at, size))
+                pc_sites.append(self._pc_sites.part(at, size))
+            self._pcs, self._pc_sites = pcs, pc_sites
+
+    def _new_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _registered(self) -> None:
+        self.census += 1
+        self._changed()
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        self._table = None

@@ -1,0 +1,254 @@
+"""Chunks → packets on whole boundaries, their rare kinds as marks, and every byte that is no packet in a hole.
+
+A stream is entered at a PSB and read until something breaks it: a loss that the source tells of, a gap in the offsets
+(the transport lost a chunk), bytes that are no packet. Then what is left of a cut packet belongs to the hole, and the
+bytes up to the next PSB are a hole of their own: NO_SYNC after a loss or at the start, BAD_PACKET after bad bytes.
+A packet that the chunk's end cuts comes with the next chunk, so the result does not depend on where chunks end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stages.decode.scan import BAD, DONE, LAST_IP, STATE_SIZE, TIME, walk
+from stages.messages import (
+    MARK_DTYPE,
+    U8,
+    Account,
+    Chunk,
+    Decoded,
+    EndOfStream,
+    Loss,
+    LossMark,
+    MarkKind,
+    PtConfig,
+    StreamEnd,
+    StreamKey,
+    StreamOpen,
+    Tick,
+    accounts,
+)
+from stages.pt.packets import PSB_SIZE, find_psb
+
+RESYNC = frozenset({Loss.AUX_FULL, Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED})
+"""Losses of trace bytes: the decoder's state is void behind them. Of others (switches, code) the packets are whole."""
+MARKS = 1 << 15
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class _Stream:
+    key: StreamKey
+    config: PtConfig = field(default_factory=PtConfig)
+    offset: int = -1  # of carry[0]; −1: no chunk yet
+    carry: U8 = field(default_factory=lambda: _NOTHING)
+    synced: bool = False
+    skipping: Loss = Loss.NO_SYNC  # cause of the bytes skipped while not synced
+    skipped: bool = False  # some of them have been told
+    reopened: bool = False
+    drained: int = 0  # when its last chunk was
+    losses: list[LossMark] = field(default_factory=list)  # to be told with the next Decoded
+    state: Any = field(default_factory=lambda: np.zeros(STATE_SIZE, np.uint64))
+
+    @property
+    def expected(self) -> int:
+        return self.offset + len(self.carry)
+
+    @property
+    def tsc(self) -> int:
+        return int(self.state[TIME])
+
+
+class Decode:
+    """Chunk → Decoded, Accounts of holes, and a Tick with the time of each drain. Everything else passes."""
+
+    def __init__(self, marks: int = MARKS, *, first: bool = False) -> None:
+        """`marks`: most marks of one Decoded. `first`: nobody decoded these streams before, so what is missing before
+        a stream's first chunk was lost on its way here."""
+        self._first = first
+        self._streams: dict[StreamKey, _Stream] = {}  # until their end
+        self._marks = np.zeros(marks, MARK_DTYPE)
+        self._times: dict[tuple[str, int], int] = {}
+        self.counts: Counter[str] = Counter()
+
+    def feed(self, message: object) -> list[object]:
+        match message:
+            case StreamOpen():
+                stream = self._streams.setdefault(message.stream, _Stream(message.stream))
+                stream.config, stream.reopened = message.config, stream.offset >= 0
+                return [message]
+            case Chunk():
+                return self._chunk(message)
+            case StreamEnd():
+                out: list[object] = []
+                if (known := self._streams.pop(message.stream, None)) is not None:
+                    self._end(known, out)
+                return [*out, message]
+            case EndOfStream():
+                return [*self.flush(), message]
+            case _:
+                return [message]
+
+    def flush(self) -> list[object]:
+        """No stream goes on: what is left of each is told."""
+        out: list[object] = []
+        for stream in self._streams.values():
+            self._end(stream, out)
+        return out
+
+    def statistics(self) -> dict[str, int | float]:
+        return {
+            **{f"decode_{name}": n for name, n in sorted(self.counts.items())},
+            "decode_streams": len(self._streams),
+            "decode_carried_bytes": sum(len(s.carry) for s in self._streams.values()),
+        }
+
+    def _chunk(self, chunk: Chunk) -> list[object]:
+        out: list[object] = []
+        process = chunk.stream.host, chunk.stream.pid
+        if chunk.tsc > self._times.get(process, 0):
+            # Before the first chunk of a drain: what the drains before it held has come, code and switches too.
+            self._times[process] = chunk.tsc
+            out.append(Tick(*process, chunk.tsc))
+        stream = self._streams.setdefault(chunk.stream, _Stream(chunk.stream))
+        data, offset = chunk.data, chunk.offset
+        self.counts["chunks"] += 1
+        if stream.offset >= 0 and stream.reopened and offset < stream.expected:
+            self._end(stream, out)  # the key came again (a thread id was reused): another stream
+            stream = self._streams[chunk.stream] = _Stream(chunk.stream, stream.config)
+        stream.reopened, stream.drained = False, chunk.tsc
+        if stream.offset < 0:
+            stream.offset = start = 0 if self._first else offset
+            out.append(Account(stream.key, start, start, 0, ()))  # from here on every byte is accounted for
+            stream.state[TIME] = max(0, chunk.tsc - (1 << 55))  # TSC packets have 56 bits: near which time?
+        marks = sorted(chunk.losses)
+        if offset > stream.expected:
+            self._gap(stream, offset, marks, chunk.tsc, out)
+        elif offset < stream.expected:
+            twice = min(len(data), stream.expected - offset)
+            self.counts["bytes_told_twice"] += twice
+            data, offset = data[twice:], offset + twice
+        for mark in marks:
+            at = min(max(mark.offset, stream.expected), offset + len(data))
+            self._bytes(stream, data[: at - offset], False, out)
+            data, offset = data[at - offset :], at
+            self._loss(stream, mark._replace(offset=at), out)
+        self._bytes(stream, data, False, out)
+        return out
+
+    def _gap(self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object]) -> None:
+        """Bytes of the stream never came. A mark that stands behind them says why; else our transport lost them."""
+        told = next((m for m in marks if m.offset == offset and m.cause in RESYNC - {Loss.AUX_FULL}), None)
+        mark = told or LossMark(offset, Loss.TRANSPORT, 0, tsc)
+        if told:
+            marks.remove(told)
+        start = stream.expected
+        self._loss(stream, mark._replace(offset=start), out)
+        out.append(accounts.hole(stream.key, start, offset, mark.cause, event=False))
+        stream.offset = offset
+        stream.losses[-1] = mark
+
+    def _loss(self, stream: _Stream, mark: LossMark, out: list[object]) -> None:
+        self.counts[f"losses_{mark.cause.name.lower()}"] += 1
+        stream.losses.append(mark if mark.tsc else mark._replace(tsc=stream.tsc))
+        if mark.cause not in RESYNC:
+            out.append(accounts.event(stream.key, mark))
+            return
+        start, end = stream.offset, stream.expected  # what is left of a cut packet
+        out.append(accounts.hole(stream.key, start, end, mark.cause, lost=mark.lost))
+        self._lose_sync(stream, Loss.NO_SYNC)
+        stream.offset, stream.carry = end, _NOTHING
+
+    @staticmethod
+    def _lose_sync(stream: _Stream, cause: Loss) -> None:
+        stream.synced, stream.skipping, stream.skipped = False, cause, False
+
+    def _end(self, stream: _Stream, out: list[object]) -> None:
+        if stream.offset < 0:
+            return
+        self._bytes(stream, _NOTHING, True, out)
+        if len(stream.carry):
+            self.counts["cut_packets"] += 1
+            out.append(accounts.hole(stream.key, stream.offset, stream.expected, Loss.BAD_PACKET))
+            stream.offset, stream.carry = stream.expected, _NOTHING
+            self._lose_sync(stream, Loss.NO_SYNC)
+
+    def _bytes(self, stream: _Stream, new: U8, last: bool, out: list[object]) -> None:
+        """Goes through the carried bytes and `new` as far as packets are whole."""
+        data = np.concatenate((stream.carry, new))  # a copy of its own: kernels are compiled for writable arrays only
+        base, at = stream.offset, 0
+        while at < len(data):
+            if not stream.synced:
+                psb = int(find_psb(data, at, len(data)))
+                # Where a run of PSB bytes goes on to the end, its last 16 bytes are not known yet.
+                open_ended = psb >= 0 and psb + PSB_SIZE + 1 >= len(data) and not last
+                if psb < 0:
+                    psb = len(data) if last else max(at, len(data) - PSB_SIZE + 1)
+                    open_ended = True
+                self._skip(stream, base + at, base + psb, out)
+                at = psb
+                if open_ended:
+                    break
+                stream.synced = True
+            at, why = self._walk(stream, data, at, base, last, out)
+            if why == BAD:
+                mark = LossMark(base + at, Loss.BAD_PACKET, 0, stream.tsc)
+                self.counts["losses_bad_packet"] += 1
+                stream.losses.append(mark)
+                out.append(accounts.event(stream.key, mark))
+                self._lose_sync(stream, Loss.BAD_PACKET)
+                # One byte on: if this were the beginning of a PSB, it would have been a packet.
+                self._skip(stream, base + at, base + at + 1, out)
+                at += 1
+            elif why == DONE:
+                break
+        stream.offset = base + at
+        stream.carry = np.array(data[at:]) if at < len(data) else _NOTHING
+
+    def _skip(self, stream: _Stream, start: int, end: int, out: list[object]) -> None:
+        if end > start:
+            self.counts["skipped_bytes"] += end - start
+            count = stream.skipping == Loss.NO_SYNC and not stream.skipped
+            if count and not stream.losses:
+                stream.losses.append(LossMark(start, Loss.NO_SYNC, 0, stream.tsc))
+            out.append(accounts.hole(stream.key, start, end, stream.skipping, event=count))
+            stream.skipped = True
+
+    def _walk(self, stream: _Stream, data: U8, at: int, base: int, last: bool, out: list[object]) -> tuple[int, int]:
+        config, state = stream.config, stream.state
+        last_ip, before = int(state[LAST_IP]), stream.tsc
+        to, n, why = walk(
+            data,
+            at,
+            base,
+            last,
+            state,
+            config.mtc_shift,
+            config.ctc_num,
+            config.ctc_den,
+            np.uint64(stream.drained),
+            self._marks,
+        )
+        if to > at:
+            marks = self._marks[:n].copy()
+            losses = tuple(stream.losses)
+            stream.losses.clear()
+            ovf = marks[marks["kind"] == MarkKind.OVF]
+            if len(ovf):
+                where = zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
+                found = [LossMark(offset, Loss.OVERFLOW, 0, tsc) for offset, tsc in where]
+                losses += tuple(found)
+                self.counts["losses_overflow"] += len(found)
+                out.append(accounts.event(stream.key, found[0], len(found)))
+            self.counts["bytes"] += to - at
+            self.counts["marks"] += n
+            out.append(Decoded(stream.key, base + at, data[at:to], marks, losses, last_ip, before))
+        return int(to), int(why)
+
+
+def make(first: bool = False) -> Decode:
+    return Decode(first=first)

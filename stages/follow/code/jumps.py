@@ -1,0 +1,103 @@
+"""Where indirect jumps of the JVM's code lead, and returns that the trace gives an address, as far as that is certain.
+
+- Resolver stubs find out where a call is to go and jump there: what they do teaches where the call goes from then on.
+- An adapter holds two: into compiled code by JMP R11, into the interpreter by JMP RCX (SharedRuntime::gen_i2c_adapter,
+  gen_c2i_adapter, x86); so they lead out of the interpreter, or to one of its method entries.
+- Stubs that look a method up in a table jump to its compiled code, or to its adapter (VtableStubs::create_vtable_stub,
+  create_itable_stub), never into the interpreter.
+- No return leads to the entry of a method: deoptimisation and exceptions, too, return behind calls, or to a stub.
+
+Where one leads elsewhere the walker has been on a wrong way since some call before: it is a contradiction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.calls.stubs import RESOLVERS, Stub, stub_of
+from jvm.code.image import CodeImage
+from jvm.code.version import Kind
+from jvm.kernels import inner
+from stages.pointers import below, least_at, within
+
+I64 = NDArray[np.int64]
+
+ANYWHERE, TEACHES, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
+INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
+_KNOWN: dict[Stub | None, np.int64] = {
+    **dict.fromkeys(RESOLVERS, TEACHES), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
+    Stub.ADAPTER: EITHER,
+}  # fmt: skip
+
+
+class Jumps(NamedTuple):
+    """`ranges`: (n, 3) first address, one past the last, and what is known of the indirect jumps there; ascending,
+    disjoint. `interpreter`: (2,) first address, one past the last; equal if it is not known. `doors`: (m,) entries of
+    compiled methods, ascending."""
+
+    ranges: I64
+    interpreter: I64
+    doors: I64
+
+
+NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64))
+
+
+def of_image(image: CodeImage) -> Jumps:
+    """Of what was there last."""
+    stubs: list[tuple[int, int, int]] = []
+    interpreter = 0, 0
+    doors: list[int] = []
+    for v in image.versions():  # they are many, and this is asked for often
+        if v.kind == Kind.NMETHOD:
+            doors += v.entry, v.verified_entry
+        elif v.kind == Kind.INTERPRETER:
+            interpreter = v.start, v.end
+        elif (stub := stub_of(v)) in _KNOWN:
+            stubs.append((v.start, v.end, int(_KNOWN[stub])))
+    ranges: list[tuple[int, int, int]] = []
+    for row in sorted(stubs):  # of those that are told twice one
+        if not ranges or row[0] >= ranges[-1][1]:
+            ranges.append(row)
+    columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(doors, np.uint64)), "f")
+    return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
+
+
+@inner
+def known(ranges, n, here):  # type: ignore[no-untyped-def]
+    """What is known of indirect jumps at `here`. `ranges`: the n rows, one after the other."""
+    lo, hi = 0, n
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if below(here, ranges[3 * mid + 1]):
+            hi = mid
+        else:
+            lo = mid + 1
+    if lo == n or below(here, ranges[3 * lo]):
+        return ANYWHERE
+    return ranges[3 * lo + 2]
+
+
+@inner
+def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
+    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, TEACHES, INTO_COMPILED or
+    INTO_INTERPRETER. `ranges`: the n rows, one after the other."""
+    what = known(ranges, n, here)
+    if what == EITHER:
+        what = INTO_INTERPRETER if buffer[at] == 0xFF and buffer[at + 1] == 0xE1 else INTO_COMPILED
+    return what
+
+
+@inner
+def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
+    """Whether a jump of which `what` is known may lead to `ip`; the interpreter lies in [lo, hi), and there are n
+    doors."""
+    if what < INTO_COMPILED or lo == hi:
+        return True
+    if what == BEHIND_CALL and not within(lo, ip, hi):
+        at = least_at(doors, n, ip)
+        return at == n or doors[at] != ip
+    return what == BEHIND_CALL or (what == INTO_INTERPRETER) == within(lo, ip, hi)

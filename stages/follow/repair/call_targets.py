@@ -1,0 +1,322 @@
+"""What the calls of compiled code may lead to, by what the bytecode says that they call (`jvm.calls.call_sites`).
+
+A callee is known by class, name and descriptor. The compiled method may be another class's, for methods are inherited
+and overridden, so those of the same name are guesses; and so are, where the receiver is looked at, the stubs that look
+its method up in a table. All that is inferred, not read.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.bytecode.class_file import Invoked
+from jvm.calls import call_sites as calls
+from jvm.calls.stubs import stub_of
+from jvm.code.image import CodeImage
+from jvm.code.version import Kind, Version
+from stages.follow.repair.call_table import ANY, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
+from stages.follow.repair.observed_targets import Led, fingerprint
+from stages.pointers import signed_rows
+
+I64 = NDArray[np.int64]
+T = TypeVar("T")
+
+_FOREVER = 1 << 62  # with room to add to it
+_TO_COMPILED = b"\x41\xff\xe3"
+"""JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
+_SHARED = 20
+"""The first JDK in which calls share stubs."""
+_LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
+
+
+_DECLARED = 4  # column of callees
+SPARE = 4096
+
+
+class _Numbers(dict[T, int]):
+    """Of things, in the order in which they were first asked for."""
+
+    def __missing__(self, thing: T) -> int:
+        self[thing] = len(self)
+        return self[thing]
+
+
+class Callees:
+    """Of one code image. What a version has is found once."""
+
+    def __init__(self, image: CodeImage) -> None:
+        self._image = image
+        self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
+        self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
+        self._partial: set[int] = set()  # versions of which not all bytecode was known yet
+        self._told = 0  # classes, by then
+        self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
+        self._led = Led(image)
+        # Callees, names and so on are numbered; when few of them are left in code, those are numbered anew.
+        self._kept = 0  # of what most were left of, then
+        self._callees: _Numbers[Invoked] = _Numbers()
+        self._invoked: list[Invoked] = []  # by number
+        self._names: _Numbers[tuple[str, str]] = _Numbers()
+        self._classes: _Numbers[str] = _Numbers()
+        self._arguments: _Numbers[str] = _Numbers()
+        self._columns: list[list[int]] = [[], [], [], [], []]  # of callees
+        self._sites: tuple[I64, ...] | None = None  # of calls, if no version has come or gone
+        self._compiled: list[Version] = []  # the entries below are theirs
+        self._entries: tuple[I64, ...] = ()
+        self._epoch = -1
+        self._calls = NO_CALLS
+
+    def now(self) -> CallTable:
+        if self._epoch != self._image.epoch:
+            self._epoch = self._image.epoch
+            self._calls = self._update()
+        return self._calls
+
+    def looks(self, site: int) -> bool | None:
+        """Whether the call there looks at the receiver; None: it is not known."""
+        k = self._call(site)
+        return bool(self._calls.looks[k]) if k >= 0 else None
+
+    def to_adapter(self, site: int, target: int, adapter: Version, tsc: int) -> tuple[int, bool]:
+        """How a call at `site` comes to `target`, where the adapter makes an interpreter's frame: through the call's
+        own stub, which loads the callee (then True), or, if it looks at the receiver, by the entry before, which checks
+        it (SharedRuntime::generate_i2c2i_adapters); or it is not known how."""
+        k, known = self._call(site), self._calls
+        v = self._image.at(site, tsc)
+        if v is None or k < 0:
+            return target, False
+        if known.looks[k]:
+            behind = self._image.code(adapter).tobytes().find(_TO_COMPILED) + len(_TO_COMPILED)
+            return (adapter.start + behind if len(_TO_COMPILED) <= behind < target - adapter.start else target), False
+        if known.stub[k]:
+            return int(known.stub.view(np.uint64)[k]), True
+        stubs = self._stubs[v.id]
+        to = calls.targets(self._image.code(v), v.start, stubs + calls.STUB_JUMP)
+        return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
+
+    def compiled(self, site: int, tsc: int) -> int:
+        """The verified entry of what the call there names, as it stands at `tsc`; 0: none, or several."""
+        callee, known = self._callee(site), self._calls
+        if callee < 0:
+            return 0
+        rows = np.arange(*np.searchsorted(known.entry_name, [known.name[callee], known.name[callee] + 1]))
+        rows = rows[(known.since[rows] <= tsc) & (tsc < known.until[rows])]
+        own = rows[known.holder[rows] == known.owner[callee]]
+        if not len(own):
+            own = rows[known.holder[rows] == known.declared[callee]]
+        if not len(own) and known.kind[callee] != OWN and len(np.unique(known.holder[rows])) == 1:
+            own = rows if self._overrides(int(known.holder[rows[0]]), int(known.declared[callee])) else own
+        return int(known.verified.view(np.uint64)[own[np.argmax(known.since[own])]]) if len(own) else 0
+
+    def _overrides(self, holder: int, declared: int) -> bool:
+        """Whether a method of class `holder` may stand in for one of `declared`."""
+        if declared < 0:
+            return True
+        names = list(self._classes)
+        return self._image.classes.extends(names[holder], names[declared]) is not False
+
+    def table(self, site: int, tsc: int, fresh: int) -> int:
+        """The stub that looks up what the call there names: one that others led to, or, if it is the only one, that was
+        made `fresh` ticks before `tsc` at most and that nothing has led to; 0: not known."""
+        callee, known = self._callee(site), self._calls
+        if callee < 0:
+            return 0
+        led = known.led[known.led_callee == callee]
+        if not len(led):
+            made = (tsc - fresh <= known.table_made) & (known.table_made <= tsc)
+            free = (known.table_kind == known.kind[callee]) & ~np.isin(known.table, known.claimed)
+            led = known.table[made & free]
+        return int(led.view(np.uint64)[0]) if len(led) == 1 else 0
+
+    def named(self, site: int) -> Invoked | None:
+        """What the bytecode at the call there names."""
+        callee = self._callee(site)
+        return self._invoked[callee] if callee >= 0 else None
+
+    def _callee(self, site: int) -> int:
+        """The number of what the call there names; −1: not known."""
+        k = self._call(site)
+        return int(self._calls.callee[k]) if k >= 0 else -1
+
+    def _call(self, site: int) -> int:
+        """Which of the calls stands there now; −1: none."""
+        sites = self.now().site.view(np.uint64)
+        k = int(np.searchsorted(sites, np.uint64(site)))
+        return k if k < len(sites) and sites[k] == site else -1
+
+    def _update(self) -> CallTable:
+        versions = list(self._image.versions())
+        nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
+        told = self._image.classes.told
+        again = self._partial if told != self._told else frozenset[int]()
+        if told != self._told:
+            declared = self._columns[_DECLARED]
+            for k, known in enumerate(declared):
+                if known < 0:
+                    declared[k] = self._declared(self._invoked[k])
+        self._told = told
+        for v in nmethods:
+            if v.id not in self._of or v.id in again:
+                self._of[v.id] = self._found(v)
+                self._sites = None
+            if self._read.get(v.id) != v.patched:
+                self._read[v.id] = v.patched
+                self._note(v)
+        renews = False
+        if len(self._of) > len(nmethods):
+            for gone in self._of.keys() - {v.id for v in nmethods}:
+                del self._of[gone], self._stubs[gone], self._read[gone]
+                self._partial.discard(gone)
+            self._sites = None
+            renews = self._numbered > 2 * self._kept + SPARE
+            if renews:
+                self._number_anew()
+        if self._sites is None:
+            self._sites = self._all_sites()
+            self._find_entries(nmethods)
+        if renews:
+            self._kept = self._numbered
+        callees = tuple(np.array(column, np.int64) for column in self._columns)
+        until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
+        columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
+        return CallTable._make((*self._sites, *callees, *columns))
+
+    def _number_anew(self) -> None:
+        """Forgets callees that no code calls any more, with their names, classes and arguments."""
+        rows = [row for row in self._of.values() if len(row)]
+        live = np.unique(np.concatenate([row[:, 3] for row in rows])) if rows else np.zeros(0, np.int64)
+        live = live[live >= 0]
+        columns = [np.array(column, np.int64)[live] for column in self._columns]
+        name, owner, _, arguments, declared = columns
+        callees = _new_numbers(live, len(self._invoked))
+        names = _renumbered(self._names, name)
+        classes = _renumbered(self._classes, np.concatenate((owner, declared)))
+        fingerprints = _renumbered(self._arguments, arguments)
+        for row in rows:
+            row[:, 3] = np.where(row[:, 3] >= 0, callees[row[:, 3]], -1)
+        for column, new in ((name, names), (owner, classes), (arguments, fingerprints)):
+            column[:] = new[column]
+        declared[declared >= 0] = classes[declared[declared >= 0]]
+        self._invoked = [self._invoked[k] for k in live.tolist()]
+        self._callees = _Numbers(zip(self._invoked, range(len(live)), strict=True))
+        self._columns = [column.tolist() for column in columns]
+        self._led.number_anew(callees, names, classes, fingerprints)
+
+    @property
+    def _numbered(self) -> int:
+        return max(len(self._invoked), len(self._names), len(self._classes), len(self._arguments))
+
+    def _all_sites(self) -> tuple[I64, ...]:
+        rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
+        site, stub, looks, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
+        own = np.flatnonzero((stub != 0) & (callee >= 0))
+        own = own[np.argsort(stub[own].view(np.uint64), kind="stable")]
+        return site, stub, looks, callee, stub[own] + calls.STUB_JUMP, callee[own]
+
+    def _found(self, v: Version) -> I64:
+        code = self._image.code(v)
+        assert v.debug is not None
+
+        def java(target: int) -> bool:
+            to = self._image.at(target, v.loaded)
+            return to is None or to.kind == Kind.NMETHOD or stub_of(to) is not None
+
+        shared = self._image.jdk >= _SHARED
+        found = calls.calls(code, v.start, v.debug, v.site_kind, self._image.classes, java, shared)
+        self._stubs[v.id] = np.array(found.stubs, np.int64)
+        (self._partial.discard if found.whole else self._partial.add)(v.id)
+        rows = [
+            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._number(c.callee))
+            for c in found.calls
+        ]
+        return signed_rows(rows, 4)
+
+    def _number(self, callee: Invoked | None) -> int:
+        if callee is None:
+            return -1
+        number = self._callees[callee]
+        if number == len(self._columns[0]):
+            kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
+            name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
+            self._invoked.append(callee)
+            row = name, owner, kind, self._arguments[fingerprint(callee)], self._declared(callee)
+            for column, value in zip(self._columns, row, strict=True):
+                column.append(value)
+        return number
+
+    def _declared(self, callee: Invoked) -> int:
+        declared = self._image.classes.declared(callee)
+        return self._classes[declared.holder] if declared is not None else -1
+
+    def _note(self, v: Version) -> None:
+        """Where its calls lead that are bound."""
+        rows = self._of[v.id]
+        self._read_stubs(v, rows)
+        site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
+        columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns[:_DECLARED])
+        self._led.note(v, site, stub, looks != 0, callee, *columns)
+
+    def _read_stubs(self, v: Version, rows: I64) -> None:
+        """A call that leads to a stub of the nmethod's own has that, and who shares one with it; who was taken to have
+        that has the one that they were taken to have."""
+        start = np.array(v.start, np.uint64).view(np.int64)
+        to = calls.targets(self._image.code(v), v.start, rows[:, 0] - start).view(np.int64)
+        for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - start, self._stubs[v.id])).tolist():
+            taken = int(rows[k, 1])
+            if taken != to[k]:
+                with_it = rows[:, 1] == taken if taken else rows[:, 0] == rows[k, 0]
+                rows[rows[:, 1] == to[k], 1] = taken
+                rows[with_it, 1] = to[k]
+                self._sites = None
+
+    def _find_entries(self, nmethods: list[Version]) -> None:
+        rows = []
+        for v in nmethods:
+            method = self._image.classes.methods.get(v.method)
+            if method is not None and v.verified_entry and not v.osr_entry:
+                name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
+                rows.append((name, holder, v.verified_entry, v.entry, _made(v), v))
+        rows.sort(key=lambda row: row[0])
+        self._compiled = [row[-1] for row in rows]
+        self._entries = tuple(signed_rows([row[:5] for row in rows], 5).T.copy())
+
+
+def _new_numbers(kept: I64, size: int) -> I64:
+    """(size,) Of each old number the new one, −1: it is not kept. The last is for old numbers of −1."""
+    new = np.full(size + 1, -1, np.int64)
+    new[kept] = np.arange(len(kept))
+    return new
+
+
+def _renumbered(numbers: _Numbers[T], used: I64) -> I64:
+    """Keeps those `used` (−1: none) alone; `_new_numbers`."""
+    kept = np.unique(used[used >= 0])
+    new = _new_numbers(kept, len(numbers))
+    things = list(numbers)
+    numbers.clear()
+    for k in kept.tolist():
+        numbers[things[k]] = len(numbers)
+    return new
+
+
+def _tables(versions: list[Version]) -> tuple[I64, ...]:
+    kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
+    rows = [(v.start, TABLES[stub], _made(v), min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
+    rows.sort(key=lambda row: row[2], reverse=True)
+    return tuple(signed_rows(rows, 4).T.copy())
+
+
+def _made(v: Version) -> int:
+    """0: it was there before."""
+    return v.loaded if v.since else 0
+
+
+def _owner(signature: str) -> str:
+    """The name of a class in constant pools; hidden ones have an address behind it."""
+    name = signature[1:-1]
+    for mark in (".0x", "/0x", "+0x"):
+        name = name.split(mark, 1)[0]
+    return name

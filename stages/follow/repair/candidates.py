@@ -1,0 +1,395 @@
+"""What else may have stood where an instruction is: its bytes before and after each patch that was found there, and
+calls to where the trace has shown them to go.
+
+Only what decodes otherwise counts (length, kind or target): a patched constant is no variant. A content belongs to a
+span of time; of those whose span lies further than `slack` from the time asked for none is offered, and the nearer come
+first. Filling (two zeros, INT3, HLT) is no code (jvm.code.diff), so it is never offered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.calls.call_sites import CALL, JMP
+from jvm.code.revisions import Uncertain
+from jvm.kernels import inner
+from stages.follow.code import x86
+from stages.follow.repair.call_table import ANY, NO_CALLS, VTABLE, CallTable
+from stages.pointers import below, least_at, within
+
+I64 = NDArray[np.int64]
+
+WINDOW = 16  # bytes looked at: no instruction is longer than 15
+MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
+MOST = 24  # variants of one instruction, and what stands there
+ROOM = 64  # for candidates
+_TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
+_BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
+_NOP = np.array([0x0F, 0x1F, 0x44, 0, 0], np.uint8)
+"""What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
+stack's check, or of SUB RSP, imm32 (MacroAssembler::verified_entry, x86), the last of which is then 0xFF or 0; else
+five bytes that do not steer, as in wrappers of native methods."""
+EXACT = 50  # the trace's own times are that much more exact than the code image's
+MADE = 10  # a call leads to the stub that was made for it after that part of `slack` at most
+FOREVER = np.int64((1 << 63) - 1)
+LAST = np.int64(1 << 62)
+"""What is tried when all else fails: which of several methods of one name it is, it hardly shows."""
+
+# Numba compiles a function once more for each plain number that it is called with; for these it does not.
+_NOW, _SOON, _LATER, NEAR = (np.int64(k) for k in range(4))  # what is not off in time
+FAR = np.int64(LAST - 1)
+_READ, _INFERRED = np.int64(0), np.int64(1)
+_CALL, _JMP = np.int64(CALL), np.int64(JMP)
+_ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
+_ROW = np.int64(0)
+_FRESH, _FREE, _OTHERS, _SAME = (np.int64(k) for k in range(4))  # stubs of tables, by which callees led there
+
+# columns of a variant
+V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
+VA = 4
+
+
+class Known(NamedTuple):
+    """Patches by address, and calls by address; `code` holds the patches' bytes. Times are TSC."""
+
+    address: I64
+    size: I64
+    before: I64
+    after: I64
+    old_at: I64
+    new_at: I64
+    order: I64  # in time
+    code: NDArray[np.uint8]
+    taught: I64  # branches that the trace has taught: the address, ascending,
+    branch: I64  # and (n, 2) where it may go, and (0: CALL, 1: JMP)
+    entry: I64  # verified entries of nmethods, ascending,
+    refused: I64  # from when on surely not entrant,
+    refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one so
+    door: I64  # entries of nmethods, both kinds, ascending,
+    opens: I64  # and when one is known to stand there,
+    closes: I64  # and not any more, or to be not entrant
+    inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
+    jump: I64  # (3 · n,) what is known of indirect jumps, and
+    interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
+    doors: I64  # entries of methods, as there
+    resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
+    calls: CallTable
+    place: I64  # instructions, ascending, one row for each content
+    content: NDArray[np.uint8]  # (n, WINDOW) that they had when a choice put another there
+
+    @classmethod
+    def of(cls, patches: Uncertain, blobs: NDArray[np.int32] | None = None) -> Known:
+        """`blobs`: ids of the versions whose patches count."""
+        fits = patches.size <= MAX_PATCH
+        if blobs is not None:
+            fits &= np.isin(patches.id, blobs)
+        fit = np.flatnonzero(fits)
+        order = fit[np.argsort(patches.address[fit], kind="stable")].astype(np.int64)
+
+        def column(of: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.int32]) -> I64:
+            return of[order].astype(np.int64)
+
+        none = np.zeros(0, np.int64)
+        return cls(
+            column(patches.address),
+            column(patches.size),
+            column(patches.before),
+            column(patches.after),
+            column(patches.old_at),
+            column(patches.new_at),
+            order,
+            np.ascontiguousarray(patches.code),
+            taught=none,
+            branch=np.zeros((0, 2), np.int64),
+            entry=none,
+            refused=none,
+            door=none,
+            opens=none,
+            closes=none,
+            inline=none,
+            refusal=none,
+            jump=none,
+            interpreter=np.zeros(2, np.int64),
+            doors=none,
+            resolver=none,
+            calls=NO_CALLS,
+            place=none,
+            content=np.zeros((0, WINDOW), np.uint8),
+        )
+
+
+@inner
+def first(column, least):  # type: ignore[no-untyped-def]
+    """Index of the first item ≥ `least` of an ascending column."""
+    return least_at(column, len(column), least)
+
+
+@inner
+def read(buffer, at, here, size):  # type: ignore[no-untyped-def]
+    """(instruction as x86.decode says, target of a direct branch): the `size` bytes at `buffer[at]`, code at `here`."""
+    insn = x86.decode(buffer, at, at + size)
+    what = insn >> 8 & 0xFF
+    after = here + (insn & 0xFF)
+    target = after
+    if what == x86.JUMP or what == x86.CALL or what == x86.COND:
+        target = after + x86.displacement(buffer, at + (insn & 0xFF), insn)
+    opcode = np.int64(buffer[at])
+    if opcode == 0xCC or opcode == 0xF4 or (opcode == 0 and size > 1 and buffer[at + 1] == 0):
+        insn = insn & 0xFF | x86.BAD << 8
+    return insn, target
+
+
+@inner
+def _candidate(found, n, far, learnt):  # type: ignore[no-untyped-def]
+    """Row n of the buffer is one. Returns how many there are; the last row is never one, so it can be written."""
+    found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+    return min(n + 1, ROOM - 1)
+
+
+@inner
+def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped-def]
+    """A candidate: a direct CALL (E8) or JMP (E9) that nobody has read, if it reaches."""
+    distance = to - (here + 5)
+    if not -(1 << 31) <= distance < 1 << 31:
+        return n
+    at = n * WINDOW
+    for c in range(5, WINDOW):
+        buffer[at + c] = buffer[c]
+    buffer[at] = opcode
+    for c in range(4):
+        buffer[at + 1 + c] = distance >> 8 * c & 0xFF
+    return _candidate(found, n, far, _INFERRED)
+
+
+@inner
+def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no-untyped-def]
+    """Keep the first row, and of the others those that decode to something new. Returns how many are left. A call is as
+    far off as what it leads to."""
+    n = 0
+    for row in range(candidates):
+        insn, target = read(buffer, row * WINDOW, here, size)
+        far, learnt = found[row * VA + V_FAR], found[row * VA + V_LEARNT]
+        if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
+            continue
+        if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
+            if len(known.inline) and within(known.inline[0], target, known.inline[1]):
+                far = LAST  # it is the same to call what lies behind it, and that is better known
+            p = first(known.door, target)
+            if p < len(known.door) and known.door[p] == target:
+                far = max(far, known.opens[p] - tsc, tsc - known.closes[p])
+        same = 0
+        while same < n and (found[same * VA + V_INSN] != insn or found[same * VA + V_TARGET] != target):
+            same += 1
+        if same < n:
+            if same:
+                found[same * VA + V_FAR] = min(found[same * VA + V_FAR], far)
+            continue
+        if n <= MOST:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = buffer[row * WINDOW + c]
+            found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
+            found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+            n += 1
+    return n
+
+
+@inner
+def _sort(buffer, found, n):  # type: ignore[no-untyped-def]
+    """By distance in time, the first left alone."""
+    for i in range(2, n):
+        k = i
+        while k > 1 and found[k * VA + V_FAR] < found[(k - 1) * VA + V_FAR]:
+            for c in range(VA):
+                found[k * VA + c], found[(k - 1) * VA + c] = found[(k - 1) * VA + c], found[k * VA + c]
+            for c in range(WINDOW):
+                kept = buffer[k * WINDOW + c]
+                buffer[k * WINDOW + c] = buffer[(k - 1) * WINDOW + c]
+                buffer[(k - 1) * WINDOW + c] = kept
+            k -= 1
+
+
+@inner
+def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
+    """All that the instruction at `here` may be. `buffer[:WINDOW]` is what stands there now, `size` bytes of it known.
+
+    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there;
+    at most MOST. Both have ROOM rows.
+    """
+    n = _candidate(found, _ROW, _NOW, _READ)
+    opcode = np.int64(buffer[0]) if size >= 5 else 0
+    to = here + 5
+    for c in range(4):
+        to += np.int64(buffer[1 + c]) << 8 * c
+    if buffer[4] & 0x80:
+        to -= 1 << 32
+    settled = False
+    entered = first(known.entry, here)
+    if len(known.refusal) and size >= 5 and entered < len(known.entry) and known.entry[entered] == here:
+        refusal = opcode == _JMP and to == known.refusal[0]
+        if not refusal:
+            n = _branch(buffer, found, n, here, _JMP, known.refusal[0], _LATER)
+        settled = known.refused[entered] < tsc - slack // EXACT  # for good
+        if refusal and size >= 7 and not settled:
+            seven = buffer[6] == 0xFF or buffer[6] == 0
+            for c in range(WINDOW):
+                five = _BANG[c % 5] if seven else _NOP[c % 5]
+                buffer[n * WINDOW + c] = five if c < 5 else buffer[c]
+            n = _candidate(found, n, _LATER, _INFERRED)
+    if not settled:
+        n = _others(known, here, size, opcode, tsc, slack, buffer, found, n)
+    n = _sift(known, buffer, found, n, here, size, tsc)
+    _sort(buffer, found, n)
+    return n
+
+
+@inner
+def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """What was read, taught or chosen here, and what the bytecode says."""
+    n = _patches(known, here, tsc, slack, buffer, found, n)
+    if size >= 5:
+        p = first(known.taught, here)
+        while p < len(known.taught) and known.taught[p] == here:
+            n = _branch(buffer, found, n, here, _JMP if known.branch[p, 1] else _CALL, known.branch[p, 0], _LATER)
+            p += 1
+    p = first(known.place, here)
+    while p < len(known.place) and known.place[p] == here:
+        for c in range(WINDOW):
+            buffer[n * WINDOW + c] = known.content[p, c]
+        n = _candidate(found, n, _SOON, _READ)
+        p += 1
+    if opcode == _CALL:
+        n = _callees(known, here, tsc, slack, buffer, found, n)
+    elif opcode == _JMP:
+        p = first(known.calls.jump, here)
+        if p < len(known.calls.jump) and known.calls.jump[p] == here:
+            n = _adapters(known.calls, known.calls.jump_callee[p], _ANY, here, opcode, buffer, found, n)
+    return n
+
+
+@inner
+def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """The contents before and after each patch that was found here."""
+    lo = first(known.address, here - MAX_PATCH if below(MAX_PATCH, here) else np.int64(0))
+    hi = first(known.address, here + WINDOW - 1)
+    if lo == hi:
+        return n
+    those = np.empty(_TOUCHING, np.int64)
+    m = 0
+    for p in range(lo, hi):  # the last ones, in order of time
+        if not below(here, known.address[p] + known.size[p]):
+            continue
+        if m == _TOUCHING:
+            if known.order[p] < known.order[those[0]]:
+                continue
+            for k in range(1, m):
+                those[k - 1] = those[k]
+            m -= 1
+        k = m
+        while k > 0 and known.order[those[k - 1]] > known.order[p]:
+            those[k] = those[k - 1]
+            k -= 1
+        those[k] = p
+        m += 1
+    state = np.empty(WINDOW, np.uint8)
+    for c in range(WINDOW):
+        state[c] = buffer[c]
+    for k in range(m - 1, -1, -1):
+        _overlay(state, here, known, those[k], known.old_at)
+    for k in range(m + 1 if m else 0):
+        if k:
+            _overlay(state, here, known, those[k - 1], known.new_at)
+        begins = known.before[those[k - 1]] if k else np.int64(0)
+        ends = known.after[those[k]] if k < m else FOREVER
+        far = max(begins - tsc, tsc - ends, 0)
+        if far <= slack:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = state[c]
+            n = _candidate(found, n, far, _READ)
+    return n
+
+
+@inner
+def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """What a Java call at `here` may lead to by its bytecode."""
+    calls = known.calls
+    p = first(calls.site, here)
+    if p == len(calls.site) or calls.site[p] != here:
+        return n
+    if calls.stub[p]:
+        n = _branch(buffer, found, n, here, _CALL, calls.stub[p], _SOON)
+    for k in range(len(known.resolver)):
+        if (k == 2) == (calls.looks[p] != 0):
+            n = _branch(buffer, found, n, here, _CALL, known.resolver[k], NEAR)
+    callee, looks = calls.callee[p], calls.looks[p]
+    if callee < 0:
+        return n
+    name, owner, kind, declared = calls.name[callee], calls.owner[callee], calls.kind[callee], calls.declared[callee]
+    begin = first(calls.entry_name, name)
+    end = first(calls.entry_name, name + 1)
+    own = kind != ANY
+    for e in range(begin, end):
+        own = own or calls.holder[e] == owner or calls.holder[e] == declared
+    for guess in range(2 if kind >= VTABLE or not own else 1):
+        for e in range(begin, end):
+            to = calls.checking[e] if looks else calls.verified[e]
+            guessed = calls.holder[e] != owner and calls.holder[e] != declared
+            if to and guessed == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
+                n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else NEAR)
+    if looks:
+        n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
+        begin, end = first(calls.led_callee, callee), first(calls.led_callee, callee + 1)
+        for q in range(begin, end):
+            n = _branch(buffer, found, n, here, _CALL, calls.led[q], NEAR)
+        if begin == end:
+            n = _tables(calls, owner, kind, _FRESH, here, tsc, slack, buffer, found, n)
+            for q in range(first(calls.namesake, name), first(calls.namesake, name + 1)):
+                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], FAR)
+            for claim in range(_FREE, _SAME + 1):
+                n = _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n)
+    return n
+
+
+@inner
+def _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
+    """Stubs that look a method up in a table, of which none is known to be that of the callee. One that nothing has led
+    to yet and that has just been made was made for a call (CompiledIC::set_to_megamorphic): as likely as not this.
+    Methods of one class have different places in its table; interfaces may inherit some from others."""
+    for t in range(len(calls.table)):
+        table, made = calls.table[t], calls.table_made[t]
+        if calls.table_kind[t] != kind or not _stands(made, calls.table_until[t], tsc, slack):
+            continue
+        begin, end = first(calls.claimed, table), first(calls.claimed, table + 1)
+        is_ = _FREE if begin == end else _OTHERS
+        for q in range(begin, end):
+            if calls.claim[q] == owner:
+                is_ = _SAME
+        fresh = is_ == _FREE and -slack // EXACT <= tsc - made <= slack // MADE
+        if (fresh if claim == _FRESH else is_ == claim) and not (is_ == _SAME and kind == VTABLE):
+            n = _branch(buffer, found, n, here, _CALL, table, FAR if fresh else LAST)
+    return n
+
+
+@inner
+def _stands(since, until, tsc, slack):  # type: ignore[no-untyped-def]
+    return since - slack <= tsc <= until + slack
+
+
+@inner
+def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
+    """Those to the interpreter that are known for what `callee` takes."""
+    key = 2 * calls.arguments[callee] + looks
+    for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
+        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], NEAR)
+    return n
+
+
+@inner
+def _overlay(state, here, known, p, at):  # type: ignore[no-untyped-def]
+    """Put the bytes `known.code[at[p]:]` of patch `p` where they lie in the window `state` at `here`."""
+    for c in range(known.size[p]):
+        place = known.address[p] + c - here
+        if 0 <= place < WINDOW:
+            state[place] = known.code[at[p] + c]

@@ -1,0 +1,258 @@
+"""What is done about a contradiction: find what the code must have been (`stages.follow.repair.backtracking_search`),
+and make it so.
+
+The walker's code is one for all threads of a process, and what is chosen for one holds for all, until a view of the
+code image or another contradiction says otherwise. So the trace dates the patches, and more exactly than reading the
+code does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.code.image import CodeImage
+from jvm.code.version import FOREVER
+from stages.follow.cfg.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
+from stages.follow.flow import Flow
+from stages.follow.repair.backtracking_search import Choice, Found, Position, choose
+from stages.follow.repair.call_patching import Bindings, Branch
+from stages.follow.repair.call_targets import Callees
+from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
+from stages.follow.repair.effort import Effort, Purse
+from stages.follow.repair.recent import Recent
+from stages.follow.repair.resolved_calls import Learnt, with_image
+from stages.follow.repair.way import DEPTH
+from stages.follow.walk.segment_walk import NEVER, Piece
+from stages.follow.walk.state import (
+    B_NO_RETURN,
+    M_BLOCK,
+    M_NOT64,
+    M_OVF,
+    M_PSB,
+    X_AT,
+    X_BASE,
+    X_DEPTH,
+    X_FUP,
+    X_LAST_IP,
+    X_MODE,
+    X_PENDING,
+    X_TOP,
+)  # fmt: skip
+from stages.messages import Segment, ThreadKey
+
+I64 = NDArray[np.int64]
+
+CONTENTS = 4  # kept of an instruction
+RARELY = 256  # contradictions of the same packets behind one address, of which one is tried at least
+AHEAD = 8  # bytes behind a contradiction by which it is told from others
+PLACES = 1 << 14  # instructions of which contents are kept
+
+
+class Chooser:
+    """`Flow.search` for one process."""
+
+    def __init__(self, flow: Flow, image: CodeImage, slack: int) -> None:
+        """`slack`: ticks by which the times of the code image may be wrong."""
+        self._flow, self._image, self._slack = flow, image, slack
+        self._callees = Callees(image)
+        self._learnt = Learnt(image, self._callees)
+        self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
+        self._known: Known | None = None
+        self._known_of = -1, -1  # epochs of the image and of its entrance
+        self._stood = -1, -1
+        self._of_image: Known
+        self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
+        self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
+        self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._learnt_to = 0  # position in the stream
+        self._read = 0  # all code was read since
+        self._ends = 0  # of the image's entrance, when last looked at
+        self._shut: set[int] = set()  # versions whose entry has been shut, as long as they are kept
+        self._shutting: list[tuple[int, int]] = []  # when the others will be, and their ids; the last first
+        self._purse = Purse()
+        self.counts: Counter[str] = Counter()
+        flow.search, flow.taught = self, self.taught
+
+    def begin(self, segment: Segment) -> None:
+        """What comes is in this segment."""
+        marks = segment.marks[segment.marks["tsc"] > 0]
+        ends = np.array([segment.offset, segment.offset + len(segment.data)], np.int64)
+        self._at = np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:]))
+        times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
+        self._tsc = np.concatenate(times).astype(np.int64)
+        self._learnt_to = -1
+        self._purse.fill(len(segment.data))
+        certain = segment.tsc - self._slack // EXACT
+        self._restore(certain)
+        self._shut_entries(certain)
+
+    def _restore(self, tsc: int) -> None:
+        """What was patched before all code was read once more is there no more, if it was not read."""
+        read = self._image.read_until(max(tsc, 0))
+        if read > self._read:
+            self._read = read
+            self.counts["restored"] += self._flow.restore(read)
+
+    def _shut_entries(self, tsc: int) -> None:
+        """What is certain not to be entrant at `tsc` has the jump at its verified entry that makes it so."""
+        entrance = self._image.entrance
+        if self._ends != entrance.changes:
+            self._ends = entrance.changes
+            self._shut &= entrance.ended.keys()
+            ended = ((v.not_entrant, v.id) for v in entrance.ended.values() if v.id not in self._shut)
+            self._shutting = sorted(ended, reverse=True)
+        while self._shutting and self._shutting[-1][0] < tsc:
+            version = self._image.version(self._shutting.pop()[1])
+            if version is None:
+                continue
+            self._shut.add(version.id)
+            for jump in self._bindings.refusal(version):
+                if version.since <= tsc < version.until and self._flow.bytes_at(jump.address, 1) != jump.code[:1]:
+                    self.counts["shut"] += self._patch(jump, tsc)
+
+    def learn(self, shown: NDArray[np.void]) -> None:
+        """`shown`: LEARNT_DTYPE, of this segment; what has been learnt of it before is left out."""
+        new = shown[shown["offset"] > self._learnt_to]
+        if len(new):
+            self._learnt_to = int(new["offset"].max())
+            pairs = zip(new["returns"].tolist(), new["target"].tolist(), strict=True)
+            self._learnt.add(pairs, int(self._tsc[-1]))
+
+    def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
+        position = self._position(piece)
+        if position is None:
+            self.counts["not_searched"] += 1
+            return False
+        if piece.cause == B_NO_RETURN and not len(position.stack):
+            self.counts["no_stack"] += 1
+            return False
+        end = piece.contradicted + AHEAD
+        packets = hash((position.here, piece.buffers.data[piece.position : end].tobytes()))  # they may be long
+        passed, most = self._failed.get(packets, (0, 0))
+        if passed < most:
+            self._failed[packets] = passed + 1, most
+            self.counts["given_up"] += 1
+            return False
+        self.counts["searches"] += 1
+        self.learn(piece.learnt)
+        goal = piece.contradicted  # before the walk stands elsewhere
+        effort = self._purse.lend()
+        if effort.over():
+            self.counts["gave_up"] += 1
+            piece.gave_up.append(goal)
+            return False
+        tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
+        known = self.known(tsc)
+        found = self._search(piece, position, goal, known, tsc, effort)
+        found = found or self._search_earlier(piece, goal, known, tsc, effort)
+        self._purse.pay(effort)
+        self.counts["effort"] += effort.spent
+        if found is None:
+            if effort.over():
+                piece.gave_up.append(goal)
+            self.counts["gave_up" if effort.over() else "not_found"] += 1
+            if len(self._failed) >= PLACES:
+                self._failed.clear()
+            self._failed[packets] = 0, min(2 * most + 1, RARELY)
+            return False
+        self._failed.pop(packets, None)
+        for choice in found.choices:
+            self._make(piece, choice)
+        return True
+
+    def taught(self, piece: Piece) -> None:
+        """`Flow.taught`: the call is changed now, not when the next contradiction asks for it."""
+        row = piece.learnt[-1]
+        self.learn(piece.learnt)
+        tsc = int(np.interp(int(row["offset"]), self._at, self._tsc))
+        for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
+            if self._flow.bytes_at(branch.address, len(branch.code)) != branch.code and self._patch(branch, tsc):
+                piece.settle()
+                self.counts["taught"] += 1
+
+    def _search(
+        self, piece: Piece, position: Position, goal: int, known: Known, tsc: int, effort: Effort
+    ) -> Found | None:
+        limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
+        data, code = piece.buffers.data, self._flow.code.words()
+        return choose(data, piece.size, goal, position, code, limits, known, tsc, self._slack, effort)
+
+    def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int, effort: Effort) -> Found | None:
+        """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
+        something is found, the walk stands earlier then."""
+        here, early = piece.state, piece.early()
+        if early is None:
+            return None
+        piece.state = early
+        position = self._position(piece)
+        found = self._search(piece, position, goal, known, tsc, effort) if position is not None else None
+        if found is None:
+            piece.state = here
+        else:
+            self.counts["earlier"] += 1
+        return found
+
+    def _make(self, piece: Piece, choice: Choice) -> None:
+        """Walk to where it holds, and make it so."""
+        if choice.at > piece.position:
+            self._flow.run(piece, choice.at, hold=NEVER)  # what is doubtful on the way has been decided
+        tsc = int(np.interp(piece.offset + choice.at, self._at, self._tsc))
+        if not self._patch(Branch(choice.address, choice.code), tsc):
+            self.counts["nowhere"] += 1
+            return
+        piece.settle()
+        self.counts["chosen_inferred" if choice.learnt else "chosen"] += 1
+
+    def _patch(self, branch: Branch, tsc: int) -> bool:
+        """Make it so, if there is code; what is replaced may come back."""
+        content = self._flow.bytes_at(branch.address, WINDOW).ljust(WINDOW, b"\0")
+        self._replaced.add(branch.address, np.frombuffer(content, np.uint8))
+        try:
+            self._flow.patch(branch.address, branch.code, tsc)
+        except ValueError:
+            return False
+        return True
+
+    def _position(self, piece: Piece) -> Position | None:
+        """Of the walker; None: in the middle of something that a search does not follow."""
+        x, ring = piece.thread.x, piece.thread.ring
+        mode, at = int(x[X_MODE]), int(x[X_AT])
+        if x[X_PENDING] > 1 or x[X_FUP] or mode & (M_OVF | M_NOT64 | M_BLOCK) or (at < S_FIRST and at != S_DISABLED):
+            return None
+        depth = min(int(x[X_DEPTH]), DEPTH)
+        slots = (int(x[X_TOP]) - np.arange(depth)[::-1]) & (SLOTS - 1)
+        address = self._flow.tables.address
+        here = 0 if at == S_DISABLED else int(address[at])
+        stack = address[ring[slots]]
+        base = min(int(x[X_BASE]), depth)
+        return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack, base)
+
+    def known(self, tsc: int) -> Known:
+        """All that may be tried at a time."""
+        epochs = self._image.epoch, self._image.entrance.changes
+        if self._known is None or self._known_of != epochs:
+            self._known_of = epochs
+            known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
+            jumps = self._flow.jumps
+            stood = self._image.census, self._image.entrance.changes
+            if self._stood != stood:
+                self._stood, self._of_image = stood, with_image(known, self._image)
+            told = self._of_image
+            self._known = known._replace(
+                entry=told.entry, refused=told.refused, door=told.door, opens=told.opens, closes=told.closes,
+                refusal=told.refusal, inline=told.inline, resolver=told.resolver,
+                calls=self._callees.now(),
+                jump=jumps.ranges.reshape(-1),
+                interpreter=jumps.interpreter,
+                doors=jumps.doors,
+            )  # fmt: skip
+        branches, replaced = self._learnt.branches, self._replaced
+        return self._known._replace(
+            taught=branches.address.view(np.int64),
+            branch=branches.value,
+            place=replaced.address.view(np.int64),
+            content=replaced.value,
+        )

@@ -1,0 +1,215 @@
+"""A way: code executed instruction by instruction along packets, as far as they agree.
+
+What a search (`stages.follow.repair.backtracking_search`) tries is a way. Its state is a few numbers and a return
+stack, so that it can be copied at a choice and taken up again there. Slow and exact, unlike the walker
+(`stages.follow.walk.driver`), which remembers paths; both follow the same rules (SDM, "Intel Processor Trace").
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from jvm.kernels import inner
+from stages.follow.cfg.tnt_path_cache import bit_length
+from stages.follow.code import x86
+from stages.follow.code.jumps import fits
+from stages.follow.walk.packet_length import full_ip, size_of
+from stages.follow.walk.state import NONE
+from stages.pointers import excluded, holder, load64, within
+
+DEPTH = 64  # return addresses
+_PIECE = 1 << 14  # instructions without a packet
+_TRANSFERS = 128
+
+# the state of a way
+(
+    W_POS, W_LAST, W_BITS, W_NEXT, W_IP, W_AT, W_HERE, W_MUST, W_DEPTH, W_OFF, W_CHOSEN, W_INSTRS,
+    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_SIZE,
+) = range(19)  # fmt: skip
+WAY_SIZE = W_SIZE + DEPTH  # and the return stack behind it
+
+# Where it leads: blobs of known code, the IP filter [lo, hi), where the interpreter lies, and entries of methods
+# (stages.follow.code.jumps). Pointers and numbers, for arrays in a tuple are counted at each call (stages.pointers).
+Ground = namedtuple(
+    "Ground", ("start", "end", "blobs", "lo", "hi", "interpreter_lo", "interpreter_hi", "doors", "n_doors")
+)
+
+N_NONE, N_BITS, N_TIP, N_PGD, N_FUP, N_PGE, N_END = range(7)  # the packet that is looked at
+
+
+@inner
+def look(data, end, goal, w):  # type: ignore[no-untyped-def]
+    """Look at the next packet that steers: W_NEXT, W_IP (−1: suppressed), W_BITS, W_AT."""
+    while True:
+        pos = w[W_POS]
+        w[W_AT] = pos
+        size = size_of(data, pos, NONE) if pos < end else 0
+        if size == 0 or pos + size > end:
+            w[W_NEXT] = N_END
+            return
+        b = np.int64(data[pos])
+        low = b & 0x1F
+        w[W_POS] = pos + size
+        seen = N_NONE
+        if b & 1 == 0 and b > 2:
+            if b >> 1 > 1:
+                w[W_BITS] = b >> 1
+                seen = N_BITS
+        elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
+            ip = np.int64(-1)
+            if b >> 5:
+                ip = full_ip(b, load64(data, pos + 1), w[W_LAST])
+                w[W_LAST] = ip
+            if low != 0x1D:
+                w[W_BOUND] = 0
+            if low == 0x0D:
+                seen = N_TIP
+            elif low == 0x01:
+                seen = N_PGD
+            elif low == 0x11:
+                seen = N_PGE
+            elif w[W_PSB]:
+                if ip != -1 and not w[W_OFF]:
+                    w[W_MUST] = ip
+            elif w[W_BOUND]:
+                w[W_BOUND] = 0
+            else:
+                seen = N_FUP
+            w[W_IP] = ip
+        elif b == 0x99:
+            leaf = np.int64(data[pos + 1])
+            if leaf >> 5 == 0 and leaf & 3 != 1:
+                seen = N_END
+            elif not w[W_PSB] and (leaf >> 5 == 0 or (leaf >> 5 == 1 and not leaf & 2)):
+                w[W_BOUND] = 1
+        elif b == 0xD9:
+            w[W_BOUND] |= np.int64(data[pos + 1]) >> 7
+        elif b == 0x02:
+            e = np.int64(data[pos + 1])
+            if e == 0x82:
+                w[W_LAST] = 0
+                w[W_PSB] = 1
+            elif e == 0x23:
+                w[W_PSB] = 0
+            elif e == 0xF3 or e == 0x63:
+                seen = N_END
+            elif e == 0xA3:
+                w[W_BITS] = load64(data, pos) >> 16 & 0xFFFFFFFFFFFF
+                if w[W_BITS] > 1:
+                    seen = N_BITS
+            elif e == 0xE2 or e == 0xB3 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
+                w[W_BOUND] = 1
+        if seen != N_NONE:
+            w[W_NEXT] = seen
+            if pos > goal:
+                w[W_BEHIND] += 1
+            return
+
+
+@inner
+def _taken(w):  # type: ignore[no-untyped-def]
+    """The next TNT bit."""
+    n = bit_length(w[W_BITS]) - 2
+    bit = w[W_BITS] >> n & 1
+    w[W_BITS] = w[W_BITS] & ((np.int64(1) << n) - 1) | np.int64(1) << n
+    if n == 0:
+        w[W_NEXT] = N_NONE
+    return bit
+
+
+@inner
+def arrive(w, here):  # type: ignore[no-untyped-def]
+    """A packet has led to `here`. Whether it was right that it came: a PSB's address must have been passed."""
+    w[W_HERE] = here
+    w[W_INSTRS] = w[W_TRANSFERS] = 0
+    return w[W_MUST] == 0
+
+
+@inner
+def _push(w, stack, address):  # type: ignore[no-untyped-def]
+    if w[W_DEPTH] == DEPTH:
+        for k in range(1, DEPTH):
+            stack[k - 1] = stack[k]
+        w[W_DEPTH] -= 1
+        w[W_BASE] = max(w[W_BASE] - 1, 0)
+    stack[w[W_DEPTH]] = address
+    w[W_DEPTH] += 1
+
+
+@inner
+def leave(w):  # type: ignore[no-untyped-def]
+    """A TIP.PGD ends the piece."""
+    right = arrive(w, np.int64(0))
+    w[W_OFF] = 1
+    w[W_NEXT] = N_NONE
+    return right
+
+
+@inner
+def inside(g, ip):  # type: ignore[no-untyped-def]
+    """Whether an address is in the filter [lo, hi), if there is one, and in known code."""
+    return not excluded(g.lo, ip, g.hi) and holder(g.start, g.end, g.blobs, ip) >= 0
+
+
+@inner
+def asynchronous(data, end, goal, w, g):  # type: ignore[no-untyped-def]
+    """The FUP's address has been reached: what came of it."""
+    if w[W_MUST] == w[W_HERE]:
+        w[W_MUST] = 0
+    look(data, end, goal, w)
+    if w[W_NEXT] == N_TIP:
+        w[W_NEXT] = N_NONE
+        return w[W_IP] == -1 or (inside(g, w[W_IP]) and arrive(w, w[W_IP]))
+    if w[W_NEXT] == N_PGD:
+        return leave(w)
+    return w[W_NEXT] == N_END
+
+
+@inner
+def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
+    """Execute one instruction, of which it is known where it has `led` (stages.follow.code.jumps). False: the trace
+    says otherwise."""
+    what = insn >> 8 & 0xFF
+    here = w[W_HERE]
+    after = here + (insn & 0xFF)
+    w[W_INSTRS] += 1
+    if insn & 0xFF == 0 or what == x86.BAD or w[W_INSTRS] > _PIECE:
+        return False
+    if what == x86.OTHER:
+        w[W_HERE] = after
+        return True
+    if what == x86.JUMP or what == x86.CALL:
+        w[W_TRANSFERS] += 1
+        if what == x86.CALL and target != after:
+            _push(w, stack, after)
+        w[W_HERE] = target
+        return w[W_TRANSFERS] <= _TRANSFERS and target != here  # a stub's JMP that is not bound yet leads to itself
+    seen = w[W_NEXT]
+    if what == x86.COND:
+        if seen == N_BITS:
+            bit = _taken(w)
+            return arrive(w, target if bit else after)
+        out = excluded(g.lo, target, g.hi) or excluded(g.lo, after, g.hi)
+        return seen == N_PGD and out and leave(w)
+    if what == x86.CALL_IND:
+        _push(w, stack, after)
+    if what == x86.RET and seen != N_PGD:  # out of the filter: to a call that was not seen
+        popped = np.int64(0)
+        if w[W_DEPTH] > 0:
+            w[W_DEPTH] -= 1
+            popped = stack[w[W_DEPTH]]
+        if seen == N_BITS:
+            return _taken(w) == 1 and popped != 0 and arrive(w, popped)
+    if seen == N_TIP:
+        w[W_NEXT] = N_NONE
+        right = w[W_IP] != -1 and inside(g, w[W_IP])
+        right &= fits(led, w[W_IP], g.interpreter_lo, g.interpreter_hi, g.doors, g.n_doors)
+        return right and arrive(w, w[W_IP])
+    if seen == N_PGD:
+        if what == x86.RET and w[W_DEPTH] > w[W_BASE]:
+            return False
+        stays = w[W_IP] != -1 and g.lo != g.hi and within(g.lo, w[W_IP], g.hi)
+        return not stays and what != x86.JUMP_IND and leave(w)  # the JVM's jumps stay in its code, its calls do not
+    return False

@@ -1,0 +1,494 @@
+"""The exact part of the walker: one packet of any kind, in any state.
+
+Rules and their sources: SDM vol. 3, "Intel Processor Trace"; FUP binds to what follows or precedes it ("FUP+TIP"
+and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
+"""
+
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.kernels import inner
+from stages.follow.cfg.block import (
+    enters_vm,
+    intern,
+    room,
+)
+from stages.follow.cfg.graph import (
+    COND,
+    DISABLED,
+    E_HOP,
+    E_LEADS,
+    E_TEACHES,
+    FAR,
+    FULL,
+    G_DOORS,
+    G_ERRATA,
+    G_FILTER_HI,
+    G_FILTER_LO,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
+    IND,
+    LOOP,
+    LOST,
+    ME,
+    ME_FLAGS,
+    ME_NEXT,
+    ME_PATH,
+    OFF,
+    OUT,
+    OUTSIDE,
+    P_DISABLED,
+    RESOLVE,
+    RET,
+    S_DISABLED,
+    S_LOST,
+    ST,
+    ST_EFFECT,
+    ST_KIND,
+    ST_PUSHES,
+    ST_RANGE,
+    ST_RANGES,
+    ST_TIP_PATH,
+    STUCK,
+)
+from stages.follow.cfg.miss import (
+    cut,
+    lookup,
+    on_stretch,
+    ready,
+)
+from stages.follow.cfg.tnt_path_cache import (
+    F_ERROR,
+    F_RET,
+    F_TIP,
+    LEFT,
+    LEFT_MASK,
+    bit_length,
+)
+from stages.follow.code.jumps import (
+    fits,
+)
+from stages.follow.walk.packet_length import (
+    full_ip,
+    size_of,
+)
+from stages.follow.walk.state import (
+    B_BAD_PACKET,
+    B_ENABLED_TWICE,
+    B_FUP_OFF_PATH,
+    B_NO_RETURN,
+    B_NOT_DISABLED,
+    B_OFF_CODE,
+    B_OTHER_MODE,
+    B_OVERFLOW,
+    B_PSB_OFF_PATH,
+    B_RETURN_BIT,
+    B_STUCK,
+    B_TIP_AT_TNT,
+    B_TNT_AT_TIP,
+    B_WHILE_DISABLED,
+    B_WRONG_TARGET,
+    M_ABORT,
+    M_BLOCK,
+    M_BOUND,
+    M_CALLED,
+    M_FRESH,
+    M_LONG_BIP,
+    M_NOT64,
+    M_OVF,
+    M_PSB,
+    M_REFUSED,
+    M_SEEN,
+    M_STILL,
+    NONE,
+    OK,
+    RUNNING,
+    SURE,
+    TABLES_FULL,
+    X_AT,
+    X_BASE,
+    X_BREAKS,
+    X_CAUSE,
+    X_DEPTH,
+    X_FUP,
+    X_FUP_IP,
+    X_LAST_IP,
+    X_MODE,
+    X_OUT,
+    X_PENDING,
+    X_POS,
+    X_SEEN_IP,
+    X_TOP,
+    break_off,
+    doubt,
+    emit,
+    pop,
+    sure,
+    teach,
+)
+from stages.pointers import load64
+from stages.pt.errata import APL12, BDM64, SKD022
+
+TWICE = np.int64(2)
+
+
+@inner
+def _nowhere(kind):  # type: ignore[no-untyped-def]
+    return kind == LOST or kind == OUTSIDE or kind == DISABLED
+
+
+@inner
+def _takes_tip(kind):  # type: ignore[no-untyped-def]
+    return kind == IND or kind == FAR or kind == RET or kind == RESOLVE
+
+
+@inner
+def _here(t, x):  # type: ignore[no-untyped-def]
+    """How the current stretch ends; it is alive and walked. (There is room: see `room`.)"""
+    s = ready(t, x[X_AT])
+    x[X_AT] = s
+    return np.int64(t.stretch[s * ST + ST_KIND])
+
+
+@inner
+def _goto(t, w, ip):  # type: ignore[no-untyped-def]
+    """Stand at `ip`."""
+    x = w.x
+    if x[X_MODE] & M_NOT64:
+        if not x[X_MODE] & M_REFUSED:
+            break_off(t, w, B_OTHER_MODE, ip)
+            x[X_MODE] |= M_REFUSED
+        x[X_AT] = S_LOST
+    else:
+        x[X_AT] = ready(t, intern(t, ip))
+        x[X_MODE] &= ~M_STILL
+    return SURE
+
+
+@inner
+def drain(t, w):  # type: ignore[no-untyped-def]
+    """Walk the pending TNT bits as far as they lead. FULL: no room (nothing lost: the rest is still pending)."""
+    x = w.x
+    while x[X_PENDING] > 1:
+        s = ready(t, x[X_AT])
+        if s == FULL:
+            return FULL
+        x[X_AT] = s
+        kind = np.int64(t.stretch[s * ST + ST_KIND])
+        if _nowhere(kind):
+            if kind == DISABLED:
+                break_off(t, w, B_WHILE_DISABLED, NONE)
+            break
+        pending = x[X_PENDING]
+        bits = bit_length(pending) - 1
+        rest = bits - 6 if bits > 6 else 0
+        tail = pending & ((1 << rest) - 1)
+        i = lookup(t, s, (pending >> rest) & 63 | 1 << (bits - rest))
+        if i == FULL:
+            return FULL
+        flags = np.int64(t.memo[ME * i + ME_FLAGS])
+        path = np.int64(t.memo[ME * i + ME_PATH])
+        if path:
+            emit(t, w, path)
+        x[X_AT] = t.memo[ME * i + ME_NEXT]
+        left = (flags >> LEFT) & LEFT_MASK
+        x[X_PENDING] = (left if left else 1) << rest | tail
+        if flags & F_ERROR:
+            kind = np.int64(t.stretch[x[X_AT] * ST + ST_KIND])
+            if kind == OUTSIDE and t.g[G_FILTER_LO] == t.g[G_FILTER_HI]:
+                break
+            cause = _contradiction(kind)
+            break_off(t, w, B_RETURN_BIT if kind == RET else (cause if cause != B_TIP_AT_TNT else B_TNT_AT_TIP), NONE)
+            return OK
+        if flags & F_RET:
+            s = pop(w)
+            if s == 0:
+                break_off(t, w, B_NO_RETURN, NONE)
+                return OK
+            x[X_AT] = s
+        if flags & F_TIP:
+            doubt(x, B_TNT_AT_TIP)
+            return OK
+    x[X_PENDING] = 0
+    return OK
+
+
+@inner
+def _contradiction(kind):  # type: ignore[no-untyped-def]
+    """What it means that a TIP or a bit comes while a stretch of this kind waits."""
+    if kind == OFF or kind == OUTSIDE:
+        return B_OFF_CODE
+    if kind == OUT:
+        return B_NOT_DISABLED
+    if kind == STUCK or kind == LOOP:
+        return B_STUCK
+    return B_TIP_AT_TNT
+
+
+@inner
+def _cut(t, w, cause):  # type: ignore[no-untyped-def]
+    """The flow left the code at the FUP's address: complete the current stretch as far as that. SURE: it did."""
+    x = w.x
+    x[X_FUP] = 0
+    if _nowhere(_here(t, x)):
+        return OK
+    c = cut(t, x[X_AT], x[X_FUP_IP]) if x[X_PENDING] <= 1 else NONE
+    if c == FULL:
+        x[X_FUP] = 1
+        return FULL
+    if c == 0:
+        if x[X_MODE] & M_ABORT and t.g[G_ERRATA] & BDM64:
+            return SURE  # the branch before it was traced wrongly, and led here
+        break_off(t, w, B_OFF_CODE if t.stretch[x[X_AT] * ST + ST_KIND] == OFF else cause, x[X_FUP_IP])
+        return OK
+    emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+    return SURE
+
+
+@inner
+def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
+    """A TIP: the end of an indirect branch, of a return, of an asynchronous event, or a way back in. TNT bits that were
+    owed to it are left pending."""
+    x = w.x
+    x[X_MODE] &= ~(M_OVF | M_BOUND)
+    if x[X_FUP]:
+        if _cut(t, w, B_FUP_OFF_PATH) == FULL:
+            return FULL
+        x[X_MODE] &= ~M_ABORT
+        x[X_AT] = S_LOST
+        return _goto(t, w, ip) if known else OK
+    kind = _here(t, x)
+    x[X_MODE] &= ~M_STILL
+    led = t.stretch[x[X_AT] * ST + ST_EFFECT] >> E_LEADS
+    g = t.g
+    if _takes_tip(kind) and known and not fits(led, ip, g[G_INTERPRETER_LO], g[G_INTERPRETER_HI], t.door, g[G_DOORS]):
+        break_off(t, w, B_WRONG_TARGET, ip)
+    elif _takes_tip(kind):
+        emit(t, w, np.int64(t.stretch[x[X_AT] * ST + ST_TIP_PATH]))
+        if kind == RET:
+            pop(w)
+        if kind == RESOLVE and known:
+            teach(t, w, x[X_OUT] - 1, ip)
+        x[X_AT] = S_LOST
+    elif _nowhere(kind):
+        x[X_PENDING] = 0
+        if kind == DISABLED:
+            break_off(t, w, B_WHILE_DISABLED, ip if known else NONE)
+    else:
+        break_off(t, w, _contradiction(kind), ip if known else NONE)
+    return _goto(t, w, ip) if known else OK
+
+
+@inner
+def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
+    """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
+
+    A return out of the filter goes back to a call that came from there and was not seen: nothing is popped. Doubtful is
+    one where calls have been seen since tracing came in that have not returned, and a conditional branch out of it.
+    """
+    x = w.x
+    result = OK
+    if x[X_FUP] and t.g[G_ERRATA] & SKD022 and enters_vm(t, x[X_FUP_IP]):
+        x[X_FUP] = 0
+    if x[X_FUP]:
+        x[X_MODE] &= ~M_CALLED
+        result = _cut(t, w, B_FUP_OFF_PATH)
+        if result == FULL:
+            return FULL
+    else:
+        kind = _here(t, x)
+        s = x[X_AT]
+        c = NONE
+        if known:  # a direct branch on the way leads there: the filter's edge, known or not
+            for k in range(1, t.stretch[s * ST + ST_RANGES]):
+                if t.ranges[3 * (t.stretch[s * ST + ST_RANGE] + k)] == ip:
+                    c = cut(t, s, ip)
+                    break
+        if c <= 0 and x[X_PENDING] > 1:
+            break_off(t, w, B_NOT_DISABLED, ip)
+        elif c > 0 or _takes_tip(kind) or kind == COND or kind == OUT or kind == OFF:
+            if c <= 0:
+                c = s
+            if c == s and t.stretch[s * ST + ST_EFFECT] & E_TEACHES:
+                teach(t, w, x[X_OUT], NONE)
+            emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+            if t.stretch[c * ST + ST_PUSHES] > 0:
+                x[X_MODE] |= M_CALLED
+            doubtful = c == s and (kind == COND or (kind == RET and x[X_DEPTH] > x[X_BASE]))
+            if doubtful or t.stretch[c * ST + ST_EFFECT] & E_HOP:
+                doubt(x, B_NOT_DISABLED)
+        elif kind == STUCK or kind == LOOP:
+            break_off(t, w, B_STUCK, ip)
+    w.order[x[X_OUT]] = P_DISABLED
+    x[X_OUT] += 1
+    x[X_AT] = S_DISABLED
+    x[X_PENDING] = 0
+    x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND | M_ABORT)
+    return result
+
+
+@inner
+def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
+    """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside."""
+    x = w.x
+    if not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and not x[X_MODE] & M_FRESH:
+        break_off(t, w, B_ENABLED_TWICE, ip)
+    x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND)
+    _goto(t, w, ip)
+    if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and w.ring[x[X_TOP]] == x[X_AT]:
+        pop(w)
+        x[X_MODE] &= ~M_CALLED
+    x[X_BASE] = x[X_DEPTH]
+    return SURE
+
+
+@inner
+def _fup(t, w, ip):  # type: ignore[no-untyped-def]
+    x = w.x
+    mode = x[X_MODE]
+    if mode & M_OVF or mode & M_PSB:
+        x[X_MODE] &= ~M_OVF
+    if mode & M_PSB:
+        kind = _here(t, x)
+        if _nowhere(kind):
+            _goto(t, w, ip)
+            x[X_MODE] |= M_FRESH
+        elif x[X_PENDING] > 1 or not on_stretch(t, x[X_AT], ip):
+            break_off(t, w, B_PSB_OFF_PATH, ip)
+            _goto(t, w, ip)
+        elif kind == LOOP:  # it passes there more than once: what comes next counts from here
+            x[X_FUP_IP] = ip
+            if _cut(t, w, B_PSB_OFF_PATH) == FULL:
+                return FULL
+            _goto(t, w, ip)
+        else:
+            x[X_MODE] |= M_SEEN
+            x[X_SEEN_IP] = ip
+        return SURE
+    x[X_MODE] &= ~M_BOUND
+    if mode & M_OVF:
+        _goto(t, w, ip)
+        if t.g[G_ERRATA] & APL12:
+            x[X_MODE] |= M_FRESH  # if tracing is off, it is void
+        return SURE
+    if mode & M_BOUND:
+        lost = _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and x[X_AT] != S_DISABLED
+        return _goto(t, w, ip) if lost else OK
+    x[X_FUP] = 1
+    x[X_FUP_IP] = ip
+    return OK
+
+
+@inner
+def _bits(t, w, payload):  # type: ignore[no-untyped-def]
+    """A TNT packet of any length; `payload`: its bits, oldest first under a stop bit."""
+    x = w.x
+    if x[X_FUP]:
+        break_off(t, w, B_FUP_OFF_PATH, NONE)
+        return OK
+    n = bit_length(payload) - 1
+    if n < 1:
+        return OK
+    was = x[X_PENDING]
+    if was <= 1:
+        x[X_PENDING] = payload
+        x[X_MODE] &= ~M_STILL
+    elif bit_length(was) - 1 + n > 60:
+        break_off(t, w, B_TNT_AT_TIP, NONE)
+        return OK
+    else:  # a TIP is still owed to the older bits
+        x[X_PENDING] = was << n | (payload & ((1 << n) - 1))
+        if _takes_tip(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+            return OK
+    return drain(t, w)
+
+
+@inner
+def packet(t, w, end):  # type: ignore[no-untyped-def]
+    """Take the one packet at X_POS, whatever it is."""
+    if not room(t, TWICE):
+        return TABLES_FULL
+    x, data = w.x, w.data
+    pos = x[X_POS]
+    mode = x[X_MODE]
+    broken = x[X_BREAKS]
+    block = NONE
+    if mode & M_BLOCK:
+        block = np.int64(8 if mode & M_LONG_BIP else 4)
+    size = size_of(data, pos, block)
+    if size == 0 or pos + size > end:
+        break_off(t, w, B_BAD_PACKET, NONE)
+        pos += 1
+        while pos < end and not (data[pos] == 0x02 and pos + 16 <= end and size_of(data, pos, NONE) == 16):
+            pos += 1  # on to the next PSB
+        x[X_POS] = pos
+        x[X_MODE] = 0
+        sure(x)
+        return RUNNING
+    b = np.int64(data[pos])
+    low = b & 0x1F
+    result = OK
+    if block and b & 7 == 4:
+        result = OK
+    elif b & 1 == 0 and b != 2:
+        if b != 0:
+            result = _bits(t, w, b >> 1)
+    elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
+        known = b >> 5 != 0
+        ip = full_ip(b, load64(data, pos + 1), x[X_LAST_IP]) if known else x[X_LAST_IP]
+        if low == 0x0D:
+            result = _tip(t, w, ip, known)
+        elif low == 0x01:
+            result = _disabled(t, w, ip, known)
+        elif known and low == 0x11:
+            result = _enabled(t, w, ip)
+        elif known:
+            result = _fup(t, w, ip)
+        if result != FULL:
+            x[X_LAST_IP] = ip
+    elif b == 0x99:
+        leaf = np.int64(data[pos + 1])
+        if leaf >> 5 == 0:
+            x[X_MODE] = mode & ~(M_NOT64 | M_REFUSED) if leaf & 3 == 1 else mode | M_NOT64
+            if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+                _goto(t, w, NONE)  # the FUP came before it
+            if not mode & M_PSB and not x[X_FUP]:
+                x[X_MODE] |= M_BOUND  # a FUP behind it only says where IF changed
+        elif leaf >> 5 == 1 and not mode & M_PSB and x[X_AT] != S_DISABLED:
+            x[X_MODE] |= M_ABORT if leaf & 2 else M_BOUND  # an abort's FUP has a TIP, the others only say where
+    elif b == 0xD9:
+        if data[pos + 1] & 0x80:
+            x[X_MODE] |= M_BOUND
+    elif b == 0x02:
+        e = np.int64(data[pos + 1])
+        if e == 0x82:
+            x[X_LAST_IP] = 0
+            x[X_MODE] = (mode | M_PSB) & ~(M_BLOCK | M_BOUND)
+        elif e == 0x23:
+            x[X_MODE] &= ~M_PSB
+        elif e == 0xF3:
+            if mode & M_SEEN:  # what ran before the PSB did run
+                x[X_FUP_IP] = x[X_SEEN_IP]
+                if _cut(t, w, B_FUP_OFF_PATH) == FULL:
+                    return TABLES_FULL
+            break_off(t, w, B_OVERFLOW, NONE)
+            x[X_MODE] = M_OVF | (mode & (M_NOT64 | M_REFUSED))
+        elif e == 0xA3:
+            result = _bits(t, w, load64(data, pos) >> 16 & 0xFFFFFFFFFFFF)
+        elif e == 0x63:
+            x[X_MODE] = mode | M_BLOCK | (M_LONG_BIP if not data[pos + 2] & 0x80 else 0)
+        elif e == 0x33 or e == 0xB3:
+            x[X_MODE] = mode & ~(M_BLOCK | M_LONG_BIP) | (M_BOUND if e == 0xB3 else 0)
+        elif e == 0xE2 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
+            x[X_MODE] |= M_BOUND
+    if result == FULL:
+        return TABLES_FULL
+    x[X_POS] = pos + size
+    if (result == SURE or x[X_BREAKS] > broken) and x[X_CAUSE] == 0:
+        sure(x)
+    return RUNNING

@@ -1,0 +1,275 @@
+"""The fast part of the walker: short TNT, TIP, TIP.PGE, TIP.PGD and padding, in their ordinary order.
+
+A TNT byte is one look-up in the memo, a TIP one look-up of its address. What they do to the return stack is
+arithmetic, not a branch: in such data a branch that is not the same nearly always costs more than the work it avoids.
+"""
+
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.kernels import inner
+from stages.follow.cfg.graph import (
+    COND,
+    DEAD,
+    E_HOP,
+    E_LEADS,
+    E_MANY,
+    E_PUSH,
+    E_TEACHES,
+    FAR,
+    FULL,
+    G_ADDRESS_MASK,
+    G_DOORS,
+    G_FILTER_HI,
+    G_FILTER_LO,
+    G_INTERPRETER_HI,
+    G_INTERPRETER_LO,
+    G_MEMO_MASK,
+    ME,
+    ME_FLAGS,
+    ME_NEXT,
+    ME_PATH,
+    ME_PUSHED,
+    OUT,
+    P_DISABLED,
+    PA,
+    PA_PUSH,
+    PA_PUSHES,
+    RET,
+    RING,
+    S_DISABLED,
+    SLOTS,
+    ST,
+    ST_EFFECT,
+    ST_KIND,
+    ST_PUSHED,
+    ST_TIP_PATH,
+    UNWALKED,
+    scatter,
+)
+from stages.follow.cfg.miss import (
+    lookup,
+    ready,
+)
+from stages.follow.cfg.tnt_path_cache import (
+    F_ERROR,
+    F_LOOP,
+    F_MANY,
+    F_RET,
+    F_SPECIAL,
+    F_TIP,
+    HIGH,
+    LEFT,
+    LEFT_MASK,
+    PUSH,
+)
+from stages.follow.code.invalidation import (
+    F_STALE,
+    slot_of,
+)
+from stages.follow.code.jumps import (
+    fits,
+)
+from stages.follow.walk.packet_length import (
+    MASKS,
+    SIZES,
+)
+from stages.follow.walk.state import (
+    M_CALLED,
+    RUNNING,
+    SPARE,
+    TABLES_FULL,
+    X_AT,
+    X_BASE,
+    X_DEPTH,
+    X_HOLD,
+    X_LAST_IP,
+    X_MODE,
+    X_OUT,
+    X_PENDING,
+    X_POS,
+    X_ROOM,
+    X_SURE_OUT,
+    X_SURE_POS,
+    X_TOP,
+)
+from stages.pointers import (
+    excluded,
+    load64,
+    zero_bytes,
+)
+
+
+@inner
+def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
+    """Take ordinary packets up to `limit`, a loop up to `loop_limit`; stop in front of the first that is not.
+
+    Called with nothing pending (X_PENDING, X_FUP) and in no special mode. TABLES_FULL leaves the packet untouched,
+    or its unwalked bits in X_PENDING.
+    """
+    x, ring, order, data = w.x, w.ring, w.order, w.data
+    memo, stretch, by_address = t.memo, t.stretch, t.by_address
+    memo_mask = t.g[G_MEMO_MASK]
+    address_mask = t.g[G_ADDRESS_MASK]
+    filter_lo, filter_hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
+    interpreter_lo, interpreter_hi = t.g[G_INTERPRETER_LO], t.g[G_INTERPRETER_HI]
+    pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
+    top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
+    sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
+    capacity = x[X_ROOM] - SPARE
+    called = x[X_MODE] & M_CALLED
+    hold = x[X_HOLD]
+    result = RUNNING
+    pending = 0
+    while pos < limit and out < capacity:
+        b = np.int64(data[pos])
+        if b & 1 == 0 and b > 2:
+            bits = b >> 1
+            stop = False
+            while True:
+                key = s << 8 | bits
+                i = slot_of(key) & memo_mask
+                k = np.int64(memo[ME * i])
+                while k != key and k != 0:
+                    i = (i + 1) & memo_mask
+                    k = np.int64(memo[ME * i])
+                flags = np.int64(memo[ME * i + ME_FLAGS])
+                if k == 0 or flags & F_STALE:
+                    i = lookup(t, s, bits)
+                    if i == FULL:
+                        result = TABLES_FULL
+                        stop = True
+                        break
+                    flags = np.int64(memo[ME * i + ME_FLAGS])
+                path = np.int64(memo[ME * i + ME_PATH])
+                room_left = min(depth, RING - (flags >> HIGH))
+                if flags & F_SPECIAL:
+                    if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
+                        stop = True
+                        break
+                    if flags & F_LOOP and np.int64(data[pos + 1]) == b and bits == b >> 1 and pos + 1 < loop_limit:
+                        times = 1  # as often as the same byte repeats
+                        while pos + times < loop_limit and np.int64(data[pos + times]) == b:
+                            times += 1
+                        order[out] = path
+                        order[out + 1] = 1 - times
+                        out += 2
+                        pos += times
+                        break
+                    if flags & F_MANY:
+                        first = np.int64(t.path[path * PA + PA_PUSH])
+                        many = np.int64(t.path[path * PA + PA_PUSHES])
+                        for n in range(many):
+                            top = (top + 1) & (SLOTS - 1)
+                            ring[top] = np.int64(t.pool[first + n])
+                        room_left = min(room_left + many, RING)
+                order[out] = path
+                out += 1
+                push = (flags >> PUSH) & 1
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(memo[ME * i + ME_PUSHED])
+                top = (top + push) & (SLOTS - 1)
+                depth = room_left + push
+                s = np.int64(memo[ME * i + ME_NEXT])
+                if not flags & F_RET:
+                    pos += 1
+                    break
+                s = np.int64(ring[top])
+                top = (top - 1) & (SLOTS - 1)
+                depth -= 1
+                bits = (flags >> LEFT) & LEFT_MASK
+                if bits < 2:
+                    pos += 1
+                    break
+            if stop:
+                if bits != b >> 1:
+                    pending = bits
+                    pos += 1
+                break
+            continue
+        low = b & 0x1F
+        if low == 0x0D or low == 0x11 or low == 0x01:
+            form = b >> 5
+            if form == 5 or form == 7:
+                break
+            mask = np.int64(MASKS[form])
+            ip = (last_ip & ~mask) | (load64(data, pos + 1) & mask)
+            if form == 3:
+                ip = (ip << 16) >> 16
+            kind = np.int64(stretch[s * ST + ST_KIND])
+            if low == 0x01:  # tracing ends at the edge of the filter
+                inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
+                if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
+                    break
+                if np.int64(stretch[s * ST + ST_EFFECT]) & (E_HOP | E_TEACHES) and pos >= hold:  # doubted, or told
+                    break
+                target = S_DISABLED
+            else:
+                i = scatter(ip) & address_mask
+                target = np.int64(by_address[2 * i + 1])
+                while target != 0 and np.int64(by_address[2 * i]) != ip:
+                    i = (i + 1) & address_mask
+                    target = np.int64(by_address[2 * i + 1])
+                if target == 0 or form == 0:
+                    break
+            if low == 0x11:
+                if s > S_DISABLED:
+                    break
+                if called and depth > 0 and np.int64(ring[top]) == target:
+                    top = (top - 1) & (SLOTS - 1)
+                    depth -= 1
+                    called = 0
+                base = depth
+            else:
+                if kind == UNWALKED or kind == DEAD:
+                    now = ready(t, s)
+                    if now == FULL:
+                        result = TABLES_FULL
+                        break
+                    s = now
+                    continue
+                if kind > FAR and low == 0x0D:
+                    break
+                effect = np.int64(stretch[s * ST + ST_EFFECT])
+                led = effect >> E_LEADS
+                if led and low == 0x0D and not fits(led, ip, interpreter_lo, interpreter_hi, t.door, t.g[G_DOORS]):
+                    break
+                path = np.int64(stretch[s * ST + ST_TIP_PATH])
+                order[out] = path
+                out += 1
+                if effect & E_MANY:
+                    first = np.int64(t.path[path * PA + PA_PUSH])
+                    many = np.int64(t.path[path * PA + PA_PUSHES])
+                    for n in range(many):
+                        top = (top + 1) & (SLOTS - 1)
+                        ring[top] = np.int64(t.pool[first + n])
+                    depth = min(depth + many, RING)
+                push = effect & E_PUSH
+                popped = (effect >> 1) & 1
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(stretch[s * ST + ST_PUSHED])
+                top = (top + push - popped) & (SLOTS - 1)
+                depth = max(min(depth + push, RING) - popped, 0)
+                if low == 0x01:
+                    order[out] = P_DISABLED
+                    out += 1
+                    called |= effect & (E_PUSH | E_MANY)
+            s = target
+            last_ip = ip
+            pos += 1 + np.int64(SIZES[form])
+            pos += zero_bytes(load64(data, pos))  # padding often follows, in no pattern a branch could learn
+            if low != 0x01:
+                sure_pos, sure_out = pos, out
+            continue
+        if b != 0:
+            break
+        pos += zero_bytes(load64(data, pos))
+    x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
+    x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
+    x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
+    x[X_PENDING] = pending
+    x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if called else 0)
+    return result

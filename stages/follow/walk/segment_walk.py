@@ -1,0 +1,269 @@
+"""One thread over one piece of its trace: what the kernel needs for that, and what it left there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.kernels import kernel
+from stages.follow.cfg.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
+from stages.follow.cfg.graph import S_LOST, SLOTS
+from stages.follow.walk import driver
+from stages.follow.walk.state import (
+    B_BAD_PACKET,
+    B_GAVE_UP,
+    B_OVERFLOW,
+    BR,
+    BREAKS,
+    COPIES,
+    EARLY,
+    FIRST,
+    KEPT,
+    LE,
+    LEARNT,
+    SECOND,
+    X_AT,
+    X_BASE,
+    X_BREAKS,
+    X_CAUSE,
+    X_DEPTH,
+    X_FUP,
+    X_HOLD,
+    X_LAST_IP,
+    X_LEARNT,
+    X_MODE,
+    X_OUT,
+    X_PENDING,
+    X_POS,
+    X_ROOM,
+    X_SIZE,
+    X_SURE_OUT,
+    X_SURE_POS,
+    X_WHERE,
+    keep,
+    raw_walker,
+)  # fmt: skip
+from stages.messages import Segment
+from stages.pointers import addresses, signed
+
+I64 = NDArray[np.int64]
+PADDING = 32  # bytes behind the end that kernels may look at
+LONGEST = 8  # bytes of a packet with TNT bits
+NEVER = int(driver.NEVER)
+Zeros = Callable[[int, type[Any]], NDArray[Any]]
+
+BREAK_DTYPE = np.dtype(
+    [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8"), ("sure", "<i8"),
+     ("sure_offset", "<i8")]
+)  # fmt: skip
+LEARNT_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
+_NO_BREAKS, _NOTHING_LEARNT = np.zeros(0, BREAK_DTYPE), np.zeros(0, LEARNT_DTYPE)
+
+
+class Thread:
+    """Where one thread is: `x` (state.X_…), its return stack, its calling context."""
+
+    def __init__(self, root: int, zeros: Zeros = np.zeros) -> None:
+        self.x = zeros(X_SIZE, np.int64)
+        self.ring = zeros(SLOTS, np.int32)
+        self.context = zeros(C_SIZE, np.int64)
+        self.begin_context(root)
+        self.addresses = addresses(self.x, self.ring)
+
+    def begin_context(self, root: int) -> None:
+        self.context[[C_ROOT, C_NODE, C_BEHIND]] = root, root, 0
+
+    def lose(self) -> None:
+        """There is a hole: nothing is known of where the thread is, or who called it."""
+        x = self.x
+        x[X_AT] = S_LOST
+        x[X_PENDING] = x[X_FUP] = x[X_MODE] = x[X_DEPTH] = x[X_BASE] = 0
+        self.begin_context(int(self.context[C_ROOT]))
+
+
+class State(NamedTuple):
+    """Of a walk over a piece, to go back to."""
+
+    x: I64
+    ring: NDArray[np.int32]
+    stop_at: I64
+
+
+class Buffers:
+    """What pieces are worked on in, one after the other."""
+
+    def __init__(self, size: int = 1 << 16, stops: int = 1 << 10, zeros: Zeros = np.zeros) -> None:
+        """For pieces of so many bytes and time packets; they grow."""
+        self._zeros = zeros
+        self.breaks = zeros(BREAKS * BR, np.int64)
+        self.learnt = zeros(LEARNT * LE, np.int64)
+        self.kept = zeros(COPIES * KEPT, np.int64)
+        self.io = np.zeros(driver.IO_SIZE, np.int64)  # for `driver.run`: to ask numpy for an address takes long
+        self._make_data(size)
+        self._make_stops(stops)
+
+    def _make_data(self, size: int) -> None:
+        self.data = self._zeros(size + PADDING, np.uint8)
+        self.order = self._zeros(2 * size + 4096, np.int32)
+        self.io[2:7] = addresses(self.order, self.breaks, self.learnt, self.kept, self.data)
+
+    def _make_stops(self, n: int) -> None:
+        self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
+        self.ticks = self._zeros(n + 1, np.int64)
+        self.io[[driver.IO_STOPS, driver.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
+
+    def put(self, segment: Segment) -> int:
+        """The data with PADDING zeros behind it, room for the order of its paths, and its time packets; how many."""
+        size, n = len(segment.data), len(segment.marks)
+        if size + PADDING > len(self.data):
+            self._make_data(size)
+        if n > len(self.stops):
+            self._make_stops(n)
+        self.data[:size] = segment.data
+        self.data[size : size + PADDING] = 0
+        marks = segment.marks
+        numbers = (signed(segment.offset), size, signed(segment.tsc), signed(segment.tsc_end))
+        return int(_intervals(marks["tsc"], marks["offset"], *numbers, self.stops, self.stop_at, self.ticks))
+
+
+@kernel
+def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
+    n = 0
+    before = begin
+    for k in range(len(tsc)):
+        now = np.int64(tsc[k])
+        if now > 0:
+            stops[n], stop_at[n] = min(max(np.int64(offset[k]) - origin, 0), size), -1
+            ticks[n] = max(now - before, 0)
+            before = now
+            n += 1
+    ticks[n] = max(end - before, 0)
+    return n
+
+
+@kernel
+def _begin(io, output):  # type: ignore[no-untyped-def]
+    w = raw_walker(io)
+    x = w.x
+    if output:
+        x[X_OUT] = x[X_BREAKS] = x[X_LEARNT] = x[X_SURE_OUT] = 0
+        x[X_SURE_POS] = x[X_POS]
+        x[X_CAUSE] = 0
+    keep(w, FIRST)
+    keep(w, SECOND)
+
+
+class Piece:
+    """The data of a segment, copied to the buffers; positions are counted from its beginning. Between its ends and its
+    time packets, at `stops`, TSC ticks passed."""
+
+    def __init__(self, thread: Thread, buffers: Buffers, segment: Segment) -> None:
+        self.thread, self.buffers, self.offset, self.size = thread, buffers, segment.offset, len(segment.data)
+        n = buffers.put(segment)
+        self.stops, self.stop_at, self._ticks = buffers.stops[:n], buffers.stop_at[:n], buffers.ticks[: n + 1]
+        self._charged = 0  # intervals
+        self.gave_up: list[int] = []  # contradictions, by position, of which a search had to leave off
+        x = thread.x
+        x[X_POS] = 0
+        x[X_ROOM] = len(buffers.order)
+        x[X_LAST_IP] = signed(segment.last_ip)
+        self._io = buffers.io
+        self._io[:2] = thread.addresses
+        self._io[driver.IO_N_STOPS] = n
+        self.begin_output()
+
+    def settle(self) -> None:
+        """There is no going back behind here: the code has been changed, or what has been found was taken away."""
+        _begin(self._io, False)
+
+    def early(self) -> State | None:
+        """Where the walk was some packets before the sure point at which a contradiction was held; None: between there
+        and here it broke off, or that is not known."""
+        kept = self.buffers.kept[EARLY * KEPT :]
+        x = self.thread.x
+        if not 0 <= kept[X_POS] < x[X_POS] or kept[X_BREAKS] != x[X_BREAKS]:
+            return None
+        stop_at = np.where(self.stops <= kept[X_POS], self.stop_at, -1)
+        return State(kept[:X_SIZE].copy(), kept[X_SIZE:].astype(np.int32), stop_at)
+
+    @property
+    def state(self) -> State:
+        return State(self.thread.x.copy(), self.thread.ring.copy(), self.stop_at.copy())
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.thread.x[:], self.thread.ring[:], self.stop_at[:] = state
+
+    def begin_output(self) -> None:
+        """What has been found was taken away."""
+        _begin(self._io, True)
+
+    def run(self, tables: I64, hold: int = NEVER, end: int = NEVER, pause: int = NEVER) -> int:
+        """`driver.run` up to `end`; contradictions at or behind `hold` are held; PAUSED at or behind `pause`."""
+        self.thread.x[X_HOLD] = hold
+        self._io[driver.IO_END] = min(end, self.size)
+        self._io[driver.IO_PAUSE] = pause
+        return int(driver.run(tables, self._io))
+
+    # -- where a held contradiction is
+
+    @property
+    def cause(self) -> int:
+        """state.B_…"""
+        return int(self.thread.x[X_CAUSE])
+
+    @property
+    def contradicted(self) -> int:
+        """Position of the packet that the code contradicts, or behind it, if it has TNT bits."""
+        return int(self.thread.x[X_WHERE])
+
+    @property
+    def position(self) -> int:
+        """Of the walker: just behind the last packet that carried an address."""
+        return int(self.thread.x[X_POS])
+
+    # -- what has been found
+
+    def charge(self, whole: bool) -> tuple[I64, I64]:
+        """Where in the order the intervals begin and end that were walked since this was last asked, and the ticks of
+        each. The last goes on in the next output if not `whole`: that is charged with all of it."""
+        done, reached = self._charged, len(self.stops)
+        if not whole:
+            reached = int(np.count_nonzero(self.stop_at >= 0))
+        self._charged = reached
+        at, ticks = np.empty(reached - done + 2, np.int64), self._ticks[done : reached + 1].copy()
+        at[0], at[1:-1], at[-1] = 0, self.stop_at[done:reached], self.thread.x[X_OUT]
+        if not whole:
+            ticks[-1] = 0
+        return at, ticks
+
+    @property
+    def order(self) -> NDArray[np.int32]:
+        return self.buffers.order[: self.thread.x[X_OUT]].copy()
+
+    @property
+    def breaks(self) -> NDArray[np.void]:
+        """BREAK_DTYPE, positions in the stream."""
+        n = int(self.thread.x[X_BREAKS])
+        if n == 0:
+            return _NO_BREAKS
+        breaks: NDArray[np.void] = self.buffers.breaks[: n * BR].copy().view(BREAK_DTYPE)
+        contradicts = ~np.isin(breaks["cause"], (B_OVERFLOW, B_BAD_PACKET))
+        for contradicted in self.gave_up:  # of a packet with TNT bits the walk may break off before or behind it
+            breaks["cause"][contradicts & (np.abs(breaks["offset"] - contradicted) <= LONGEST)] = B_GAVE_UP
+        breaks["offset"] += self.offset
+        breaks["sure_offset"] += self.offset
+        return breaks
+
+    @property
+    def learnt(self) -> NDArray[np.void]:
+        """LEARNT_DTYPE, positions in the stream: what resolvers did, so far."""
+        n = int(self.thread.x[X_LEARNT])
+        if n == 0:
+            return _NOTHING_LEARNT
+        learnt: NDArray[np.void] = self.buffers.learnt[: n * LE].copy().view(LEARNT_DTYPE)
+        learnt["offset"] += self.offset
+        return learnt

@@ -1,0 +1,248 @@
+"""The state of one thread's walk, and the three things that happen to it: a path is handed on, a return pops, and the
+trace contradicts the code.
+
+The return stack does exactly what the processor's does (SDM, "RET compression"): 64 entries, the oldest falls off,
+every near RET pops, but one out of the filter: that goes back to a call that was not seen. A contradiction leaves it
+alone: what the processor pushed it still has.
+
+The *sure* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
+that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are
+held (from X_HOLD on), the walk goes back there instead of breaking off: so at most once in STRIDE bytes the state is
+copied, and of the two copies one is never behind the sure point.
+"""
+
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
+# mypy: disable-error-code="assignment,operator"
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from jvm.kernels import inner
+from stages.follow.cfg.graph import (
+    OFF,
+    OUT,
+    P_BREAK,
+    PA,
+    PA_HIGH,
+    PA_PUSH,
+    PA_PUSHES,
+    RING,
+    S_LOST,
+    SLOTS,
+    ST,
+    ST_INSTRS,
+    ST_KIND,
+    ST_RANGE,
+    ST_RANGES,
+    UNWALKED,
+)
+from stages.pointers import i32_at, i64_at, u8_at
+
+# the state, int64 each
+(
+    X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
+    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_LEARNT, X_BASE, X_SIZE,
+) = range(21)  # fmt: skip
+
+# X_MODE
+M_PSB = 1  # inside PSB+
+M_OVF = 2  # after OVF, before its FUP or PGE
+M_FRESH = 4  # the position came from a FUP in PSB+ and nothing has happened since (erratum BDM70)
+M_SEEN = 256  # a PSB+ confirmed the position (X_SEEN_IP) and nothing has happened since
+M_STILL = M_FRESH | M_SEEN
+M_BOUND = 8  # the next FUP belongs to a PTWRITE, EXSTOP, MODE.TSX … and changes no flow
+M_NOT64 = 16  # the processor is not in 64-bit mode: this code is not ours
+M_BLOCK = 32  # between BBP and BEP, where BIPs alias TNTs
+M_CALLED = 128  # a call left the filter, and has not come back
+M_LONG_BIP = 64  # their payload has 8 bytes, not 4
+M_REFUSED = 1024  # it has been told that
+M_ABORT = 512  # the next FUP is that of an aborted transaction
+
+# why the walk was broken off
+(
+    B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
+    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_WRONG_TARGET, B_GAVE_UP,
+    B_OTHER_MODE, B_END,
+) = (np.int64(k) for k in range(1, 18))  # fmt: skip
+
+BREAK_NAMES = (
+    "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
+    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled", "wrong_target", "gave_up",
+    "other_mode",
+)  # fmt: skip
+
+BREAKS = 1024  # room for so many in one call
+# columns of a break: index in the order, stream position, cause, where the walker was, where it goes on, and index and
+# position of the sure point
+BR = 7
+
+LEARNT = 1024  # room for so many in one call
+LE = 5
+"""Columns: return address on top of the stack, target (0: none), index in the order, stream position, and the jump or
+call itself."""
+
+STRIDE = 4096  # bytes between two copies of the state
+KEPT = X_SIZE + SLOTS  # numbers of a copy
+FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search may begin if it finds nothing from the
+# sure point on
+COPIES = 3
+BACK = 192  # bytes, about, from there to the sure point
+
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, TAUGHT, PAUSED = range(7)
+SPARE = 512  # room in the output that one packet may need
+
+# results of the exact part, besides FULL
+OK = np.int64(0)
+SURE = np.int64(1)  # the packet had an address, and that is where the walker is
+NONE = np.int64(0)
+
+Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "learnt", "kept", "data"))
+
+
+@inner
+def raw_walker(io):  # type: ignore[no-untyped-def]
+    """One thread's arrays as pointers; `io` begins with their addresses."""
+    return Walker(
+        i64_at(io[0]), i32_at(io[1]), i32_at(io[2]), i64_at(io[3]), i64_at(io[4]), i64_at(io[5]), u8_at(io[6])
+    )
+
+
+@inner
+def push(w, ret):  # type: ignore[no-untyped-def]
+    x = w.x
+    top = (x[X_TOP] + 1) & (SLOTS - 1)
+    w.ring[top] = ret
+    x[X_TOP] = top
+    x[X_DEPTH] = min(x[X_DEPTH] + 1, RING)
+
+
+@inner
+def pop(w):  # type: ignore[no-untyped-def]
+    """A near RET. The stretch that the call returns to; 0: empty stack."""
+    x = w.x
+    popped = np.int64(0)
+    if x[X_DEPTH] > 0:
+        popped = np.int64(w.ring[x[X_TOP]])
+        x[X_TOP] = (x[X_TOP] - 1) & (SLOTS - 1)
+        x[X_DEPTH] -= 1
+    return popped
+
+
+@inner
+def emit(t, w, path):  # type: ignore[no-untyped-def]
+    """Hand on `path`, with what its calls and returns do to the stack."""
+    x = w.x
+    w.order[x[X_OUT]] = path
+    x[X_OUT] += 1
+    row = path * PA
+    high = np.int64(t.path[row + PA_HIGH])
+    if high:
+        x[X_DEPTH] = min(x[X_DEPTH], RING - min(high, RING))
+        for k in range(t.path[row + PA_PUSHES]):
+            push(w, t.pool[t.path[row + PA_PUSH] + k])
+
+
+@inner
+def _where(t, s):  # type: ignore[no-untyped-def]
+    """The instruction of stretch `s` that could not be passed: its last; if it left the code, that one's last byte. The
+    first of a stretch that nobody has walked yet."""
+    row = s * ST
+    kind = t.stretch[row + ST_KIND]
+    if kind == UNWALKED:
+        return t.address[s]
+    if (kind == OUT or kind == OFF) and t.stretch[row + ST_INSTRS] > 0:
+        last = np.int64(t.stretch[row + ST_RANGE]) + t.stretch[row + ST_RANGES] - 1
+        return t.ranges[3 * last + 1] - 1
+    return t.last[s]
+
+
+@inner
+def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
+    """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
+    only X_CAUSE says so, and what is done after that will be undone."""
+    x = w.x
+    gap = cause == B_OVERFLOW or cause == B_BAD_PACKET or cause == B_OTHER_MODE
+    if not gap and x[X_POS] >= x[X_HOLD]:
+        if x[X_CAUSE] == 0:
+            x[X_CAUSE] = cause
+            x[X_WHERE] = x[X_POS]
+        return
+    row = x[X_BREAKS] * BR
+    x[X_BREAKS] += 1
+    w.breaks[row] = x[X_OUT]
+    w.breaks[row + 1] = x[X_POS]
+    w.breaks[row + 2] = cause
+    w.breaks[row + 3] = _where(t, x[X_AT])
+    w.breaks[row + 4] = ip
+    w.breaks[row + 5] = x[X_OUT] if gap else x[X_SURE_OUT]
+    w.breaks[row + 6] = x[X_POS] if gap else x[X_SURE_POS]
+    w.order[x[X_OUT]] = P_BREAK
+    x[X_OUT] += 1
+    x[X_AT] = S_LOST
+    x[X_PENDING] = 0
+    x[X_FUP] = 0
+    if gap:
+        x[X_DEPTH] = x[X_BASE] = 0
+    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+
+
+@inner
+def doubt(x, cause):  # type: ignore[no-untyped-def]
+    """What the trace says is possible, but rare (deferred TIPs): where contradictions are held, it is one first."""
+    if x[X_POS] >= x[X_HOLD] and x[X_CAUSE] == 0:
+        x[X_CAUSE] = cause
+        x[X_WHERE] = x[X_POS]
+
+
+@inner
+def teach(t, w, order, target):  # type: ignore[no-untyped-def]
+    """The last instruction of the stretch that is handed on at `order` has changed the call before the return address
+    on top of the stack."""
+    x = w.x
+    row = x[X_LEARNT] * LE
+    x[X_LEARNT] += 1
+    w.learnt[row] = t.address[w.ring[x[X_TOP]]] if x[X_DEPTH] > 0 else NONE
+    w.learnt[row + 1] = target
+    w.learnt[row + 2] = order
+    w.learnt[row + 3] = x[X_POS]
+    w.learnt[row + 4] = _where(t, x[X_AT])
+
+
+@inner
+def sure(x):  # type: ignore[no-untyped-def]
+    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+
+
+@inner
+def keep(w, copy):  # type: ignore[no-untyped-def]
+    """Make a copy of the state: the FIRST, the SECOND, or the one that is EARLY."""
+    at = copy * KEPT
+    for k in range(X_SIZE):
+        w.kept[at + k] = w.x[k]
+    for k in range(SLOTS):
+        w.kept[at + X_SIZE + k] = w.ring[k]
+
+
+@inner
+def keep_up(w):  # type: ignore[no-untyped-def]
+    """Make a copy if one is due. The first copy is never behind the sure point."""
+    if w.x[X_POS] >= w.kept[KEPT + X_POS] + STRIDE and w.kept[KEPT + X_POS] <= w.x[X_SURE_POS]:
+        for k in range(KEPT):
+            w.kept[k] = w.kept[KEPT + k]
+        keep(w, SECOND)
+
+
+@inner
+def go_back(w):  # type: ignore[no-untyped-def]
+    """To the first copy."""
+    hold = w.x[X_HOLD]
+    for k in range(X_SIZE):
+        w.x[k] = w.kept[k]
+    for k in range(SLOTS):
+        w.ring[k] = np.int32(w.kept[X_SIZE + k])
+    w.x[X_HOLD] = hold
+    w.x[X_CAUSE] = 0

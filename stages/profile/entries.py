@@ -1,0 +1,104 @@
+"""Where methods are entered in the code of a process: compiled ones, and those inlined in them
+(stages.profile.inlining)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.code.image import CodeImage
+from jvm.code.version import Version
+from stages.profile.inlining import EXECUTED, Inlining
+
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+
+WAYS = 3  # EXECUTED, TAKEN, NOT_TAKEN
+
+
+class Rows(NamedTuple):
+    """Columns of equal length: executed an instruction, or left a conditional branch that way, a method was called so
+    many times."""
+
+    key: U64  # address * WAYS + way, ascending
+    site: I64
+    calls: I64
+
+
+def _none() -> Rows:
+    return Rows(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+class Entries:
+    """Of one code image. What a version has is found when it first runs, and kept as long as the image has it."""
+
+    def __init__(self, image: CodeImage) -> None:
+        self._image = image
+        self._inlining = Inlining(image)
+        self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
+        self._census = -1
+        self._versions: list[Version] = []
+        self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
+        self._dead_ends = np.zeros(0, np.uint64)
+
+    def at(self, tsc: int, addresses: U64) -> Rows:
+        """The entries at (m,) addresses, and in the code around them, as that was at `tsc`."""
+        if self._census != self._image.census:
+            self._gather()
+        here = np.flatnonzero((self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc)))
+        row = np.searchsorted(self._start[here], addresses, "right") - 1
+        row = here[np.unique(row[row >= 0])]
+        rows = [self._of(self._versions[k]) for k in row.tolist()]
+        if not rows:
+            return _none()
+        key = np.concatenate([r.key for r in rows])
+        order = np.argsort(key, kind="stable")
+        return Rows(key[order], *(np.concatenate([r[k] for r in rows])[order] for k in (1, 2)))
+
+    def find(self, tsc: int, addresses: U64, way: int | NDArray[np.int64] = EXECUTED) -> tuple[I64, I64, I64]:
+        """What is called at (m,) addresses, that way: (k,) positions, (k,) sites, (k,) how many times."""
+        rows = self.at(tsc, addresses)
+        key = addresses * np.uint64(WAYS) + np.asarray(way, np.uint64)
+        lo, hi = np.searchsorted(rows.key, key, "left"), np.searchsorted(rows.key, key, "right")
+        count = hi - lo
+        position = np.repeat(np.arange(len(addresses)), count)
+        row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+        return position, rows.site[row], rows.calls[row]
+
+    def sites_used(self) -> Iterator[I64]:
+        return (rows.site for rows, _ in self._known.values())
+
+    def _gather(self) -> None:
+        self._census = self._image.census
+        self._versions = sorted((v for v in self._image.versions() if v.verified_entry), key=lambda v: v.start)
+        ids = {v.id for v in self._versions}
+        self._known = {id_: rows for id_, rows in self._known.items() if id_ in ids}
+        self._start, self._end, self._since, self._until = (
+            np.array([getattr(v, name) for v in self._versions], np.uint64)
+            for name in ("start", "end", "since", "until")
+        )
+        self._dead_ends = self._inlining.dead_ends()
+
+    def _of(self, v: Version) -> Rows:
+        rows, whole = self._known.get(v.id, (_none(), False))
+        if not whole:
+            rows, whole = self._known[v.id] = self._rows(v)
+        return rows
+
+    def _rows(self, v: Version) -> tuple[Rows, bool]:
+        m = self._inlining.of(v, self._dead_ends)
+        known = np.array([name is not None for name in m.called], np.bool_)
+        sites = [self._image.sites.site(name, v.site_kind) for name in m.called if name is not None]
+        own = self._image.sites.site(v.name, v.site_kind)
+        key = (np.uint64(v.start) + m.offset.astype(np.uint64)) * np.uint64(WAYS) + m.way.astype(np.uint64)
+        key = np.append(key[known], np.uint64(v.verified_entry * WAYS + EXECUTED))
+        calls = np.append(m.times[known], 1)
+        pairs = np.column_stack((key, np.array([*sites, own], np.uint64)))
+        unique, where = np.unique(pairs, axis=0, return_inverse=True)
+        total = np.zeros(len(unique), np.int64)
+        np.add.at(total, where.reshape(-1), calls)
+        rows = Rows(unique[:, 0].copy(), unique[:, 1].astype(np.int64), total)
+        return rows, bool(known.all()) and not v.unresolved

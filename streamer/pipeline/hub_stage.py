@@ -1,0 +1,183 @@
+"""The last group: everything ends in the hub, which has a process of its own, with the page and /metrics.
+
+The hub's state is noted in the session's directory every few seconds and at its end (`save`). So its successor, after a
+death, goes on from there: what was reported meanwhile is a hole (`Loss.HUB_DOWN`). A note is taken up a few times, no
+more, so that a state that kills the hub does not kill it for ever. At the end the summary is made from the last note.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from capture.live.source import EmulatedSource
+from jvm.private import is_ours
+from stages.messages import Account, PaneReport, StreamKey, StreamOpen
+from streamer.config import Settings
+from streamer.hub.hub import Hub
+from streamer.pipeline.ended_streams import EndedStreams
+from streamer.views import web
+
+NOTE = "hub.state"
+TRIES = 3
+NOTE_SECONDS = 3.0
+CLOSE_SECONDS = 1.0
+NOTE_SHARE = 0.02  # of the hub's time, at most
+_QUEUES = ("backlog_bytes", "attribute_held_bytes")
+
+log = structlog.get_logger()
+
+
+@dataclass
+class State:
+    """All that the hub knows."""
+
+    hub: Hub
+    streams: EndedStreams = field(default_factory=EndedStreams)
+
+
+def save(state: State, directory: Path) -> None:
+    """Whole or not at all. Raises OSError."""
+    new = directory / f"{NOTE}.new"
+    with suppress(FileNotFoundError):
+        new.unlink()
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        pickle.dump(state, file, pickle.HIGHEST_PROTOCOL)
+    new.replace(directory / NOTE)
+    for n in range(1, TRIES + 1):
+        _tried(directory, n).unlink(missing_ok=True)
+
+
+def _tried(directory: Path, times: int) -> Path:
+    """A note that has been taken up so many times."""
+    return directory / (f"{NOTE}.{times}" if times else NOTE)
+
+
+def load(directory: Path) -> State | None:
+    """The hub as it was noted last; None if there is no note, or none that may be taken up again. The directory is
+    private, so a note is ours."""
+    for n in range(TRIES):
+        taken = _tried(directory, n + 1)
+        try:
+            _tried(directory, n).replace(taken)
+            with taken.open("rb") as file:
+                state = pickle.load(file) if is_ours(os.fstat(file.fileno())) else None
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # cut, or of another version: whatever pickle says
+            log.warning("the hub's note cannot be read", why=f"{type(error).__name__}: {error}")
+            return None
+        return state if isinstance(state, State) else None
+    return None
+
+
+def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A member's status in the hub's words (`Hub.heartbeat`)."""
+    said = status.get("statistics", {})
+    numbers = {**said.get("stages", {}), **said.get("output", {})}
+    lost = Counter(said.get("lost_output", {}) if status.get("pid") else {})  # of a process of its own
+    lost.update(status.get("supervisor_lost", {}))
+    stages = {name: value for name, value in said.get("stages", {}).items() if name != "view"}
+    return {
+        **status,
+        "statistics": {**said, "stages": stages},
+        "queues": {name: int(numbers[name]) for name in _QUEUES if name in numbers},
+        "turned_away": said.get("input", {}).get("turned_away", 0),
+        "lost_output": dict(lost),
+        **{name: bool(numbers[name]) for name in ("kernels_ready",) if name in numbers},
+    }
+
+
+class HubStage:
+    """PaneReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the members."""
+
+    def __init__(self, settings: Settings, directory: Path, listener: int, *, first: bool = True) -> None:
+        """`first`: nobody was hub of this session before. `listener`: descriptor of the socket that is served on; it
+        stays open."""
+        self._directory, self._listener, self._config = directory, listener, settings.web
+        noted = load(directory)
+        self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity))
+        self.hub = self._state.hub
+        self._source = EmulatedSource(directory / "pt", socket.gethostname())
+        for key in self._state.streams.gone:  # if the one before did not come to that
+            self._source.remove(key)
+        self._told: dict[str, list[Any]] = {}  # by the source: `heads`, `ended`
+        if noted is not None or not first:
+            self.hub.ledger.restored()
+        self.received = 0
+
+    def feed(self, message: Any, /) -> Iterable[Any]:
+        self.received += 1
+        match message:
+            case PaneReport():
+                self.hub.feed(message)
+            case Account():
+                self.hub.account(message)
+            case StreamOpen():
+                self.hub.introduce(message.stream.host, message.stream.pid, message.clock)
+            case _:
+                pass
+        return ()
+
+    def flush(self) -> Iterable[Any]:
+        self._save()
+        return ()
+
+    def statistics(self) -> Mapping[str, Any]:
+        """`view`: what the terminal shows, a `HotView` in JSON."""
+        return {"hub_received": self.received, "view": self.hub.hot().json()}
+
+    def hear(self, status: Mapping[str, Any]) -> None:
+        """`Keeper.status` of a member."""
+        numbers = status.get("statistics", {}).get("stages", {})
+        for name in ("heads", "ended"):
+            if name in numbers:
+                self._told[name] = numbers[name]
+        self.hub.heartbeat(heartbeat(status))
+
+    async def serve(self) -> None:
+        """For ever. Raises what the web server raises: the hub begins anew, on the same socket."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._page)
+            nursery.start_soon(self._note)
+            while True:
+                await trio.sleep(CLOSE_SECONDS)
+                heads, ended = (self._told_heads(name) for name in ("heads", "ended"))
+                if removable := self._state.streams.close(self.hub, self._source, heads, ended):
+                    self._save()
+                    for key in removable:
+                        self._source.remove(key)
+
+    async def _page(self) -> None:
+        with socket.socket(fileno=os.dup(self._listener)) as listener:
+            await web.serve(self.hub, self._config, listener)
+
+    def _told_heads(self, name: str) -> dict[StreamKey, int]:
+        return {StreamKey(*key): head for *key, head in self._told.get(name, [])}
+
+    async def _note(self) -> None:
+        pause = NOTE_SECONDS
+        while True:
+            await trio.sleep(pause)
+            pause = max(NOTE_SECONDS, self._save() / NOTE_SHARE)
+
+    def _save(self) -> float:
+        """How long it took, in seconds. Where there is no room the last note stays."""
+        began = time.monotonic()
+        try:
+            save(self._state, self._directory)
+        except OSError as error:
+            log.warning("the hub's state cannot be noted", why=str(error))
+        return time.monotonic() - began

@@ -1,0 +1,215 @@
+"""Runs a topology to its end, and says what came of it.
+
+`streamer run` and `streamer replay` are this with another source. This process keeps the others going, and the target
+JVM if there is one, and computes nothing: the hub has a process of its own, too (docs/decisions/0001-hub-process.md).
+The socket of the page is this process's, so a scrape that comes while the hub is started again waits, and is answered.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from capture.live.source import EmulatedSource
+from stages.messages import StreamKey
+from streamer.config import Settings
+from streamer.hub import Balance, Hub
+from streamer.hub.screen import screen
+from streamer.hub.text import headline, plain
+from streamer.pipeline.hub_stage import State, heartbeat, load
+from streamer.pipeline.keeper import State as MemberState
+from streamer.pipeline.supervisor import Supervisor
+from streamer.pipeline.topology import Topology
+from streamer.pipeline.warm import is_warm
+from streamer.session.session import traces
+from streamer.target.adopted import AdoptedProcess
+from streamer.target.process import TargetProcess
+from streamer.views import summary, web
+
+REFRESH_SECONDS = 1.0
+TELL_SECONDS = 5.0
+START_SECONDS = 60.0  # that a JVM waits for processes which only have to be loaded
+NOTHING_SHED_SECONDS = 300.0  # … and that have to compile, if nothing may be shed
+
+
+@dataclass
+class Outcome:
+    hub: Hub
+    balances: list[Balance] = field(default_factory=list)
+    target_status: int | None = None
+    restarts: int = 0
+    failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed, and why
+
+    @property
+    def books_balance(self) -> bool:
+        return all(balance.error == 0 for balance in self.balances)
+
+
+def aux_heads(session: Path) -> dict[StreamKey, int]:
+    """How many bytes were written to each ring of a session: what the ledger must come to."""
+    source = EmulatedSource(session / "pt", socket.gethostname())
+    source.config()
+    heads: dict[StreamKey, int] = {}
+    for key, ring in source.new_rings():
+        heads[key] = max(heads.get(key, 0), ring.aux_head())
+        ring.close()
+    return heads
+
+
+class Runner:
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        session: Path,
+        *,
+        target: TargetProcess | AdoptedProcess | None = None,
+        console: Console | None = None,
+        live: bool = False,
+    ) -> None:
+        """`target`: the JVM to start. `live`: a table on `console` that is refreshed; else only messages. Raises
+        `web.WebError` where the page cannot be served."""
+        self.settings, self.session, self.target = settings, session, target
+        self.console = console or Console(stderr=True)
+        self.live = live
+        self._listener = web.listen(settings.web)
+        self.url = web.url_of(self._listener)
+        hub = topology.groups[-1]
+        hub = replace(hub, options={**hub.options, "listener": self._listener.fileno()})
+        self.supervisor = Supervisor(
+            settings,
+            Topology((*topology.groups[:-1], hub)),
+            session,
+            descriptors={hub.name: [self._listener.fileno()]},
+            informs=True,
+        )
+        self._hub = self.supervisor.members[hub.members[0]]
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> Outcome:
+        """Started (with the page's URL) when the target may start. Raises `TransportError`."""
+        with self._listener:
+            async with trio.open_nursery() as work:
+                if self.target is not None:
+                    work.start_soon(self.target.attend)
+                    work.start_soon(self._follow, self.target)
+                work.start_soon(self._supervise, work.cancel_scope)
+                starting = "starting (on first use kernels are compiled: less than a minute)"
+                if not self.console.is_terminal:
+                    self.console.print(starting)
+                with self.console.status(starting):
+                    await self._members_ready()
+                self.console.print(f"serving {self.url} (page), {self.url.rstrip('/')}/metrics", highlight=False)
+                task_status.started(self.url)
+                work.start_soon(self._show if self.live else self._tell)
+                if self.target is not None and not self.supervisor.statistics()["given_up"]:
+                    self.target.start()
+                    if self.target.started:
+                        traces(self.session, self.target.pid)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """By what the hub noted last."""
+        noted = load(self.session) or State(Hub(self.settings.window, fidelity=self.settings.fidelity))
+        hub = noted.hub
+        if self._hub.state is not MemberState.ENDED:
+            hub.ledger.restored()
+        for status in self.supervisor.status():
+            hub.heartbeat(heartbeat(status))
+        statistics = self.supervisor.statistics()
+        outcome = Outcome(hub, noted.streams.finish(hub, aux_heads(self.session), self._told_heads()))
+        if self.target is not None and self.target.started:
+            outcome.target_status = self.target.status
+        outcome.restarts = statistics["restarts"]
+        outcome.failed = [
+            f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
+            for name in statistics["given_up"] + statistics["killed"]
+        ]
+        return outcome
+
+    async def _members_ready(self) -> None:
+        """A recording waits for all. A JVM waits for capture alone where kernels have to be compiled first, or else for
+        all, so that nothing of its trace is lost; but never without a limit."""
+        members = self.supervisor.members.values()
+        if self.target is None:
+            for member in members:
+                await member.ready.wait()
+            return
+        with trio.move_on_after(START_SECONDS):
+            for member in members:
+                if not member.level:
+                    await member.ready.wait()
+        if self.settings.flow.most_behind_seconds and not is_warm(self.settings.fidelity):
+            self.console.print("kernels are being compiled: until they are there, trace is shed", highlight=False)
+            return
+        with trio.move_on_after(START_SECONDS if self.settings.flow.most_behind_seconds else NOTHING_SHED_SECONDS):
+            for member in members:
+                await member.ready.wait()
+
+    def _told_heads(self) -> dict[StreamKey, int]:
+        """How far each stream has come, by its source: where no ring tells, a recording or hardware."""
+        sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
+        return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
+
+    async def _supervise(self, work: trio.CancelScope) -> None:
+        await self.supervisor.run()
+        # a pipeline that failed is no reason to end the program that it looked at
+        if self.target is not None and self.target.started:
+            if not self.target.is_over and self.supervisor.statistics()["given_up"]:
+                self.console.print("tracing has ended; the program runs on (Ctrl-C ends it)")
+            await self.target.over.wait()
+        work.cancel()
+
+    async def _follow(self, target: TargetProcess | AdoptedProcess) -> None:
+        """The end of tracing. Capture finds out by itself that a JVM has ended, unless that never made a trace."""
+        await target.over.wait()
+        self.supervisor.expect_the_end()
+        if not target.ended or not EmulatedSource(self.session / "pt", socket.gethostname()).ended():
+            self.supervisor.stop()
+        await target.told.wait()
+        self.supervisor.stop()
+
+    def _view(self) -> dict[str, Any]:
+        """What the hub shows now, a `HotView`; empty before it said something."""
+        return dict(self._hub.statistics.get("stages", {}).get("view", {}))
+
+    async def _show(self) -> None:
+        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as table:
+            while True:
+                if view := self._view():
+                    foot = Text(f"{self.url}  ·  Ctrl-C stops", "dim")
+                    table.update(Group(*screen(view), foot), refresh=True)
+                await trio.sleep(REFRESH_SECONDS)
+
+    async def _tell(self) -> None:
+        """Progress where there is no terminal: one line now and then."""
+        while True:
+            await trio.sleep(TELL_SECONDS)
+            if view := self._view():
+                hottest = ", ".join(f"{m['share']:.0%} {plain(m['method'])}" for m in view["methods"][:3])
+                text = f"{headline(view)}: {hottest or 'nothing yet'}"
+                self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """The orderly end of what has no target of its own: what was read is counted."""
+        if isinstance(self.target, AdoptedProcess):
+            self.target.leave()
+        self.supervisor.stop()
+
+
+def report(outcome: Outcome, color: bool) -> str:
+    return summary.render(outcome.hub, outcome.balances, color=color)
+
+
+def figures(outcome: Outcome) -> dict[str, Any]:
+    """The summary for programs, JSON."""
+    return summary.figures(outcome.hub, outcome.balances) | {
+        "target_status": outcome.target_status,
+        "failed": outcome.failed,
+    }

@@ -1,0 +1,92 @@
+"""Makes the stages that a topology names, from the configuration. Imports what one process needs and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from capture.perf.perf_data import PerfDataError
+from streamer.pipeline.topology import InputError, Place
+
+
+def _worker(place: Place) -> int:
+    """Each incarnation is a worker of its own to the hub: it numbers methods anew."""
+    return place.index + 256 * place.incarnation
+
+
+def decode(place: Place) -> Any:
+    from stages.decode.stage import make
+
+    return make(first=place.incarnation == 1)
+
+
+def segment(place: Place) -> Any:
+    from stages.segment.stage import make
+
+    return make()
+
+
+def attribute(place: Place) -> Any:
+    from stages.attribute.stage import make
+
+    return make(_worker(place), pane_seconds=place.settings.window.pane_seconds)
+
+
+def reconstruct(place: Place) -> Any:
+    from capture.live import tsc
+    from stages.follow.stage import make
+    from streamer.pipeline.warm import Compiling, sheds
+
+    live = sheds(place)
+    return make(
+        _worker(place),
+        pane_seconds=place.settings.window.pane_seconds,
+        now=tsc.now if live else None,
+        most_behind_seconds=place.settings.flow.most_behind_seconds,
+        followable=Compiling().done if live else None,
+    )
+
+
+def capture(place: Place) -> Any:
+    from streamer.pipeline.sources import CaptureSource
+    from streamer.target.launch import hardware
+
+    record = place.options.get("record")
+    source = hardware(place.directory, place.settings) if place.options.get("hardware") else None
+    name = "trace" if place.incarnation == 1 else f"trace-{place.incarnation}"
+    with _input():
+        return CaptureSource(
+            place.directory,
+            place.settings.capture,
+            (Path(record), name) if record is not None else None,
+            source,
+            must_record=place.incarnation == 1,  # later the JVM runs, and is traced all the same
+        )
+
+
+def hub(place: Place) -> Any:
+    from streamer.pipeline.hub_stage import HubStage
+
+    first = place.incarnation == 1 and not place.options.get("resumed")
+    return HubStage(place.settings, place.directory, place.options["listener"], first=first)
+
+
+def replay(place: Place) -> Any:
+    from streamer.pipeline.sources import ReplaySource
+
+    options = place.options
+    with _input():
+        return ReplaySource(Path(options["path"]), options.get("pace"), options.get("seconds"))
+
+
+@contextmanager
+def _input() -> Iterator[None]:
+    """Files that cannot be opened will not be better the next time."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+    except PerfDataError as error:
+        raise InputError(" ".join(str(error).split())) from error

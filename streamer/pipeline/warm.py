@@ -1,0 +1,124 @@
+"""Has numba compile the kernels of a chain of stages before anything real arrives.
+
+Kernels compile on first use (kept on disk after that, `jvm.kernels`), and while they do, nothing else in the process
+runs. So each process that runs stages first feeds a copy of its chain with the beginning of the demo's recording: real
+code, real packets, two threads. The flow kernel alone takes as long to compile as all others twice, so a process of its
+own does it meanwhile (`streamer.pipeline.warm_flow`).
+
+A stamp in the cache says that the kernels of a fidelity are there, for sources with the same content. Where it is
+missing, a live source waits for nobody: the JVM starts, a worker at fidelity `flow` compiles what reading addresses
+needs, and sheds until a process beside it (`python -m streamer.pipeline.warm`, `Compiling`) has compiled the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from capture.recording.replay import Replay
+from jvm.cbuild import BuildError, cache_dir
+from jvm.kernels import digest
+from stages.messages import Chunk
+from streamer import config
+from streamer.pipeline import boot
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make
+
+CHUNKS = 40
+NICE = 10  # of the process that compiles beside a JVM
+
+
+@cache
+def _stamp(fidelity: str) -> Path:
+    stages = Path(__file__).resolve().parents[2] / "stages"
+    rooms = ("follow" if name == "reconstruct" else name for name in MIDDLE[fidelity])
+    content = "".join(digest(stages / room / "stage.py") for room in rooms)
+    return cache_dir() / f"warm-{fidelity}-{sha256(content.encode()).hexdigest()[:32]}"
+
+
+def is_warm(fidelity: str) -> bool:
+    """Whether all kernels of a fidelity have been compiled before, from these sources."""
+    with suppress(OSError, BuildError):  # a cache that cannot be used is an empty one
+        return _stamp(fidelity).exists()
+    return False
+
+
+def sheds(place: Place) -> bool:
+    """Whether a stage may count by addresses only what comes too fast, or too soon. A recording waits, however old it
+    is."""
+    return place.settings.flow.most_behind_seconds > 0 and bool(place.options.get("live", False))
+
+
+def concerns(stages: Sequence[str], place: Place) -> bool:
+    """Whether they have kernels: stages of others than the project's own chain are left alone."""
+    return stages[-1] in MIDDLE[place.settings.fidelity]
+
+
+def warm(stages: Sequence[str], place: Place) -> int:
+    """Compiles what a member with these `stages` will use, as far as it has to be there before the member begins; how
+    many messages came out."""
+    if not concerns(stages, place):
+        return 0
+    names = MIDDLE[place.settings.fidelity]
+    here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
+    if "reconstruct" in stages and sheds(place) and not is_warm("flow"):
+        return _feed([make(name, here) for name in MIDDLE["ip"]])  # the rest comes later: `Compiling`
+    return _warm_all(names[: names.index(stages[-1]) + 1], here)  # what comes before it makes its input
+
+
+def _warm_all(chain: Sequence[str], place: Place) -> int:
+    fidelity = place.settings.fidelity
+    if "reconstruct" in chain:
+        with subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
+            _feed([make(name, place) for name in MIDDLE["ip"]])  # that is how load is shed
+    count = _feed([make(name, place) for name in chain])
+    if chain[-1] == MIDDLE[fidelity][-1]:
+        with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more
+            _stamp(fidelity).touch()
+    return count
+
+
+class Compiling:
+    """The kernels of fidelity `flow`, compiled by a process of their own, if they are not there yet."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if not is_warm("flow"):
+            self._process = subprocess.Popen(boot.command("streamer.pipeline.warm"), stdin=subprocess.DEVNULL)
+
+    def done(self) -> bool:
+        """However it ended: what is missing is compiled where it is used."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        return self._process is None
+
+
+def _feed(chain: Sequence[Any]) -> int:
+    count = chunks = 0
+    with as_file(files("streamer.demo")) as directory, Replay(directory / "shop.json") as replay:
+        for message in replay.messages():
+            count += _drop(feed_chain(chain, message))
+            chunks += isinstance(message, Chunk)
+            if chunks >= CHUNKS:
+                break
+        return count + _drop(flush_chain(chain))
+
+
+def _drop(messages: Iterable[Any]) -> int:
+    return sum(message is not None for message in messages)
+
+
+def main() -> None:
+    os.nice(NICE)
+    _warm_all(MIDDLE["flow"], Place(config.load(fidelity="flow"), Path(), 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Has numba compile the flow kernels, which takes as long as all others twice: a process of its own, beside the rest.
+
+Needs numpy and numba only, so that set-up can start it before everything else is there (Makefile). Who comes second
+waits for the first and finds the kernels on disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from jvm.bytecode.counts import steps
+from jvm.cbuild import cache_dir
+from jvm.code.debug_info import DebugInfo
+from jvm.code.image import CodeImage
+from jvm.code.snapshot import CodeView
+from jvm.code.version import Kind, Version
+from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
+
+MOST_SECONDS = 120.0
+LOOK_SECONDS = 0.2
+_HELD: list[IO[str]] = []  # until this process ends
+
+
+def compile_flow() -> None:
+    """By a segment of padding, a search that finds nothing, and an nmethod without code."""
+    from stages.follow.flow import Flow
+    from stages.follow.repair.backtracking_search import Position, choose
+    from stages.follow.repair.effort import Effort
+    from stages.follow.repair.repair import Chooser
+    from stages.profile.inlining import Inlining
+
+    flow = Flow(PtConfig(), context=False)
+    for code in (b"\x90\xc3", b"\x90\x90\xc3"):
+        flow.set_code(CodeView.of([(0x1000, code)]))
+    thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
+    flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
+    image = CodeImage()
+    known = Chooser(flow, image, 0).known(0)
+    position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
+    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
+    frames = np.array([0, 2], np.int64), np.array([2, 1], np.uint32), np.zeros(2, np.int32)
+    debug = DebugInfo(1, 1, np.ones(1, np.uint32), *frames, 0.0)
+    nmethod = Version(0, Kind.NMETHOD, 0x1000, 0x1001, "", 0, 0, verified_entry=0x1000, debug=debug)
+    Inlining(image).of(nmethod, np.zeros(0, np.uint64))
+    steps(b"\xb1")
+
+
+def _wait_for_others(directory: Path) -> None:
+    """Until nobody else compiles the same, to find it on disk then; `MOST_SECONDS` at most: a lock may be held by a
+    process that is stopped. The lock is this process's until it ends, and its file names it."""
+    lock = (directory / "warm.lock").open("a+")
+    end = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_SECONDS)
+            continue
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        _HELD.append(lock)
+        return
+    lock.seek(0)
+    print(f"streamer: process {lock.read(20).strip() or '?'} has compiled for {MOST_SECONDS:.0f} s; compiling it again",
+          file=sys.stderr)  # fmt: skip
+
+
+def main() -> None:
+    try:
+        _wait_for_others(cache_dir())
+    except OSError as error:  # no lock to be had: it is compiled twice at worst
+        print(f"streamer: {error}", file=sys.stderr)
+    compile_flow()
+
+
+if __name__ == "__main__":
+    main()
