@@ -2,14 +2,18 @@
 
     python -m benchmarks.kills [--count N] [--seed S] [--json FILE]
 
-A small program runs under the emulated PT, traced live. Of the main process, capture, worker and hub, one is killed
-(SIGKILL) after a random pause, then another one: while they start, while they run, and when the program has been told
-to end. After the main process `streamer resume` takes the JVM up. This goes on in rounds, each with a JVM of its own,
-until each process has been killed `--count` times. Whatever of this does not hold is told, and ends it with status 1:
+A small program runs under the emulated PT, traced live, all kernels compiled before. Of the main process, capture,
+worker and hub, one is killed (SIGKILL) after a random pause, then another one, in four phases: while they start; while
+they run, which is when the hub has heard of trace decoded since the last kill; while what was killed starts again; and
+when the program has been told to end. After the main process `streamer resume` takes the JVM up. This goes on in
+rounds, each with a JVM of its own, until each process has been killed `--count` times. Whatever of this does not hold
+is told, and ends it with status 1:
 
-- the program comes to its own end, with status 0 where its parent lives to hear it;
-- the streamer ends with status 0, and on each stream bytes written = decoded + in holes, if it lived to say so;
-- no process is left, and no session when the next one has begun.
+- the program comes to its own end, as the same process, with status 0 where its parent lives to hear it;
+- after each kill in mid-run trace is decoded again;
+- the streamer ends with status 0, and on each stream bytes written = decoded + in holes, if it lived to say so; some
+  are decoded;
+- no process is left, and no session, at once or, where the main process was killed last, when the next one has begun.
 """
 
 from __future__ import annotations
@@ -28,10 +32,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamer.config import Settings
+from streamer.pipeline.topology import MIDDLE, Place
+from streamer.pipeline.warm import warm
 from tests.e2e.harness import Streamer, until
 
 MEMBERS = ("main", "capture/0", "decode/0", "hub/0")
+PHASES = ("start", "run", "restart", "end")
 PATIENCE = 240.0  # for anything; the machine may have much else to do
+ENOUGH = 1 << 16  # bytes decoded, by which it is seen that all members work
 PROGRAM = """
 import java.io.File;
 
@@ -78,75 +87,98 @@ class Round:
         java = ["java", "-Xint", "-XX:+UseSerialGC", "-cp", str(classes), "Steady", str(self.enough), str(self.done)]
         self._common = ("--port", "0", "--summary", "summary.json")
         self.streamer = Streamer(root, "run", "--emulate", *self._common, "--", *java)
-        self.began = self.ended = False  # the JVM's life, as far as it is known
+        self.jvm = 0
+        self.ran = False  # trace was decoded: from then on there is something to lose
 
     def play(self) -> None:
         """Raises AssertionError for what does not hold."""
-        self._kill_some(self.rng.randint(4, 9), lambda: self.rng.expovariate(1.0), lambda: False)
+        rng = self.rng
+        for _ in range(rng.randint(0, 2)):
+            time.sleep(rng.uniform(0, 3))
+            self._kill("start")
+        if self._alive():
+            self._run()
         if not self._alive():
             return  # the main process was killed before there was a JVM
-        until(lambda: self._jvm() or self.streamer.process.poll() is not None, "the JVM runs", PATIENCE)
         self.enough.touch()
-        self._kill_some(self.rng.randint(0, 2), lambda: self.rng.uniform(0, 1.5), self.done.exists)
+        for _ in range(rng.randint(0, 2)):
+            time.sleep(rng.uniform(0, 1.5))
+            self._kill("end")
         until(self.done.exists, "the program has come to its end", PATIENCE)
         ended = time.monotonic()
-        self._kill_some(self.rng.randint(0, 3), lambda: self.rng.uniform(0, 0.7), lambda: True)
+        for _ in range(rng.randint(0, 2)):
+            time.sleep(rng.uniform(0, 0.7))
+            self._kill("end")
         self._check_end(ended)
+
+    def _run(self) -> None:
+        until(lambda: self._find_jvm() or not self._alive(), "the JVM runs", PATIENCE)
+        if not self._alive():
+            return
+        self.jvm = self._find_jvm()
+        for _ in range(self.rng.randint(4, 9)):
+            self.streamer.when_decoded(ENOUGH)
+            self.ran = True
+            time.sleep(self.rng.expovariate(2.0))
+            self._kill("run")
+            if self.rng.random() < 0.4:
+                time.sleep(self.rng.uniform(0, 2))
+                self._kill("restart")
+            assert self._alive(), f"it ended: {self.streamer.err[-2000:]}"
+            assert self._find_jvm() == self.jvm, "the JVM is another, or none"
+        self.streamer.when_decoded(ENOUGH)
 
     def _alive(self) -> bool:
         return self.streamer.process.poll() is None
 
-    def _jvm(self) -> int:
+    def _find_jvm(self) -> int:
         return next((pid for pid, line in self.streamer.processes().items() if "Steady" in line and "qemu" in line), 0)
 
-    def _kill_some(self, count: int, pause: object, over: object) -> None:
-        for _ in range(count):
-            time.sleep(pause())  # type: ignore[operator]
-            left = [member for member in MEMBERS if self.wanted[member] > 0]
-            if not left or not self._alive():
-                return
-            member = self.rng.choice(left)
-            pid = self.streamer.process.pid if member == "main" else self.streamer.members().get(member, 0)
-            if not pid:
-                continue
-            jvm = self._jvm()
-            phase = "end" if over() or self.enough.exists() else "run" if jvm else "start"  # type: ignore[operator]
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            self.figures.kills[member, phase] += 1
-            self.wanted[member] -= 1
-            if member == "main":
-                self.streamer.process.wait()
-                if not self._resume():
-                    return
+    def _kill(self, phase: str) -> None:
+        """One that has not been killed often enough, if it is there."""
+        left = [member for member in MEMBERS if self.wanted[member] > 0]
+        if not left or not self._alive():
+            return
+        member = self.rng.choice(left)
+        pid = self.streamer.process.pid if member == "main" else self.streamer.members().get(member, 0)
+        if not pid:
+            return
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.figures.kills[member, phase] += 1
+        self.wanted[member] -= 1
+        if member == "main":
+            self.streamer.process.wait()
+            self._resume()
 
-    def _resume(self) -> bool:
-        """Whether there was a JVM to take up."""
+    def _resume(self) -> None:
+        """If there is a JVM to take up."""
         until(lambda: not self.streamer.members(), "the members die with the main process", PATIENCE)
-        if not self._jvm():
-            return False
-        self.streamer = Streamer(self.root, "resume", *self._common)
-        self.figures.resumed += 1
-        return True
+        if self._find_jvm():
+            self.streamer = Streamer(self.root, "resume", *self._common)
+            self.figures.resumed += 1
 
     def _check_end(self, ended: float) -> None:
         figures, summary = self.figures, self.root / "summary.json"
         until(lambda: not self._alive(), "the streamer ends", PATIENCE)
         status = self.streamer.process.returncode
         if status == -signal.SIGKILL or "no JVM of an earlier session" in self.streamer.err:
-            return  # by us, when the JVM had ended: nothing can be said
+            return  # by us, when the JVM had ended: no books are told
         figures.slowest_end = max(figures.slowest_end, time.monotonic() - ended)
         assert status == 0, f"status {status}: {self.streamer.err[-2000:]}"
         said = json.loads(summary.read_text())
         assert said["target_status"] == 0, said["target_status"]
         figures.summaries += 1
+        decoded = sum(stream["decoded"] for stream in said["streams"])
+        assert decoded >= ENOUGH or not self.ran, f"{decoded} bytes are decoded"
         for stream in said["streams"]:
             figures.written += stream["written"]
             figures.decoded += stream["decoded"]
             figures.lost.update(stream["holes"])
             assert stream["written"] == stream["decoded"] + sum(stream["holes"].values()), f"the books: {stream}"
+        self.streamer.check_gone()
 
     def close(self) -> None:
         try:
@@ -158,6 +190,7 @@ class Round:
 
 def run(count: int, seed: int, progress: bool = False) -> Figures:
     """Until each process has been killed `count` times."""
+    warm(MIDDLE["flow"], Place(Settings(), Path(), 0))
     rng, wanted, figures = random.Random(seed), Counter(dict.fromkeys(MEMBERS, count)), Figures()
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         root = Path(name)
@@ -193,12 +226,14 @@ def main() -> int:
         parser.error(f"{', '.join(missing)} not installed")
     figures = run(given.count, given.seed, progress=True)
     for member in MEMBERS:
-        phases = ", ".join(f"{figures.kills[member, phase]} at {phase}" for phase in ("start", "run", "end"))
+        phases = ", ".join(f"{figures.kills[member, phase]} at {phase}" for phase in PHASES)
         print(f"{member}: killed {figures.killed(member)} times ({phases})")
     lost = ", ".join(f"{cause} {size:,}" for cause, size in sorted(figures.lost.items())) or "nothing"
     print(f"{figures.rounds} JVMs, all untouched unless told below; taken up again {figures.resumed} times")
     print(f"{figures.summaries} summaries: written {figures.written:,} B, decoded {figures.decoded:,} B; lost: {lost}")
     print(f"from the program's end to the streamer's {figures.slowest_end:.1f} s at most")
+    if not figures.decoded:
+        figures.violations.append("nothing was decoded in any round that told its books")
     print("\n".join(figures.violations) or "no violation")
     if given.json:
         kills = {f"{member} {phase}": n for (member, phase), n in sorted(figures.kills.items())}

@@ -78,6 +78,8 @@ class Drain:
         if not self.source.lasting:
             session.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._heads = Heads(session / "heads", host)
+            if self._heads.damage:
+                self._fault(self._heads.damage)
         self._spools: dict[int, JitSpool] = {}
         self._jit_seen: set[str] = set()
         self._jit_lost: Counter[int] = Counter()  # drop counters that a loss mark has told of, by process
@@ -147,6 +149,8 @@ class Drain:
             if self._heads is not None:
                 ring.base = self._heads.of(key)
             told = Told(told_file(self.session, key) if self.source.lasting else None)
+            if told.damage:
+                self._fault(told.damage)
             stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
             self.streams[key] = stream
             out.append(stream.opened)

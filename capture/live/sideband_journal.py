@@ -7,10 +7,11 @@ that was started again) has to hear it, or the trace that is still to come is no
 Records are kept in batches as they were read. An AUX record closes what was written before it, so once its bytes have
 been taken, of the batches before its own only one matters: the last that says who runs.
 
-Where rings outlive the process that drains them, a file has the same: u64 magic, u64 position in the data ring behind
-the records that were written with the head, u64 number of their words; then the records as they came. It is appended
-to before the ring's tail moves, and replaced as a whole when it has grown. So a killed process leaves all records but
-for a cut last append, and the position tells which of them are in the ring as well.
+Where rings outlive the process that drains them, a file has the same: u64 magic, then sealed records
+(`jvm.export.seal`), one for each batch: their value is the position in the data ring behind the batch, their body the
+batch as it came. It is appended to before the ring's tail moves, and replaced as a whole when it has grown. So a
+killed process leaves all batches but for a cut last one, and the position tells which of them are in the ring as well.
+Where the file is damaged it is not known who ran then: only the batches behind the damage are believed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from typing import NamedTuple
 import numpy as np
 
 from capture.perf.records import Side, Words, starts
+from jvm.export import seal
 from jvm.inputfile import read_input
 from stages.messages import SIDE_DTYPE, SideKind
 
-MAGIC = 0x31444C4F5453544A  # "JTSTOLD1"
-HEAD = 3  # words
+MAGIC = b"JTSTOLD2"
+_BATCH = 1  # type of the sealed records
+_SEAL = 3  # words of their headers
 GROWN = 1 << 13  # words of the file beyond twice what is kept, before it is replaced
 MAX_FILE = 64 << 20
 _WHO = [int(k) for k in (SideKind.SWITCH_IN, SideKind.SWITCH_OUT, SideKind.ITRACE_START, SideKind.LOST)]
@@ -45,11 +48,12 @@ class _Batch(NamedTuple):
 class Told:
     def __init__(self, path: Path | None = None) -> None:
         """`path`: the file, None for none. What a predecessor left there is `left`, its last record ends at `left_end`
-        of the data ring; it is kept only when it is told again (`restart`). A file that is none is taken for none."""
+        of the data ring; it is kept only when it is told again (`restart`). A file that is none is taken for none.
+        `damage` says where it is damaged, else it is empty."""
         self._path, self._fd = path, -1
         self._batches: list[_Batch] = []
         self._in_file = 0
-        self._end = -1
+        self.damage = ""
         self.left, self.left_end = self._load() if path is not None else (_NOTHING, 0)
 
     @property
@@ -68,10 +72,8 @@ class Told:
         self._keep(rows, words)
         if self._path is None:
             return
-        joins = end - words.nbytes == self._end  # or what lay between was none
-        if joins and self._in_file <= 2 * sum(len(batch.words) for batch in self._batches) + GROWN:
-            self._end = end
-            self._write(words)
+        if self._fd >= 0 and self._in_file <= 2 * sum(len(batch.words) for batch in self._batches) + GROWN:
+            self._write(b"", words, end)
         else:
             self._replace(end)
 
@@ -100,15 +102,21 @@ class Told:
             data = read_input(self._path, MAX_FILE)
         except OSError:
             return _NOTHING, 0
-        words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
-        if len(words) < HEAD or int(words[0]) != MAGIC:
+        if data[: len(MAGIC)] != MAGIC:
             return _NOTHING, 0
-        position, written = int(words[1]), int(words[2])
-        bounds, _ = starts(words[HEAD:])
-        whole = int(bounds[-1])
-        if written > whole:
-            return _NOTHING, 0
-        return words[HEAD : HEAD + whole], position + 8 * (whole - written)
+        end = 0
+        batches: list[Words] = []
+        for span in seal.spans(data[len(MAGIC) :]):
+            if span.fault:
+                batches, end = ([], 0) if not span.cut else (batches, end)
+                self.damage = "" if span.cut else f"{self._path}: {span.told(len(MAGIC))}"
+                continue
+            found = [*seal.values(data[len(MAGIC) + span.start : len(MAGIC) + span.end])]
+            batches += [np.frombuffer(body, np.uint64) for _, body in found]
+            end = found[-1][0]
+        words = np.concatenate(batches) if batches else _NOTHING
+        _, fault = starts(words)
+        return (_NOTHING, 0) if fault else (words, end)
 
     def _replace(self, end: int) -> None:
         if self._path is None:
@@ -118,17 +126,18 @@ class Told:
         self.close()
         try:
             self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            self._in_file, self._end = 0, end
-            if self._write(np.concatenate((np.array([MAGIC, end, len(words)], np.uint64), words))):
+            self._in_file = 0
+            if self._write(MAGIC, words, end):
                 new.rename(self._path)
         except OSError:
             self._give_up()
 
-    def _write(self, words: Words) -> bool:
+    def _write(self, head: bytes, words: Words, end: int) -> bool:
         """False, and no file, if that cannot be: better none than one with a gap."""
-        self._in_file += len(words)
+        self._in_file += len(words) + _SEAL
+        data = head + seal.record(_BATCH, end, words.tobytes())
         try:
-            if os.write(self._fd, words.tobytes()) == words.nbytes:
+            if os.write(self._fd, data) == len(data):
                 return True
         except OSError:
             pass

@@ -119,23 +119,26 @@ class Writer:
             raise
         self._file: BinaryIO = os.fdopen(fd, "wb")
         self._index: list[tuple[int, int]] = []
-        self._marks = deque([HEADER.size], 4096)  # more than there can be events in the file's buffer
+        # more than there can be events in the file's buffer; with what the caller gave each
+        self._marks = deque([(HEADER.size, 0)], 4096)
 
-    def mark(self) -> None:
+    def mark(self, token: int = 0) -> None:
         """What stands here is whole: a place for `cut`."""
-        self._marks.append(self._file.tell())
+        self._marks.append((self._file.tell(), token))
 
-    def cut(self) -> None:
-        """Takes off all behind the last mark before which everything has got to the disk. Raises OSError."""
+    def cut(self) -> int:
+        """Takes off all behind the last mark before which everything has got to the disk; that mark's token, 0 if all
+        is taken off. Raises OSError."""
         descriptor = os.dup(self._file.fileno())
         with suppress(OSError):
             self._file.close()  # what is in its buffer may still not fit
         size = os.fstat(descriptor).st_size
-        end = max((mark for mark in self._marks if mark <= size), default=HEADER.size)
+        end, token = max((mark for mark in self._marks if mark[0] <= size), default=(HEADER.size, 0))
         os.ftruncate(descriptor, end)
         self._index = [entry for entry in self._index if entry[0] < end]
         self._file = os.fdopen(descriptor, "r+b")
         self._file.seek(end)
+        return token
 
     def event(self, kind: int, payload: bytes, misc: int = 0) -> None:
         """One event; `payload` is padded to 8 bytes."""

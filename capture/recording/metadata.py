@@ -2,12 +2,15 @@
 
 perf.data has a place for trace and for records, but none for sequence numbers, loss marks, the moment a JIT batch
 came. These stand in notes, each before what it is about, in events of a type that perf no longer uses and passes
-over (HEADER_EVENT_TYPE): u64 mark, u32 length, then msgpack [kind, field, …].
+over (HEADER_EVENT_TYPE): u64 mark, u32 length, u32 CRC-32 (zlib's) of all that follows, u32 number, then msgpack
+[kind, field, …]. Notes are numbered from 0 on, so that a missing one is found, and those of trace and of records carry
+the CRC-32 of these. Recordings of earlier versions have another mark, no checksums and no numbers.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import NamedTuple
 
 import msgpack
@@ -15,8 +18,11 @@ import msgpack
 from capture.perf.perf_data import PerfDataError
 from stages.messages import Clock, EndOfStream, JitBatch, Loss, LossMark, PtConfig, StreamKey, StreamOpen, Tick
 
-MARK = int.from_bytes(b"JTSNOTE1", "little")
-HEAD = struct.Struct("<QI")
+MARK = int.from_bytes(b"JTSNOTE2", "little")
+HEAD = struct.Struct("<QIII")
+_UNSEALED_MARK = int.from_bytes(b"JTSNOTE1", "little")
+_UNSEALED_HEAD = struct.Struct("<QI")
+_NUMBER = struct.Struct("<I")
 MAX_LOSSES = 1000  # in one note, which has to fit into 64 KiB
 
 
@@ -29,12 +35,13 @@ class OpenNote(NamedTuple):
 
 
 class SideNote(NamedTuple):
-    """A Sideband: the records of the next `size` bytes."""
+    """A Sideband: the records of the next `size` bytes. `crc` is None in an earlier recording."""
 
     stream: int
     seq: int
     tsc: int
     size: int
+    crc: int | None
 
 
 class LossNote(NamedTuple):
@@ -45,7 +52,8 @@ class LossNote(NamedTuple):
 
 
 class ChunkNote(NamedTuple):
-    """A Chunk: the trace of the next AUXTRACE event, or nothing if `size` is 0."""
+    """A Chunk: the trace of the next AUXTRACE event, or nothing if `size` is 0. `crc` is None in an earlier
+    recording."""
 
     stream: int
     seq: int
@@ -53,6 +61,7 @@ class ChunkNote(NamedTuple):
     size: int
     tsc: int
     losses: tuple[LossMark, ...]
+    crc: int | None
 
 
 class CloseNote(NamedTuple):
@@ -81,8 +90,8 @@ Note = OpenNote | SideNote | LossNote | ChunkNote | CloseNote | JitNote | Tick |
 _OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END, _CLOSE = range(8)
 
 
-def pack(note: Note) -> bytes:
-    """The payload of the event."""
+def pack(note: Note, number: int) -> bytes:
+    """The payload of the event of the note with that number."""
     match note:
         case OpenNote(stream, opened, sample_type):
             fields = [_OPEN, stream, opened.stream, opened.config, opened.clock, sample_type]
@@ -101,22 +110,45 @@ def pack(note: Note) -> bytes:
         case EndOfStream(source):
             fields = [_END, source]
     body: bytes = msgpack.packb(fields)
-    return HEAD.pack(MARK, len(body)) + body
+    return HEAD.pack(MARK, len(body), zlib.crc32(_NUMBER.pack(number) + body), number) + body
 
 
-def unpack(payload: memoryview) -> Note | None:
-    """The note of an event; None if the event is not one of ours. Raises PerfDataError."""
-    if len(payload) < HEAD.size:
-        return None
-    mark, size = HEAD.unpack_from(payload)
-    if mark != MARK:
-        return None
-    try:
-        if size > len(payload) - HEAD.size:
+class Unpacker:
+    """Takes the notes of a file in their order."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def unpack(self, payload: memoryview) -> Note | None:
+        """The note of an event; None if the event is not one of ours. Raises PerfDataError."""
+        try:
+            body = self._body(payload)
+            return None if body is None else _note(*msgpack.unpackb(body, use_list=False))
+        except (ValueError, TypeError, KeyError, struct.error, msgpack.UnpackException, RecursionError) as error:
+            raise PerfDataError("a damaged note") from error
+
+    def _body(self, payload: memoryview) -> memoryview | None:
+        mark = int.from_bytes(payload[:8], "little")
+        if mark == _UNSEALED_MARK:
+            _, size = _UNSEALED_HEAD.unpack_from(payload)
+            return _cut(payload[_UNSEALED_HEAD.size :], size)
+        if mark != MARK:
+            return None
+        _, size, crc, number = HEAD.unpack_from(payload)
+        start = HEAD.size - _NUMBER.size
+        sealed = _cut(payload[start:], _NUMBER.size + size)
+        if zlib.crc32(sealed) != crc:
             raise ValueError
-        return _note(*msgpack.unpackb(payload[HEAD.size : HEAD.size + size], use_list=False))
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
-        raise PerfDataError("a damaged note") from error
+        if number != self._number:
+            raise PerfDataError(f"note {number} where note {self._number} should be")
+        self._number += 1
+        return sealed[_NUMBER.size :]
+
+
+def _cut(data: memoryview, size: int) -> memoryview:
+    if size > len(data):
+        raise ValueError
+    return data[:size]
 
 
 def _note(kind: object, *fields: object) -> Note:
@@ -125,13 +157,13 @@ def _note(kind: object, *fields: object) -> Note:
         case 0, (stream, key, config, clock, sample_type):
             opened = StreamOpen(_key(key), _config(config), _clock(clock))
             return OpenNote(_count(stream), opened, _count(sample_type))
-        case 1, (stream, seq, tsc, size):
-            return SideNote(_count(stream), _number(seq), _count(tsc), _count(size))
+        case 1, (stream, seq, tsc, size, *crc):
+            return SideNote(_count(stream), _number(seq), _count(tsc), _count(size), _crc(*crc))
         case 2, (stream, losses):
             return LossNote(_count(stream), _losses(losses))
-        case 3, (stream, seq, offset, size, tsc, losses):
+        case 3, (stream, seq, offset, size, tsc, losses, *crc):
             counts = _count(offset), _count(size), _count(tsc)
-            return ChunkNote(_count(stream), _number(seq), *counts, _losses(losses))
+            return ChunkNote(_count(stream), _number(seq), *counts, _losses(losses), _crc(*crc))
         case 4, (host, pid, seq, size, dropped, tsc):
             return JitNote(_text(host), _count(pid), _number(seq), _count(size), _count(dropped), _count(tsc))
         case 5, (host, pid, tsc):
@@ -154,6 +186,10 @@ def _count(value: object) -> int:
     if number < 0:
         raise ValueError
     return number
+
+
+def _crc(value: object = None) -> int | None:
+    return None if value is None else _count(value)
 
 
 def _text(value: object) -> str:

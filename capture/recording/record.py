@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import struct
+import zlib
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ class Recorder:
         self._last: dict[tuple[Any, ...], int] = {}  # last number written, of each numbered sequence
         self._ids: set[int] = set()
         self._numbered = 0
+        self._notes = 0  # in the file
         self._reread_seconds = reread_seconds
         self._reread_next = 0 if reread_seconds else 1 << 64  # TSC
         self._write_manifest(complete=False)
@@ -88,7 +90,7 @@ class Recorder:
         if self.cut is None:
             try:
                 self._write(message, raw)
-                self._file.mark()
+                self._file.mark(self._notes)
             except OSError as error:
                 self._end_here(error)
         if self.cut is not None and isinstance(message, Chunk):
@@ -119,7 +121,8 @@ class Recorder:
                 self._note(message)
 
     def _note(self, note: notes.Note) -> None:
-        self._file.event(Event.HEADER_EVENT_TYPE, notes.pack(note))
+        self._file.event(Event.HEADER_EVENT_TYPE, notes.pack(note, self._notes))
+        self._notes += 1
 
     def _is_new(self, seq: int, *sequence: object) -> bool:
         if seq <= self._last.get(sequence, -1):
@@ -165,7 +168,7 @@ class Recorder:
 
     def _sideband(self, message: Sideband, raw: Words) -> None:
         index, opened = self._streams[message.stream]
-        self._note(notes.SideNote(index, message.seq, message.tsc, raw.nbytes))
+        self._note(notes.SideNote(index, message.seq, message.tsc, raw.nbytes, zlib.crc32(raw.data)))
         self._file.records(raw.data)
         bounds, fault = starts(raw)
         if fault:
@@ -199,7 +202,8 @@ class Recorder:
             self._note(notes.LossNote(index, losses[: notes.MAX_LOSSES]))
             losses = losses[notes.MAX_LOSSES :]
         size = len(message.data)
-        self._note(notes.ChunkNote(index, message.seq, message.offset, size, message.tsc, losses))
+        crc = zlib.crc32(message.data.data)
+        self._note(notes.ChunkNote(index, message.seq, message.offset, size, message.tsc, losses, crc))
         if size:
             key = message.stream
             self._file.auxtrace(message.data.data, message.offset, message.tsc, index, key.tid, key.cpu)
@@ -257,7 +261,7 @@ class Recorder:
         self.cut = error
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
-            self._file.cut()
+            self._notes = self._file.cut()
             self._note(EndOfStream("cut"))  # perf takes a file without any data for one that was not closed
 
     def close(self) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +100,8 @@ class Replay:
     def messages(self) -> Iterator[Message]:
         """All messages in order, `EndOfStream` last; arrays are views of the mapped file. Raises PerfDataError where
         the file is damaged; damage that could be left out comes so in place of EndOfStream, when all else is out."""
-        own = any(self._note(event) is not None for event in self._first_events())
+        unpacker = notes.Unpacker()
+        own = any(self._note(event, unpacker) is not None for event in self._first_events())
         source = ""
         for export in self._exports.values():
             export.rewind()
@@ -135,11 +137,11 @@ class Replay:
                 return
             yield event
 
-    def _note(self, event: FileEvent) -> notes.Note | None:
+    def _note(self, event: FileEvent, unpacker: notes.Unpacker) -> notes.Note | None:
         if event.kind != Event.HEADER_EVENT_TYPE:
             return None
         try:
-            return notes.unpack(event.payload)
+            return unpacker.unpack(event.payload)
         except PerfDataError as error:
             raise self._damaged(event, str(error)) from error
 
@@ -155,9 +157,11 @@ class Replay:
         streams: dict[int, tuple[StreamOpen, SampleFormat]] = {}
         losses: tuple[LossMark, ...] = ()
         jit_lost: LossMark | None = None  # told with the next chunk, whichever stream's it is
-        events = self._reader.events()
+        events, unpacker = self._reader.events(), notes.Unpacker()
         for event in events:
-            note = self._note(event)
+            note = self._note(event, unpacker)
+            if note is None and event.kind in (Event.HEADER_EVENT_TYPE, Event.AUXTRACE):
+                raise self._damaged(event, "an event without the note that belongs to it")
             if note is None:
                 continue
             if (
@@ -211,8 +215,10 @@ class Replay:
                 raise self._damaged(at, f"a note of {note.size} bytes of records has {size}")
             records.append(event.record)
             size += len(event.record)
+        data = b"".join(records)
+        self._check(data, note.crc, at, "records")
         try:
-            rows = parse(np.frombuffer(b"".join(records), np.uint64), opened.clock, sample)
+            rows = parse(np.frombuffer(data, np.uint64), opened.clock, sample)
         except RecordError as error:
             raise self._damaged(at, f"sideband: {error}") from error
         return Sideband(opened.stream, note.seq, rows, note.tsc)
@@ -225,7 +231,13 @@ class Replay:
             raise _CutShortError
         if event is None or len(event.trace) != note.size:
             raise self._damaged(at, f"a note of {note.size} bytes of trace has no such trace behind it,")
+        self._check(event.trace, note.crc, event, "trace")
         return np.frombuffer(event.trace, np.uint8)
+
+    def _check(self, data: bytes | memoryview, crc: int | None, event: FileEvent, what: str) -> None:
+        """`crc`: that of `data`, if its note has one."""
+        if crc is not None and zlib.crc32(data) != crc:
+            raise self._damaged(event, f"the checksum of {len(data)} bytes of {what} is wrong")
 
 
 class _Foreign:

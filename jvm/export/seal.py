@@ -4,12 +4,15 @@ In the agent's ring a record's last header word is 0: a checksum made there woul
 (SIGSEGV, in the JVM). Whoever spools the ring seals the records: the word becomes the CRC-32 (zlib's) of all their
 other bytes. PADs, which only fill a ring up to its end, are left out. So in a file everything is covered, and after
 damage the next record is found again: it is where a plausible header's checksum is right.
+
+Other files that capture keeps for its successor are made of the same records, with types of their own (`record`).
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -124,5 +127,20 @@ def _stored(view: memoryview, at: int) -> int:
 
 def lost(records: int, size: int) -> bytes:
     """The record (OVERFLOW) that stands for damage: from here on it is known that something was not told."""
-    total = HEADER.size + 16
-    return bytes(sealed(HEADER.pack(total, RecordType.OVERFLOW, 0, 0, 0, 0) + struct.pack("<QQ", records, size)))
+    return record(RecordType.OVERFLOW, 0, struct.pack("<QQ", records, size))
+
+
+def record(kind: int, value: int, body: bytes) -> bytes:
+    """One sealed record; `value` stands where records of the export have their time, `body` is a multiple of 8 bytes.
+    `kind` is not 0. Raises ExportError."""
+    return bytes(sealed(HEADER.pack(HEADER.size + len(body), kind, 0, value, 0, 0) + body))
+
+
+def values(whole: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """(value, body) of each of the whole records in a span without a fault."""
+    view = octets(whole)
+    at = 0
+    while at < len(view):
+        size, _, _, value, _, _ = HEADER.unpack_from(view, at)
+        yield value, view[at + HEADER.size : at + size]
+        at += size

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+import struct
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 import trio
@@ -24,6 +26,7 @@ from capture.live import ring
 from capture.live.drain import Message
 from capture.perf import perf_data as perfdata
 from capture.perf.perf_data import PerfDataError, Reader
+from capture.recording import metadata as notes
 from capture.recording.packed import map_file, pack_file
 from capture.recording.record import Recorder
 from capture.recording.replay import Replay
@@ -529,3 +532,88 @@ def test_a_recording_after_perf_inject(recorded: Path, tmp_path: Path) -> None:
             reached = max(reached, message.tsc)
         elif isinstance(message, Sideband):
             assert (message.records["tsc"] >= reached).all()
+
+
+def replayed_until_damage(path: Path) -> tuple[list[list[Any]], str]:
+    """The messages, and what is said of the damage at which they end."""
+    messages: list[list[Any]] = []
+    try:
+        with Replay(path) as replay:
+            messages += (plain(message) for message in replay.messages())
+    except PerfDataError as error:
+        return messages, str(error)
+    return messages, ""
+
+
+def test_no_damaged_byte_of_a_recording_goes_unseen(session: Session) -> None:
+    """Whichever bytes of perf.data are damaged: the messages are what they were, or the error says where."""
+    manifest = example(session).finish()
+    good = replayed(manifest)
+    data = manifest.with_name("x.perf.data")
+    whole = data.read_bytes()
+    with Reader(data) as reader:
+        events = [(event.offset, event.kind) for event in reader.events()]
+    note_at = [at for at, kind in events if kind == perfdata.Event.HEADER_EVENT_TYPE]
+    found = 0
+    for at in range(events[0][0], events[-1][0] + 8, 11):
+        data.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        messages, told = replayed_until_damage(manifest)
+        if told:
+            where = re.search(r"at byte (\d+)", told)
+            assert where is not None, told
+            assert int(where[1]) >= max(place for place in [0, *note_at] if place <= at), told
+            found += 1
+        else:
+            assert messages[:-1] == good[:-1], at
+            assert messages[-1][0] == "EndOfStream"
+    assert found > len(whole) // 44
+
+
+@pytest.mark.parametrize("what", ["trace", "records", "a note"])
+def test_damage_in_a_recording_has_its_place(session: Session, what: str) -> None:
+    manifest = example(session).finish()
+    data = manifest.with_name("x.perf.data")
+    damaged = bytearray(data.read_bytes())
+    with Reader(data) as reader:
+        events = [(event.kind, event.offset, len(event.record), len(event.trace)) for event in reader.events()]
+    kind = {"trace": perfdata.Event.AUXTRACE, "records": 12, "a note": perfdata.Event.HEADER_EVENT_TYPE}[what]
+    at, size, trace = next(event[1:] for event in events if event[0] == kind)
+    damaged[at + size + trace // 2 if trace else at + size - 9] ^= 1
+    data.write_bytes(bytes(damaged))
+    place = at if what != "records" else max(event[1] for event in events if event[0] == 65 and event[1] < at)
+    text = "a damaged note" if what == "a note" else rf"the checksum of \d+ bytes of {what} is wrong"
+    with pytest.raises(PerfDataError, match=rf"x\.perf\.data: {text} at byte {place}$"):
+        replayed(manifest)
+
+
+def test_a_note_that_is_missing_is_missed(session: Session) -> None:
+    manifest = example(session).finish()
+    data = manifest.with_name("x.perf.data")
+    damaged = bytearray(data.read_bytes())
+    with Reader(data) as reader:
+        second = [event.offset for event in reader.events() if event.kind == perfdata.Event.HEADER_EVENT_TYPE][1]
+    damaged[second] = 200  # an event of a type that perf does not know either
+    data.write_bytes(bytes(damaged))
+    with pytest.raises(PerfDataError, match="note 2 where note 1 should be at byte"):
+        replayed(manifest)
+
+
+def test_recordings_from_before_there_were_checksums(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their notes have another mark, no number, and nothing on what follows."""
+    expected = replayed(example(session).finish())
+
+    def unsealed(note: notes.Note, number: int) -> bytes:
+        sealed = pack(note, number)
+        fields = msgpack.unpackb(sealed[notes.HEAD.size :], use_list=False)
+        body = msgpack.packb(fields[:-1] if isinstance(note, notes.ChunkNote | notes.SideNote) else fields)
+        return struct.pack("<8sI", b"JTSNOTE1", len(body)) + body
+
+    pack = notes.pack
+    monkeypatch.setattr(notes, "pack", unsealed)
+    before = Session(session.path.parent / "before")
+    before.write_state(filter=[LOW, HIGH])
+    old = example(before)
+    manifest = old.finish()
+    old.drain.close()
+    assert b"JTSNOTE2" not in manifest.with_name("x.perf.data").read_bytes()
+    assert replayed(manifest) == expected

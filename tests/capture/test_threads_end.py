@@ -127,6 +127,27 @@ def test_heads_of_streams_that_have_ended_are_few(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_damaged_head_is_told_and_its_slot_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "heads"
+    heads = Heads(path, "h")
+    for cpu in range(3):
+        heads.reached(key(cpu, 0), 1000 + cpu)
+    heads.close()
+    good = path.read_bytes()
+    size = len(good) // 3
+    for at in range(size, 2 * size):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        heads = Heads(path, "h")
+        assert f"{size} bytes are damaged from byte {size} on" in heads.damage
+        assert [heads.of(key(cpu, 0)) for cpu in range(3)] == [1000, 0, 1002]
+        heads.reached(key(5, 0), 7)
+        heads.close()
+        healed = Heads(path, "h")
+        assert (healed.damage, healed.of(key(5, 0)), healed.of(key(2, 0))) == ("", 7, 1002)
+        healed.close()
+        assert path.stat().st_size == len(good)
+
+
 def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path) -> None:
     """In capture, in the recorder, in the ledger and in the session's directory."""
     drain, recorder, ledger = session.drain(reread_share=0), Recorder(tmp_path / "rec", "r"), Ledger()

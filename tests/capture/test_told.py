@@ -135,3 +135,48 @@ def test_a_killed_process_leaves_what_explains_the_rest(tmp_path: Path, steps: l
     needed = who[-1:] + needed
     assert set(all_rows["tsc"][needed].tolist()) <= set(rows["tsc"].tolist())
     assert (np.diff(rows["tsc"].astype(np.int64)) > 0).all()
+
+
+def three(path: Path) -> tuple[list[Words], list[int]]:
+    """A file of three appends: their words, and where each begins in the file."""
+    told, all_words, begins = Told(path), [], []
+    for n in range(3):
+        rows, words = batch(w.switch(7, 8 + n, ns=n), w.comm(7, 8, "x", ns=n))
+        begins.append(path.stat().st_size if n else 8)
+        told.add(rows, words, 1000 * (n + 1))
+        all_words.append(words)
+    told.close()
+    return all_words, begins
+
+
+def test_only_what_stands_behind_damage_is_believed(tmp_path: Path) -> None:
+    """Before it somebody ran, but who ran in between is not known."""
+    path = tmp_path / "told"
+    words, begins = three(path)
+    good = path.read_bytes()
+    for at in range(8, len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        found = Told(path)
+        hit = max(n for n, begin in enumerate(begins) if begin <= at)
+        kept = words[hit + 1 :]
+        if hit == 2 and not found.damage:  # it looks like one that is cut: the ring has its records
+            kept = words[:2]
+            assert found.left_end == 2000
+        else:
+            assert f"from byte {begins[hit]} on" in found.damage
+            assert found.left_end == (3000 if kept else 0)
+        assert found.left.tobytes() == b"".join(each.tobytes() for each in kept)
+
+
+def test_an_append_that_was_cut_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    words, begins = three(path)
+    good = path.read_bytes()
+    for size in range(begins[2], len(good)):
+        path.write_bytes(good[:size])
+        found = Told(path)
+        assert (found.left.tobytes(), found.left_end, found.damage) == (
+            b"".join(each.tobytes() for each in words[:2]),
+            2000,
+            "",
+        )
