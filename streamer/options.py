@@ -131,9 +131,9 @@ def session_for(java_argv: Sequence[str], settings: config.Settings, tell: Calla
 
 
 def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:
-    """Runs it; the first SIGINT or SIGTERM begins the orderly end, a second one the abrupt one, unless they are for the
-    target (`streamer.target.process`). Prints the summary, and writes it to `summary_file` as JSON. Raises Failure for
-    what was expected to be possible."""
+    """Runs it; the first SIGINT, SIGTERM or SIGHUP begins the orderly end, a second one the abrupt one, unless they are
+    for the target (`streamer.target.process`) or were ignored when we began (nohup). Prints the summary, and writes it
+    to `summary_file` as JSON. Raises Failure for what was expected to be possible."""
 
     async def main() -> Outcome:
         async with trio.open_nursery() as nursery:
@@ -167,7 +167,9 @@ def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _stop_on_signals(runner: Runner, console: Console) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in ending if signal.getsignal(number) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*heard) as signals:
         first = True
         async for _ in signals:
             if not first:

@@ -132,7 +132,10 @@ class Drain:
         config = self.source.config()
         if config is None:
             return
-        for key, ring in self.source.new_rings():
+        found = [*self.source.new_rings()]
+        while self.source.faults:
+            self._fault(self.source.faults.pop(0))
+        for key, ring in found:
             try:
                 mult, shift, zero = ring.time_conversion
             except RingError as error:
@@ -319,7 +322,7 @@ class Drain:
             "jit_replays": sum(spool.replays for spool in self._spools.values()),
             "jit_file_bytes": sum(spool.size for spool in self._spools.values()),
             "jit_compactions": sum(spool.compactions for spool in self._spools.values()),
-            "faults": len(self.faults) + len(self.source.faults),
+            "faults": len(self.faults),
         }
 
     def close(self) -> None:

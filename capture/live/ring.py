@@ -14,12 +14,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.guarded import Guarded
 from stages.messages import U8
 
 PAGE = 4096
@@ -49,11 +51,13 @@ class PerfRing:
     base = 0
     """Offset in the stream of the ring's first byte."""
 
-    def __init__(self, name: str, base: mmap.mmap, aux: mmap.mmap | None) -> None:
+    def __init__(self, name: str, base: mmap.mmap, aux: mmap.mmap | None, guards: Sequence[Guarded] = ()) -> None:
         """`base` maps the control page and the data area, `aux` the AUX area (None: the event has none); `name` is
-        for messages. Raises RingError when the control page contradicts the mappings; they are closed with it."""
+        for messages. `guards`: of these mappings, if a file has them. Raises RingError when the control page
+        contradicts the mappings; they are closed with it."""
         self.name = name
-        self._maps = [base] if aux is None else [base, aux]
+        self._maps: Sequence[mmap.mmap | Guarded] = guards or ([base] if aux is None else [base, aux])
+        self._guards = guards
         self._page: NDArray[np.uint64] = np.frombuffer(base, np.uint64, PAGE // 8)
         data_offset, data_size, _, _ = _geometry(name, self._page.tobytes())
         if data_offset + data_size > len(base):
@@ -73,9 +77,10 @@ class PerfRing:
             length = os.fstat(fd).st_size
             if max(data_offset + data_size, aux_offset + aux_size) > length:
                 raise RingError(f"{path}: {length} bytes, cut short")
-            base = mmap.mmap(fd, data_offset + data_size)
             # Two mappings, as the kernel wants it for an event: the AUX area is a mapping of its own.
-            return cls(str(path), base, mmap.mmap(fd, aux_size, offset=aux_offset) if aux_size else None)
+            areas = [(data_offset + data_size, 0), *([(aux_size, aux_offset)] if aux_size else [])]
+            guards = [Guarded(fd, size, offset) for size, offset in areas]
+            return cls(str(path), guards[0].map, guards[1].map if aux_size else None, guards)
         except OSError as error:
             raise RingError(f"{path}: cannot map: {error.strerror}") from error
         finally:
@@ -86,6 +91,11 @@ class PerfRing:
         self._page, self._data, self._aux = empty.view(np.uint64), empty, empty
         for area in self._maps:
             area.close()
+
+    def _check(self) -> None:
+        """Behind each access to a mapping."""
+        if any(guard.cut for guard in self._guards):
+            raise RingError(f"{self.name}: cut while it was read")
 
     @property
     def aux_size(self) -> int:
@@ -114,7 +124,7 @@ class PerfRing:
         return int(self._page[DATA_TAIL // 8])
 
     def counter(self, word: int) -> int:
-        """A counter of the emulated PT; 0 in a ring of the kernel."""
+        """A counter of the emulated PT; 0 in a ring of the kernel, or one that was cut."""
         emulated = int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC
         return int(self._page[COUNTERS // 8 + word]) if emulated else 0
 
@@ -134,6 +144,7 @@ class PerfRing:
         if size < head - tail:
             data = data[: _last_psb(data)]
         self._page[AUX_TAIL // 8] = tail - self.base + len(data)
+        self._check()
         return tail, data
 
     def records(self) -> tuple[NDArray[np.uint64], int]:
@@ -145,7 +156,9 @@ class PerfRing:
             raise RingError(f"{self.name}: data_head {head} or data_tail {tail} inside a word")
         if head == tail:
             return NO_WORDS, head
-        return _copy(self._data, tail, head - tail).view(np.uint64), head
+        words = _copy(self._data, tail, head - tail).view(np.uint64)
+        self._check()
+        return words, head
 
     def free_records(self, head: int) -> None:
         """The records before `head` have been read."""
@@ -159,6 +172,7 @@ class PerfRing:
 
     def _head(self, what: str, head_at: int, tail_at: int, size: int) -> int:
         head, tail = int(self._page[head_at // 8]), int(self._page[tail_at // 8])
+        self._check()
         if not 0 <= head - tail <= size:
             raise RingError(f"{self.name}: {what}_head {head} against {what}_tail {tail} in a ring of {size} bytes")
         return head

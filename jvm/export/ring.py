@@ -3,12 +3,11 @@
 Layout and protocol: docs/jit-export.md. One process consumes; it owns `tail`, which lives in the file, so a consumer
 that starts again goes on where the last one stopped. Heads and tails are aligned 64-bit words read and written by
 single loads and stores (numpy items on the mapping of the header page); x86 keeps their order. The records are
-read, not mapped: whoever owns the file may cut it.
+read, not mapped, and the page is guarded: whoever owns the file may cut it.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from jvm.export.records import ExportError, whole_records
+from jvm.guarded import Guarded
 from jvm.inputfile import map_input
 
 RING_MAGIC = b"JITRING1"
@@ -60,14 +60,14 @@ class RingReader:
             known = magic == RING_MAGIC and version == RING_VERSION and header_size == PAGE
             if not known or ring != size - PAGE or ring & (ring - 1):
                 raise ExportError(f"{path} is no JIT ring of version {RING_VERSION}", 0)
-            self._map = mmap.mmap(self._fd, PAGE)
+            self._page = Guarded(self._fd, PAGE)
         except BaseException:
             os.close(self._fd)
             raise
         self.path = path
         self.header = RingHeader(ring, pid, agent, tsc, mono, wall)
-        self._u64 = np.frombuffer(self._map, np.uint64, PAGE // 8)
-        self._u32 = np.frombuffer(self._map, np.uint32, PAGE // 4)
+        self._u64 = np.frombuffer(self._page.map, np.uint64, PAGE // 8)
+        self._u32 = np.frombuffer(self._page.map, np.uint32, PAGE // 4)
         self.corrupt = 0  # times the ring contradicted itself and was skipped to its head
 
     def __enter__(self) -> Self:
@@ -77,22 +77,25 @@ class RingReader:
         self.close()
 
     def close(self) -> None:
-        if not self._map.closed:
+        if not self._page.closed:
             del self._u64, self._u32
-            self._map.close()
+            self._page.close()
             os.close(self._fd)
 
     def _check(self) -> None:
-        if os.fstat(self._fd).st_size != PAGE + self.header.size:  # a load from the mapping could be a SIGBUS
+        """Behind each access to the page."""
+        if self._page.cut or os.fstat(self._fd).st_size != PAGE + self.header.size:
             raise ExportError(f"{self.path} was cut", 0)
 
     def _word(self, offset: int) -> int:
+        value = int(self._u64[offset // 8])
         self._check()
-        return int(self._u64[offset // 8])
+        return value
 
     def _half(self, offset: int) -> int:
+        value = int(self._u32[offset // 4])
         self._check()
-        return int(self._u32[offset // 4])
+        return value
 
     @property
     def state(self) -> int:
@@ -139,8 +142,8 @@ class RingReader:
 
     def commit(self, position: int) -> None:
         """Gives everything before `position` back to the agent."""
-        self._check()
         self._u64[_TAIL // 8] = position
+        self._check()
 
     def drain(self, limit: int = 1 << 24) -> bytes:
         """`peek` and `commit` at once; empty when nothing is pending."""
@@ -160,6 +163,7 @@ class RingReader:
         """Asks the agent to export its whole state again; returns the replay's number (see `replay_done`)."""
         number = (self._half(_REPLAY_REQUESTED) + 1) & 0xFFFFFFFF
         self._u32[_REPLAY_REQUESTED // 4] = number
+        self._check()
         return number
 
     @property

@@ -141,16 +141,19 @@ class Decode:
         return out
 
     def _gap(self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object]) -> None:
-        """Bytes of the stream never came. A mark that stands behind them says why; else our transport lost them."""
-        told = next((m for m in marks if m.offset == offset and m.cause in RESYNC - {Loss.AUX_FULL}), None)
-        mark = told or LossMark(offset, Loss.TRANSPORT, 0, tsc)
-        if told:
-            marks.remove(told)
+        """Bytes of the stream never came. A mark says why those before it did not (of a chunk that was refused behind
+        the place where capture died, there are two); behind the last one, our transport lost them."""
         start = stream.expected
-        self._loss(stream, mark._replace(offset=start), out)
-        out.append(accounts.hole(stream.key, start, offset, mark.cause, event=False))
-        stream.offset = offset
-        stream.losses[-1] = mark
+        why = [mark for mark in marks if start < mark.offset <= offset and mark.cause in RESYNC - {Loss.AUX_FULL}]
+        for mark in why:
+            marks.remove(mark)
+        if not why or why[-1].offset < offset:
+            why.append(LossMark(offset, Loss.TRANSPORT, 0, tsc))
+        for mark in why:
+            self._loss(stream, mark._replace(offset=start), out)
+            out.append(accounts.hole(stream.key, start, mark.offset, mark.cause, event=False))
+            stream.offset = start = mark.offset
+            stream.losses[-1] = mark
 
     def _loss(self, stream: _Stream, mark: LossMark, out: list[object]) -> None:
         self.counts[f"losses_{mark.cause.name.lower()}"] += 1

@@ -9,6 +9,7 @@ from jvm.cbuild import BuildError
 from jvm.private import PrivacyError, private_directory
 from streamer import config
 from streamer.cli import Failure
+from streamer.session.session import untraced
 
 
 @click.command()
@@ -20,11 +21,15 @@ def command(pid: int, classes: bool, size: str, timeout: float) -> None:
     """Load the agent into the running JVM PID.
 
     The agent exports compiled code, stubs, classes and threads into a ring that capture reads. Prints the ring's
-    path. Attached again, it tells everything anew.
+    path. Attached again, it tells everything anew. A JVM whose `streamer run` was killed has the agent and its trace:
+    `streamer resume PID` traces it again.
     """
     if timeout <= 0:
         raise Failure("--timeout must be more than 0 seconds")
-    ring = config.load().runtime_dir / "default" / f"jit-{pid}.ring"
+    runtime_dir = config.load().runtime_dir
+    if any(target.pid == pid for _, target in untraced(runtime_dir)):
+        raise Failure(f"JVM {pid} was traced by a session that has ended: `streamer resume {pid}` takes it up")
+    ring = runtime_dir / "default" / f"jit-{pid}.ring"
     try:
         private_directory(ring.parent)
         attached = attach(pid, ring, classes=classes, size=size, timeout=timeout)

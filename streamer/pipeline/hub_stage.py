@@ -97,6 +97,7 @@ def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
         "turned_away": said.get("input", {}).get("turned_away", 0),
         "lost_output": dict(lost),
         **{name: bool(numbers[name]) for name in ("kernels_ready",) if name in numbers},
+        **{name: int(numbers[name]) for name in ("faults",) if name in numbers},
     }
 
 

@@ -8,6 +8,7 @@ The socket of the page is this process's, so a scrape that comes while the hub i
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from capture.live.ring import RingError
 from capture.live.source import EmulatedSource
 from stages.messages import StreamKey
 from streamer.config import Settings
@@ -58,7 +60,8 @@ def aux_heads(session: Path) -> dict[StreamKey, int]:
     source.config()
     heads: dict[StreamKey, int] = {}
     for key, ring in source.new_rings():
-        heads[key] = max(heads.get(key, 0), ring.aux_head())
+        with suppress(RingError):  # nonsense, or cut: what was accounted for is all that is known of it
+            heads[key] = max(heads.get(key, 0), ring.aux_head())
         ring.close()
     return heads
 

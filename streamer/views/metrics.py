@@ -243,6 +243,11 @@ class HubCollector(Collector):
             "Whether the part of the pipeline has its kernels; before, all trace is shed. Fidelity flow only.",
             labels=("component",),
         )
+        faults = CounterMetricFamily(
+            "streamer_capture_faults",
+            "Rings that were refused or given up, and files of capture's own that were damaged, since it was started.",
+            labels=("component",),
+        )
         ready = GaugeMetricFamily("streamer_ready", "Whether /readyz says yes.", value=float(not self._hub.ready()))
         refused = CounterMetricFamily(
             "streamer_refused_reports",
@@ -262,9 +267,11 @@ class HubCollector(Collector):
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
             if "kernels_ready" in status:
                 kernels.add_metric((component,), float(bool(status["kernels_ready"])))
+            if "faults" in status:
+                faults.add_metric((component,), int(status["faults"]))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, kernels, ready, refused)
+        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, kernels, faults, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from capture.live import ring
 from capture.live.ring import PerfRing, RingError
-from tests.capture.perfwriter import MULT, SHIFT, ZERO, Producer
+from tests.capture.perfwriter import MULT, SHIFT, ZERO, Producer, switch
 
 PAGE = ring.PAGE
 shared_path = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -172,3 +173,20 @@ def test_a_bounded_piece_ends_before_a_psb(tmp_path: Path) -> None:
     assert reader.take_aux(reader.aux_head(), 100)[1].tobytes() == b"a" * 100
     rest = reader.take_aux(reader.aux_head(), 60)[1].tobytes()  # begins with the only PSB it has
     assert rest == (ring.PSB + b"b" * 50)[:60]
+
+
+@pytest.mark.parametrize("left", [0, ring.PAGE, 2 * ring.PAGE + 100])
+@pytest.mark.parametrize("then", ["head", "records", "trace"])
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, left: int, then: str) -> None:
+    """Behind every check: the pages are gone when they are copied."""
+    producer = Producer(tmp_path / "cpu0.ring", aux_pages=4)
+    producer.records(switch(7, 8))
+    producer.trace(b"x" * 10_000)
+    mapped = PerfRing.open(producer.path)
+    head = mapped.aux_head()
+    os.truncate(producer.path, left)
+    look = {"head": mapped.aux_head, "records": mapped.records, "trace": lambda: mapped.take_aux(head, 1 << 20)}
+    with pytest.raises(RingError, match="cut while it was read"):
+        look[then]()
+    mapped.close()
+    producer.close()

@@ -69,6 +69,30 @@ def test_kill_9_of_the_hub(run: Run) -> None:
     ended.check_seen()
 
 
+def test_the_hub_is_lost_at_the_end(run: Run) -> None:
+    """It hears nothing any more when the JVM ends, and dies when another start would change nothing: the summary is
+    made from its last note, and all that came later is in holes of that cause."""
+    streamer = run("Tiny enough", env={"STREAMER_TRANSPORT__HWM": "100000"})
+    streamer.when_decoded(300 << 10)
+    (session,) = streamer.runtime.iterdir()
+    until(lambda: (session / "hub.state").exists(), "the hub has noted its state")
+    hub = streamer.pid("hub/0")
+    os.kill(hub, signal.SIGSTOP)
+    streamer.when_written(streamer.written() + (1 << 20))
+    streamer.enough()
+    until(lambda: (session / "pt/emulator.json").read_text().find('"ended"') > 0, "the JVM has ended")
+    with suppress(ProcessLookupError):
+        os.kill(hub, signal.SIGKILL)
+    ended = streamer.wait()
+    streamer.check_gone()
+    assert ended.status == 0, ended.err
+    assert ended.summary["target_status"] == 0
+    for stream in ended.summary["streams"]:
+        assert stream["written"] == stream["decoded"] + sum(stream["holes"].values()), stream
+    assert ended.lost["hub_down"] > 0
+    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync", "transport"}
+
+
 def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) -> None:
     """The other worker has ended by then. The end comes all the same, and before that nobody says that all is well."""
     streamer = run("Tiny enough", "--workers", "2", "--per-thread")
@@ -85,7 +109,7 @@ def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) 
     streamer.check_gone()
 
 
-@pytest.mark.parametrize("how", ["^C", "SIGTERM"])
+@pytest.mark.parametrize("how", ["^C", "SIGTERM", "SIGHUP"])
 def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
     streamer = run("Tiny never")
     streamer.when_decoded()
@@ -93,8 +117,9 @@ def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
         os.killpg(streamer.process.pid, signal.SIGINT)
         status = 128 + signal.SIGINT
     else:
-        streamer.process.send_signal(signal.SIGTERM)
-        status = 128 + signal.SIGTERM
+        number = signal.Signals[how]
+        streamer.process.send_signal(number)
+        status = 128 + number
     ended = streamer.wait()
     streamer.check_gone()
     assert ended.status == status  # the JVM's
@@ -102,7 +127,7 @@ def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
     assert ended.written > 0
     for stream in ended.summary["streams"]:
         assert stream["written"] == stream["decoded"] + sum(stream["holes"].values())
-    assert "stopping" in ended.err
+    assert ("stopping" in ended.err) == (how != "SIGHUP")  # which is the JVM's alone: it might go on
     assert "Traceback" not in ended.err
     assert "of trace decoded" in ended.out
 

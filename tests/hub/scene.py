@@ -49,7 +49,7 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
     lost = {"recording/ENOSPC": 5_000_000, "stderr/EPIPE": 700}
     hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5,
-                   "lost_output": lost})  # fmt: skip
+                   "lost_output": lost, "faults": 3})  # fmt: skip
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000, "turned_away": 2})
     hub.heartbeat({"component": "worker-0", "kernels_ready": True})
     return hub, clock

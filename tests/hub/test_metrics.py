@@ -73,6 +73,7 @@ def test_state_and_components():
     assert value(own, "streamer_queue_messages", component="capture", queue="worker-0") == 3
     assert value(own, "streamer_cpu_seconds_total", component="capture") == 1.5
     assert value(own, "streamer_resident_memory_bytes", component="worker-0") == 120_000_000
+    assert value(own, "streamer_capture_faults_total", component="capture") == 3
     assert value(own, "streamer_ready") == 1
     clock.seconds += 30
     assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(30.1)

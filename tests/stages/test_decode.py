@@ -207,6 +207,22 @@ def test_a_gap_in_the_offsets(losses: tuple[LossMark, ...], cause: Loss) -> None
     assert [m.cause for m in decoded(out)[1].losses] == [cause]
 
 
+def test_a_gap_with_a_reason_in_its_middle_is_two_holes() -> None:
+    """Capture died at 200; the first chunk of its successor, from there to 260, was refused. In front of a worker that
+    is new, too."""
+    losses = (LossMark(200, Loss.CAPTURE_DOWN, 0, 5), LossMark(260, Loss.TRANSPORT, 0, 6))
+    data = np.frombuffer(psb_plus(100, 0x1000), np.uint8)
+    for marks, until in (losses, 260), (losses[:1], 270):
+        stage = Decode(first=True)
+        out = [*stage.feed(Chunk(KEY, 1, until, data, marks, 10)), *stage.flush()]
+        total = account(out)
+        assert dict(total.holes) == {Loss.CAPTURE_DOWN: 200, Loss.TRANSPORT: until - 200}
+        assert dict(total.events) == {Loss.CAPTURE_DOWN: 1, Loss.TRANSPORT: 1}
+        assert [(m.cause, m.offset) for m in decoded(out)[0].losses] == [
+            (Loss.CAPTURE_DOWN, 200), (Loss.TRANSPORT, until)
+        ]  # fmt: skip
+
+
 def test_bytes_told_twice_count_once() -> None:
     data = np.frombuffer(psb_plus(100, 0x1000) + tip(0x2000), np.uint8)
     out = decode([Chunk(KEY, 0, 0, data), Chunk(KEY, 1, 10, data[10:]), Chunk(KEY, 2, 0, data)])
