@@ -49,10 +49,10 @@ from jvm.kernels import kernel
 from stages.decode.stage import Decode
 from stages.follow.code.code_copy import Code, Image
 from stages.follow.flow import Flow
-from stages.follow.walk.packet_length import size_of
 from stages.messages import Chunk, Decoded, JitBatch, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
-from stages.pointers import addresses, u8_at
-from stages.pt.packets import find_psb, frozen
+from stages.pointers import addresses, load64, u8_at
+from stages.pt.packets import TIP, TNT_8, TNT_64, find_psb, frozen, packet_at
+from stages.pt.tnt import count, long_bits, short_bits
 
 CHUNK = 256 << 10
 PEERS = ("libipt", "perf")
@@ -117,26 +117,14 @@ def _branches(where, end):  # type: ignore[no-untyped-def]
     data = u8_at(where[0])
     n, at = 0, 0
     while at < end:
-        size = size_of(data, at, 0)
-        b = data[at]
-        if size == 0:
-            size = 1
-        elif b & 1 == 0 and b > 2:
-            while b > 3:
-                n += 1
-                b >>= 1
-        elif b == 2 and data[at + 1] == 0xA3:
-            k = 7
-            while data[at + k] == 0:
-                k -= 1
-            n += 8 * (k - 2) - 1
-            b = data[at + k]
-            while b:
-                n += 1
-                b >>= 1
-        elif b & 0x1F == 0x0D:
+        kind, size = packet_at(data, at, 0)
+        if kind == TNT_8:
+            n += count(short_bits(np.int64(data[at])))
+        elif kind == TNT_64:
+            n += count(long_bits(load64(data, at)))
+        elif kind == TIP:
             n += 1
-        at += size
+        at += max(size, 1)
     return n
 
 

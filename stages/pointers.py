@@ -47,6 +47,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def u8_at(address: int) -> Any:
         return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_uint8))
 
+    def first_item(array: NDArray[Any]) -> Any:
+        return {1: u8_at, 4: i32_at, 8: i64_at}[array.itemsize](array.ctypes.data)
+
     def i32_at(address: int) -> Any:
         return ctypes.cast(int(address), ctypes.POINTER(ctypes.c_int32))
 
@@ -81,6 +84,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def prefetch(data: Any, index: Any) -> None:
         pass
 
+    def opaque(x: Any) -> Any:
+        return x
+
     def zero_bytes(word: int) -> int:
         return next((k for k in range(8) if (word >> 8 * k) & 0xFF), 8)
 
@@ -99,6 +105,15 @@ else:
         return at
 
     u8_at, i32_at, i64_at = _pointer_maker(types.uint8), _pointer_maker(types.int32), _pointer_maker(types.int64)
+
+    @intrinsic
+    def first_item(typingctx, array):  # type: ignore[no-untyped-def]
+        """Pointer to the first item of a contiguous array."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+        return types.CPointer(array.dtype)(array), codegen  # type: ignore[no-untyped-call]
 
     @near
     def product(x, by):  # type: ignore[no-untyped-def]
@@ -167,6 +182,16 @@ else:
             return context.get_dummy_value()
 
         return types.void(data, types.int64), codegen
+
+    @intrinsic
+    def opaque(typingctx, x):  # type: ignore[no-untyped-def]
+        """`x`, of which the compiler takes nothing for known."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            kind = ir.FunctionType(args[0].type, [args[0].type])
+            return builder.asm(kind, "", "=r,0", args, False)
+
+        return x(x), codegen
 
     @intrinsic
     def zero_bytes(typingctx, word):  # type: ignore[no-untyped-def]

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from jvm.code.lookup import Table, known, slot_of, store
 from jvm.kernels import kernel
-from stages.decode.scan import PLAIN_SIZE, plain_ip, plain_tip, plain_tnt
 from stages.messages import U8
+from stages.pointers import first_item, load64
 from stages.pt import packets as pt
+from stages.pt.last_ip import full_ip, ip_size, reserved
 from stages.pt.packets import Int
 
 U64 = NDArray[np.uint64]
@@ -42,6 +43,7 @@ def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, wh
     i, context, site, k = at[POSITION], at[CONTEXT], at[SITE], at[POINT]
     last_ip, since = when[LAST_IP], when[SINCE]
     end = np.int64(data.size)
+    start = first_item(data)
     slope = _slope(point, tsc, k)
     memo = table.memo
     here, there = tsc[k], tsc[k + 1]
@@ -49,13 +51,13 @@ def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, wh
     told = unknown = np.int64(0)
     while i < end:
         byte = np.int64(data[i])
-        if plain_tnt(byte, context):
+        if byte & 1 == 0 and byte != 2 and context == 0:  # a short TNT or a PAD
             i += 1
             continue
         ip, size, inside, context_behind = last_ip, np.int64(0), True, context
-        if plain_tip(byte, i, end):
-            ip = plain_ip(data, i, byte, last_ip)
-            size = PLAIN_SIZE[byte >> 5]
+        if byte & 0x1F == 0x0D and byte >> 5 and i + 9 <= end and not reserved(byte):
+            ip = np.uint64(full_ip(byte >> 5, load64(start, i + 1), np.int64(last_ip)))
+            size = 1 + ip_size(byte)
         else:
             kind, size, payload, sub = pt.next_packet(data, i, end, context)
             if kind < 0:

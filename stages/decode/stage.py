@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stages.decode.scan import BAD, DONE, LAST_IP, STATE_SIZE, TIME, walk
+from stages.decode.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, TIME, walk
 from stages.messages import (
     MARK_DTYPE,
     U8,
@@ -24,7 +25,6 @@ from stages.messages import (
     EndOfStream,
     Loss,
     LossMark,
-    MarkKind,
     PtConfig,
     StreamEnd,
     StreamKey,
@@ -38,6 +38,7 @@ RESYNC = frozenset({Loss.AUX_FULL, Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKE
 """Losses of trace bytes: the decoder's state is void behind them. Of others (switches, code) the packets are whole."""
 MARKS = 1 << 15
 _NOTHING = np.empty(0, np.uint8)
+_PADDING = np.zeros(PADDING, np.uint8)
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Decode:
         a stream's first chunk was lost on its way here."""
         self._first = first
         self._streams: dict[StreamKey, _Stream] = {}  # until their end
-        self._marks = np.zeros(marks, MARK_DTYPE)
+        self._marks = np.empty(MARK_WORDS * marks, np.int64)
         self._times: dict[tuple[str, int], int] = {}
         self.counts: Counter[str] = Counter()
 
@@ -182,7 +183,9 @@ class Decode:
 
     def _bytes(self, stream: _Stream, new: U8, last: bool, out: list[object]) -> None:
         """Goes through the carried bytes and `new` as far as packets are whole."""
-        data = np.concatenate((stream.carry, new))  # a copy of its own: kernels are compiled for writable arrays only
+        # A copy of its own: kernels are compiled for writable arrays only.
+        padded = np.concatenate((stream.carry, new, _PADDING))
+        data = padded[:-PADDING]
         base, at = stream.offset, 0
         while at < len(data):
             if not stream.synced:
@@ -197,7 +200,7 @@ class Decode:
                 if open_ended:
                     break
                 stream.synced = True
-            at, why = self._walk(stream, data, at, base, last, out)
+            at, why = self._walk(stream, padded, at, base, last, out)
             if why == BAD:
                 mark = LossMark(base + at, Loss.BAD_PACKET, 0, stream.tsc)
                 self.counts["losses_bad_packet"] += 1
@@ -221,12 +224,13 @@ class Decode:
             out.append(accounts.hole(stream.key, start, end, stream.skipping, event=count))
             stream.skipped = True
 
-    def _walk(self, stream: _Stream, data: U8, at: int, base: int, last: bool, out: list[object]) -> tuple[int, int]:
+    def _walk(self, stream: _Stream, padded: U8, at: int, base: int, last: bool, out: list[object]) -> tuple[int, int]:
         config, state = stream.config, stream.state
         last_ip, before = int(state[LAST_IP]), stream.tsc
-        to, n, why = walk(
-            data,
+        to, n, overflows, why = walk(
+            padded,
             at,
+            len(padded) - PADDING,
             base,
             last,
             state,
@@ -237,20 +241,25 @@ class Decode:
             self._marks,
         )
         if to > at:
-            marks = self._marks[:n].copy()
+            marks = self._taken(n)
             losses = tuple(stream.losses)
             stream.losses.clear()
-            ovf = marks[marks["kind"] == MarkKind.OVF]
-            if len(ovf):
-                where = zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
-                found = [LossMark(offset, Loss.OVERFLOW, 0, tsc) for offset, tsc in where]
-                losses += tuple(found)
-                self.counts["losses_overflow"] += len(found)
-                out.append(accounts.event(stream.key, found[0], len(found)))
+            if overflows:
+                self.counts["losses_overflow"] += overflows
+                out.append(accounts.event(stream.key, LossMark(base + at, Loss.OVERFLOW, 0, before), overflows))
             self.counts["bytes"] += to - at
             self.counts["marks"] += n
-            out.append(Decoded(stream.key, base + at, data[at:to], marks, losses, last_ip, before))
+            out.append(Decoded(stream.key, base + at, padded[at:to], marks, losses, last_ip, before))
         return int(to), int(why)
+
+    def _taken(self, n: int) -> NDArray[np.void]:
+        """The first n marks, for good: a copy of a few, of many the array itself."""
+        found = self._marks[: MARK_WORDS * n]
+        if 2 * len(found) < len(self._marks):
+            found = found.copy()
+        else:
+            self._marks = np.empty(len(self._marks), np.int64)
+        return found.view(MARK_DTYPE)
 
 
 def make(first: bool = False) -> Decode:

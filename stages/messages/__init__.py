@@ -211,7 +211,7 @@ class Decoded:
     offset: int
     data: U8
     marks: NDArray[np.void]  # MARK_DTYPE, offsets absolute in the stream
-    losses: tuple[LossMark, ...]  # those of the chunk and the packet layer's own (OVERFLOW, BAD_PACKET, NO_SYNC)
+    losses: tuple[LossMark, ...]  # those of the chunk, BAD_PACKET and NO_SYNC; an OVF is a mark
     last_ip: int  # decoder state before data[0]
     tsc: int  # time estimate before data[0]
 

@@ -39,6 +39,8 @@ How the fields of a packet are packed into `payload` (uint64) and `sub` (a small
     BAD                  0                           what is wrong: −UNKNOWN, −MALFORMED
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 from typing import Any
@@ -46,8 +48,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.kernels import inner, kernel
+from jvm.kernels import inner, kernel, near
 from stages.messages import U8
+from stages.pointers import first_item, load64, zero_bytes
+from stages.pt.last_ip import IP_SIZES, full_ip
+from stages.pt.tnt import count, long_bits, short_bits
 
 Records = NDArray[np.void]
 Int = Any  # int outside kernels, a machine integer of some width inside: mypy would call every mix an error
@@ -80,163 +85,252 @@ PACKET_DTYPE = np.dtype(
     [("offset", "<u8"), ("payload", "<u8"), ("ip", "<u8"), ("size", "<u4"), ("sub", "<u2"), ("kind", "u1"), ("_", "u1")]
 )
 
-_EXT = 64  # opcode 02: the second byte tells
-_NOT_A_PACKET = 255
+NO_KIND = 61  # from here on no kind
+_EXT, _UNKNOWN, _MALFORMED = 61, 62, 63
+_SECOND = 256
+
+# fmt: off
+_BEHIND_02 = {  # by the second byte: kind and size
+    0xA3: (TNT_64, 8), 0x82: (PSB, PSB_SIZE), 0x23: (PSBEND, 2), 0xF3: (OVF, 2), 0x83: (STOP, 2), 0x62: (EXSTOP, 2),
+    0xE2: (EXSTOP, 2), 0x33: (BEP, 2), 0xB3: (BEP, 2), 0x03: (CBR, 4), 0x73: (TMA, 7), 0x43: (PIP, 8), 0xC8: (VMCS, 7),
+    0x12: (PTW, 6), 0x92: (PTW, 6), 0x32: (PTW, 10), 0xB2: (PTW, 10), 0xC2: (MWAIT, 10), 0x22: (PWRE, 4),
+    0xA2: (PWRX, 7), 0x13: (CFE, 4), 0x53: (EVD, 11), 0x63: (BBP, 3), 0xC3: (MNT, 11),
+    0x52: (_MALFORMED, 2), 0x72: (_MALFORMED, 2), 0xD2: (_MALFORMED, 2), 0xF2: (_MALFORMED, 2),  # PTW
+}
+# fmt: on
 
 
-def _by_first_byte() -> NDArray[np.uint8]:
-    kind = np.full(256, _NOT_A_PACKET, np.uint8)
-    kind[0::2] = TNT_8
-    kind[0x03::4] = CYC
+def _headers() -> NDArray[np.int64]:
+    kind, size = np.full(2 * _SECOND, _UNKNOWN, np.int64), np.ones(2 * _SECOND, np.int64)
+    kind[0:_SECOND:2] = TNT_8
+    kind[3:_SECOND:4] = CYC
     for low, ip_packet in ((0x0D, TIP), (0x11, TIP_PGE), (0x01, TIP_PGD), (0x1D, FUP)):
-        kind[low::32] = ip_packet
-    kind[0x00] = PAD
-    kind[0x02] = _EXT
-    kind[0x99] = MODE_EXEC
-    kind[0x19] = TSC
-    kind[0x59] = MTC
-    kind[0xD9] = TRIG
-    return kind
+        for form, bytes_ in enumerate(IP_SIZES):
+            kind[form << 5 | low] = ip_packet if bytes_ or not form else _MALFORMED
+            size[form << 5 | low] = 1 + bytes_
+    for first, what, bytes_ in (
+        (0x00, PAD, 1), (0x02, _EXT, 2), (0x99, MODE_EXEC, 2), (0x19, TSC, 8), (0x59, MTC, 2), (0xD9, TRIG, 3)
+    ):  # fmt: skip
+        kind[first], size[first] = what, bytes_
+    for second, (what, bytes_) in _BEHIND_02.items():
+        kind[_SECOND + second], size[_SECOND + second] = what, bytes_
+    return kind | size << 8
 
 
-_FIRST = _by_first_byte()
-_IP_BYTES = np.array([0, 2, 4, 6, 6, 255, 8, 255], np.uint8)  # by IPBytes; 5 and 7 are reserved
-_BITS = np.array([n.bit_length() for n in range(256)], np.uint8)
+HEADERS = _headers()
+"""kind | size << 8 of a packet by its first byte, and from 256 on by its second where the first is 02. NO_KIND and
+above: no packet begins so."""
+
 _0 = np.uint64(0)
+_ALL = np.uint64((1 << 64) - 1)
+_PSB_WORD = np.int64(np.uint64(0x8202_8202_8202_8202))
+_CYC_MOST = 15  # bytes
+_CYC_PLAIN = 9  # bytes of one whose cycles surely fit into 64 bits
+_MORE = np.int64(0x0101_0101_0101_0101)
+
+
+# A packet has at most 16 bytes. Rules take them as two numbers, int64: `low` is the first eight, little-endian, `high`
+# the second eight. Bytes behind the packet may be anything.
+
+
+@near
+def header(low: Int) -> Int:
+    """kind | size << 8 as far as the first two bytes tell: a CYC or a TRIG may be longer."""
+    byte = low & 0xFF
+    return HEADERS[_SECOND + (low >> 8 & 0xFF)] if byte == 0x02 else HEADERS[byte]
+
+
+@near
+def cyc_size(low: Int, high: Int) -> Int:
+    """Bytes of a CYC: as long as the Exp bit says, bit 2 of the first, bit 0 of the others; > 15: no CYC."""
+    if low & 4 == 0:
+        return np.int64(1)
+    more = zero_bytes((low >> 8 & _MORE) ^ (_MORE >> 8))
+    return 2 + more if more < 7 else 9 + zero_bytes((high & _MORE) ^ _MORE)
 
 
 @inner
-def _value(data: U8, at: Int, size: Int) -> Any:
-    """Little-endian number of `size` bytes; the caller has checked that they are there."""
-    value = np.uint64(0)
-    for i in range(size):
-        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return value
-
-
-@inner
-def _cyc(data: U8, at: Int, end: Int) -> Any:
-    """Bits 7:3 of the first byte, then 7 bits a byte as long as the Exp bit says; at most 15 bytes (SDM, CYC)."""
-    byte = np.int64(data[at])
-    value = np.uint64(byte >> 3)
-    more = byte & 4
-    shift = 5
-    size = 1
-    while more:
-        if size == 15:
-            return MALFORMED, 0, _0, 0
-        if at + size >= end:
-            return CUT, 0, _0, 0
-        byte = np.int64(data[at + size])
-        bits = np.uint64(byte >> 1)
-        if shift > 57 and (shift > 63 or (bits << np.uint64(shift)) >> np.uint64(shift) != bits) and bits != _0:
-            return MALFORMED, 0, _0, 0  # more than 64 bits of cycles
+def cycles(low: Int, high: Int, size: Int) -> Any:
+    """Of a CYC: bits 7:3 of the first byte, then 7 bits a byte; and whether 64 bits are enough for them."""
+    value = np.uint64(low >> 3 & 0x1F)
+    enough = True
+    for k in range(1, size):
+        byte = low >> 8 * k if k < 8 else high >> 8 * k - 64
+        bits = np.uint64(byte >> 1 & 0x7F)
+        shift = 7 * k - 2
         if shift < 64:
             value |= bits << np.uint64(shift)
-        shift += 7
-        size += 1
-        more = byte & 1
-    return CYC, size, value, 0
+        if shift > 57:
+            enough &= bits == _0 if shift > 63 else (bits << np.uint64(shift)) >> np.uint64(shift) == bits
+    return value, enough
+
+
+@near
+def is_psb(low: Int, high: Int) -> Int:
+    return low == _PSB_WORD and high == _PSB_WORD
+
+
+@near
+def sound(kind: Int, low: Int, high: Int) -> Int:
+    """Whether the fields of a packet may be so. (Of a CYC, `cycles` says it.)"""
+    if kind == TNT_64:
+        return long_bits(low) > 1
+    if kind == PSB:
+        return is_psb(low, high)
+    if kind == MODE_EXEC:
+        return low >> 8 & 0xFF < 0x40
+    if kind == MNT:
+        return low >> 16 & 0xFF == 0x88
+    if kind == TMA:
+        return low & 0x00FE_00FF_0000_0000 == 0
+    return True
+
+
+@near
+def which(low: Int, high: Int, left: Int, context: Int) -> Any:
+    """(kind, size) of a packet of which `left` > 0 bytes are there; (CUT | UNKNOWN | MALFORMED, 0): none."""
+    block = context & BLOCK_BYTES
+    if block and low & 7 == 4:
+        return (BIP, 1 + block) if left > block else (CUT, 0)
+    entry = header(low)
+    kind, size = entry & 0xFF, entry >> 8
+    if kind == CYC and low & 4:
+        size = cyc_size(low, high)
+        if size > _CYC_MOST or (size > _CYC_PLAIN and not cycles(low, high, size)[1]):
+            return MALFORMED, 0
+        if context & SKD007 and size == 2 and low >> 8 & 0xFF == 0x02:
+            if left < 3:
+                return CUT, 0  # the next byte tells
+            if low >> 16 & 0xFF == 0xF3:
+                return OVF, 3
+    elif kind >= NO_KIND:
+        if low & 0xFF == 0x02 and left < 2:
+            return CUT, 0
+        return (MALFORMED if kind == _MALFORMED else UNKNOWN), 0
+    elif kind == TRIG and low >> 8 & TRIG_ICNT:
+        size = np.int64(5)
+    elif not sound(kind, low, high):
+        if kind == MNT and left > 2:
+            return UNKNOWN, 0
+        if kind == TMA and context & SKZ84:
+            return (INVALID, 8) if left > 7 else (CUT, 0)
+        return (MALFORMED if left >= size else CUT), 0
+    if left < size:
+        return CUT, 0
+    if kind == MODE_EXEC and low >> 8 & 0xE0:
+        kind = np.int64(MODE_TSX)
+    return kind, size
 
 
 @inner
-def _ext(data: U8, at: Int, end: Int, context: Int) -> Any:
-    """Packets whose first byte is 02."""
-    left = end - at
-    if left < 2:
-        return CUT, 0, _0, 0
-    ext = np.int64(data[at + 1])
-    if ext == 0xA3:
-        if left < 8:
-            return CUT, 0, _0, 0
-        value = _value(data, at + 2, 6)
-        bits = np.int64(0)
-        for i in range(6):
-            if data[at + 2 + i]:
-                bits = 8 * i + np.int64(_BITS[data[at + 2 + i]])
-        if bits < 2:
-            return MALFORMED, 0, _0, 0
-        return TNT_64, 8, value ^ (np.uint64(1) << np.uint64(bits - 1)), bits - 1
-    if ext == 0x82:
-        if left < PSB_SIZE:
-            return CUT, 0, _0, 0
-        for i in range(2, PSB_SIZE, 2):
-            if data[at + i] != 0x02 or data[at + i + 1] != 0x82:
-                return MALFORMED, 0, _0, 0
-        return PSB, PSB_SIZE, _0, 0
-    if ext == 0x23:
-        return PSBEND, 2, _0, 0
-    if ext == 0xF3:
-        return OVF, 2, _0, 0
-    if ext == 0x83:
-        return STOP, 2, _0, 0
-    if ext == 0x62 or ext == 0xE2:
-        return EXSTOP, 2, _0, ext & IP_FLAG
-    if ext == 0x33 or ext == 0xB3:
-        return BEP, 2, _0, ext & IP_FLAG
-    if ext == 0x03:
-        if left < 4:
-            return CUT, 0, _0, 0
-        return CBR, 4, np.uint64(data[at + 2]), 0
-    if ext == 0x73:
-        if left < 7:
-            return CUT, 0, _0, 0
-        if data[at + 4] or data[at + 6] > 1:
-            if not context & SKZ84:
-                return MALFORMED, 0, _0, 0
-            if left < 8:
-                return CUT, 0, _0, 0
-            return INVALID, 8, _0, 0
-        return TMA, 7, _value(data, at + 2, 2), np.int64(data[at + 5]) | np.int64(data[at + 6]) << 8
-    if ext == 0x43:
-        if left < 8:
-            return CUT, 0, _0, 0
-        value = _value(data, at + 2, 6)
-        return PIP, 8, (value >> np.uint64(1)) << np.uint64(5), np.int64(data[at + 2] & 1)
-    if ext == 0xC8:
-        if left < 7:
-            return CUT, 0, _0, 0
-        return VMCS, 7, _value(data, at + 2, 5) << np.uint64(12), 0
-    if ext & 0x1F == 0x12:
-        size = 2 + (4 << ((ext >> 5) & 3))
-        if size > 10:
-            return MALFORMED, 0, _0, 0  # PayloadBytes 2 and 3 are reserved
-        if left < size:
-            return CUT, 0, _0, 0
-        return PTW, size, _value(data, at + 2, size - 2), (ext & IP_FLAG) | ((ext >> 5) & 3)
-    if ext == 0xC2:
-        if left < 10:
-            return CUT, 0, _0, 0
-        return MWAIT, 10, _value(data, at + 2, 8), 0
-    if ext == 0x22:
-        if left < 4:
-            return CUT, 0, _0, 0
-        return PWRE, 4, _value(data, at + 2, 2), 0
-    if ext == 0xA2:
-        if left < 7:
-            return CUT, 0, _0, 0
-        return PWRX, 7, _value(data, at + 2, 5), 0
-    if ext == 0x13:
-        if left < 4:
-            return CUT, 0, _0, 0
-        return CFE, 4, np.uint64(data[at + 3]), np.int64(data[at + 2] & 0x9F)
-    if ext == 0x53:
-        if left < 11:
-            return CUT, 0, _0, 0
-        return EVD, 11, _value(data, at + 3, 8), np.int64(data[at + 2] & 0x1F)
-    if ext == 0x63:
-        if left < 3:
-            return CUT, 0, _0, 0
-        return BBP, 3, np.uint64(4 if data[at + 2] & 0x80 else 8), np.int64(data[at + 2] & 0x1F)
-    if ext == 0xC3:
-        if left < 3:
-            return CUT, 0, _0, 0
-        if data[at + 2] != 0x88:
-            return UNKNOWN, 0, _0, 0
-        if left < 11:
-            return CUT, 0, _0, 0
-        return MNT, 11, _value(data, at + 3, 8), 0
-    return UNKNOWN, 0, _0, 0
+def packet_at(data: Any, at: Int, block: Int) -> Any:
+    """(kind, size) of the packet at data[at], a pointer behind which 16 bytes may be read; (< 0, 0): none begins so.
+    `block`: between BBP and BEP, 4 or 8, the payload bytes of a BIP."""
+    return which(np.int64(load64(data, at)), np.int64(load64(data, at + 8)), 16, block)
+
+
+@near
+def asks_fup(kind: Int, low: Int) -> Int:
+    """Whether a FUP follows that says where the packet's event was, and changes no flow."""
+    if kind == CFE:
+        return low & IP_FLAG << 16 != 0
+    return (kind == EXSTOP or kind == PTW or kind == BEP or kind == TRIG) and low & IP_FLAG << 8 != 0
+
+
+@near
+def ends_block(kind: Int) -> Int:
+    """Whether there is no block any more behind such a packet: only timing, power and FUP packets may stand in one."""
+    inside = kind == BIP or kind == PAD or kind == FUP or kind == MNT or kind == EXSTOP or kind == PWRE or kind == PWRX
+    return not (inside or kind == BBP or CBR <= kind <= CYC)
+
+
+@inner
+def _number(low: Int, high: Int, at: Int, size: Int) -> Any:
+    """Bytes [at, at + size) of the packet, 0 < at, 0 < size ≤ 8, little-endian, as uint64."""
+    bits = np.uint64(8 * at)
+    return ((np.uint64(low) >> bits) | (np.uint64(high) << (np.uint64(64) - bits))) & (_ALL >> np.uint64(64 - 8 * size))
+
+
+@near
+def tsc_of(low: Int) -> Int:
+    """The 56 bits (uint64) of a TSC."""
+    return np.uint64(low) >> np.uint64(8)
+
+
+@near
+def ctc_of(low: Int) -> Int:
+    """CTC of a TMA."""
+    return low >> 16 & 0xFFFF
+
+
+@near
+def fast_of(low: Int) -> Int:
+    """FastCounter of a TMA."""
+    return low >> 40 & 0xFFFF
+
+
+@inner
+def fields(kind: Int, size: Int, low: Int, high: Int) -> Any:
+    """(payload, sub) of a packet; see the module's table."""
+    byte, second, third = low & 0xFF, low >> 8 & 0xFF, low >> 16 & 0xFF
+    if kind == TNT_8 or kind == TNT_64:
+        bits = short_bits(byte) if kind == TNT_8 else long_bits(low)
+        n = count(bits)
+        return np.uint64(bits ^ np.int64(1) << n), n
+    if TIP <= kind <= FUP:
+        return (_number(low, high, 1, size - 1) if size > 1 else _0), byte >> 5
+    if kind == CYC:
+        return cycles(low, high, size)[0], 0
+    if kind == TSC:
+        return tsc_of(low), 0
+    if kind == MTC:
+        return np.uint64(second), 0
+    if kind == MODE_EXEC:
+        return _0, second & 7
+    if kind == MODE_TSX:
+        return _0, second & 3
+    if kind == PIP:
+        return (_number(low, high, 2, 6) >> np.uint64(1)) << np.uint64(5), third & 1
+    if kind == CBR:
+        return np.uint64(third), 0
+    if kind == TMA:
+        return np.uint64(ctc_of(low)), fast_of(low)
+    if kind == VMCS:
+        return _number(low, high, 2, 5) << np.uint64(12), 0
+    if kind == PTW:
+        return _number(low, high, 2, size - 2), second & IP_FLAG | second >> 5 & 3
+    if kind == MWAIT or kind == PWRE or kind == PWRX:
+        return _number(low, high, 2, size - 2), 0
+    if kind == EXSTOP or kind == BEP:
+        return _0, second & IP_FLAG
+    if kind == BBP:
+        return np.uint64(4 if third & 0x80 else 8), third & 0x1F
+    if kind == CFE:
+        return _number(low, high, 3, 1), third & 0x9F
+    if kind == EVD:
+        return _number(low, high, 3, 8), third & 0x1F
+    if kind == MNT:
+        return _number(low, high, 3, 8), 0
+    if kind == TRIG:
+        return _number(low, high, 2, size - 2), second & (IP_FLAG | TRIG_ICNT | TRIG_MULT)
+    if kind == BIP:
+        return _number(low, high, 1, size - 1), byte >> 3
+    return _0, 0
+
+
+@inner
+def words(data: U8, at: Int, end: Int) -> Any:
+    """`low` and `high` of the packet at `at`, with zeros from `end` on."""
+    if at + 16 <= end:
+        start = first_item(data)
+        return np.int64(load64(start, at)), np.int64(load64(start, at + 8))
+    low = high = np.int64(0)
+    for k in range(end - at):
+        if k < 8:
+            low |= np.int64(data[at + k]) << 8 * k
+        else:
+            high |= np.int64(data[at + k]) << 8 * k - 64
+    return low, high
 
 
 @kernel
@@ -248,75 +342,20 @@ def next_packet(data: U8, at: Int, end: Int, context: Int) -> Any:
     """
     if at < 0 or at >= end or end > data.size:
         return CUT, 0, _0, 0
-    byte = np.int64(data[at])
-    kind = np.int64(_FIRST[byte])
-    if kind == TNT_8:
-        block = context & BLOCK_BYTES
-        if block and byte & 7 == 4:
-            if end - at < 1 + block:
-                return CUT, 0, _0, 0
-            return BIP, 1 + block, _value(data, at + 1, block), byte >> 3
-        bits = np.int64(_BITS[byte]) - 2  # without the opcode bit and the stop bit; byte ≥ 4 here
-        return TNT_8, 1, np.uint64((byte >> 1) ^ (1 << bits)), bits
-    if TIP <= kind <= FUP:
-        size = np.int64(_IP_BYTES[byte >> 5])
-        if size > 8:
-            return MALFORMED, 0, _0, 0
-        if end - at <= size:
-            return CUT, 0, _0, 0
-        return kind, 1 + size, _value(data, at + 1, size), byte >> 5
-    if kind == PAD:
-        return PAD, 1, _0, 0
-    if kind == CYC:
-        kind, size, payload, sub = _cyc(data, at, end)
-        if context & SKD007 and size == 2 and data[at + 1] == 0x02:
-            if at + 2 >= end:
-                return CUT, 0, _0, 0  # the next byte tells
-            if data[at + 2] == 0xF3:
-                return OVF, 3, _0, 0
-        return kind, size, payload, sub
-    if kind == _EXT:
-        return _ext(data, at, end, context)
-    if kind == MTC:
-        if end - at < 2:
-            return CUT, 0, _0, 0
-        return MTC, 2, np.uint64(data[at + 1]), 0
-    if kind == TSC:
-        if end - at < 8:
-            return CUT, 0, _0, 0
-        return TSC, 8, _value(data, at + 1, 7), 0
-    if kind == MODE_EXEC:
-        if end - at < 2:
-            return CUT, 0, _0, 0
-        mode = np.int64(data[at + 1])
-        if mode >> 5 == 0:
-            return MODE_EXEC, 2, _0, mode & 7
-        if mode >> 5 == 1:
-            return MODE_TSX, 2, _0, mode & 3
-        return MALFORMED, 0, _0, 0
-    if kind == TRIG:
-        if end - at < 3:
-            return CUT, 0, _0, 0
-        sub = np.int64(data[at + 1] & (IP_FLAG | TRIG_ICNT | TRIG_MULT))
-        payload = np.uint64(data[at + 2])
-        if not sub & TRIG_ICNT:
-            return TRIG, 3, payload, sub
-        if end - at < 5:
-            return CUT, 0, _0, 0
-        return TRIG, 5, payload | _value(data, at + 3, 2) << np.uint64(8), sub
-    return UNKNOWN, 0, _0, 0
+    low, high = words(data, at, end)
+    kind, size = which(low, high, end - at, context)
+    if kind < 0:
+        return kind, 0, _0, 0
+    payload, sub = fields(kind, size, low, high)
+    return kind, size, payload, sub
 
 
 @kernel
 def next_context(context: Int, kind: Int, payload: Int) -> Any:
-    """`context` after a packet. Timing, power and FUP packets may stand inside a block; any other ends it."""
+    """`context` after a packet."""
     if kind == BBP:
         return (context & ~BLOCK_BYTES) | np.int64(payload)
-    if not context & BLOCK_BYTES:
-        return context
-    if kind in (BIP, PAD, FUP, MNT, EXSTOP, PWRE, PWRX) or CBR <= kind <= CYC:
-        return context
-    return context & ~BLOCK_BYTES
+    return context & ~BLOCK_BYTES if ends_block(kind) else context
 
 
 @kernel
@@ -343,23 +382,12 @@ def find_psb(data: U8, at: Int, end: Int) -> Any:
 
 @kernel
 def reconstruct_ip(last_ip: Int, ip_bytes: Int, payload: Int) -> Any:
-    """The address an IP packet stands for (SDM, "IP Compression"), all uint64 but `ip_bytes`.
+    """The address an IP packet stands for (see `last_ip`), all uint64 but `ip_bytes`.
 
     `last_ip` is that of the IP packet before with IPBytes ≠ 0, 0 after a PSB. IPBytes = 0 carries no address: the
     result is `last_ip`, which stays as it is.
     """
-    if ip_bytes == 1:
-        return (last_ip & ~np.uint64(0xFFFF)) | payload
-    if ip_bytes == 2:
-        return (last_ip & ~np.uint64(0xFFFFFFFF)) | payload
-    if ip_bytes == 3:
-        sign = np.uint64(1) << np.uint64(47)
-        return payload | ~np.uint64(0xFFFFFFFFFFFF) if payload & sign else payload
-    if ip_bytes == 4:
-        return (last_ip & ~np.uint64(0xFFFFFFFFFFFF)) | payload
-    if ip_bytes == 6:
-        return payload
-    return last_ip
+    return np.uint64(full_ip(ip_bytes, np.int64(payload), np.int64(last_ip)))
 
 
 def frozen(data: U8) -> U8:

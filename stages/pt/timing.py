@@ -22,6 +22,7 @@ import numpy as np
 
 from jvm.kernels import inner, kernel
 from stages.pt import errata
+from stages.pt.crystal import MTC_BITS, TMA_BITS, TSC_BITS, ctc_step, tsc_ticks
 from stages.pt.errors import BAD_CONFIG, BAD_CONTEXT, BAD_PACKET, INTERNAL, NO_TIME
 from stages.pt.packets import CBR, CYC, MTC, TMA, TSC, Int
 
@@ -47,7 +48,6 @@ TIME_DTYPE = np.dtype(
         ("have_tsc", "<i8"),
         ("have_tma", "<i8"),
         ("have_mtc", "<i8"),
-        ("lost_mtc", "<i8"),
         ("lost_cyc", "<i8"),
         ("fcr", "<u8"),  # calibration from here on: TSC ticks a core cycle · 256
         ("calibrated", "<i8"),
@@ -61,24 +61,20 @@ TIME_DTYPE = np.dtype(
 )
 
 FCR_SHIFT = 8
-_CTC_BITS_OF_MTC = 8
-_CTC_BITS_OF_TMA = 16
-_TSC_BITS = 56
 _LARGEST = (1 << (64 - FCR_SHIFT)) - 1  # what may be shifted without loss
 
 
 @inner
-def _ctc_delta(ctc: Int, last: Int, rates: Any) -> Any:
-    """Crystal ticks from `last` to `ctc`, over at most one wrap-around; −1 if that cannot be."""
-    if ctc < last:
-        ctc += 1 << (rates["mtc_shift"] + _CTC_BITS_OF_MTC)
-    return ctc - last if ctc >= last else -1
+def _since(mtc: Int, last: Int, bits: Int, rates: Any) -> Any:
+    """Crystal ticks from `last`, of which so many bits are known, to an MTC, over at most one wrap-around."""
+    ticks = ctc_step(mtc, last, bits, rates["mtc_shift"])
+    return ticks + (np.int64(1) << bits) if ticks < 0 else ticks
 
 
 @inner
 def _ticks(ctc: Int, rates: Any) -> Any:
     """Crystal ticks → TSC ticks; the caller has checked that the ratio is known."""
-    return np.uint64((ctc * rates["ctc_num"]) // rates["ctc_den"])
+    return tsc_ticks(ctc, rates["ctc_num"], rates["ctc_den"])
 
 
 @inner
@@ -126,7 +122,7 @@ def _calibrate_tsc(clock: Any, tsc: Int, header: Int) -> Any:
     if last == np.uint64(0) or cycles == np.uint64(0) or clock["cal_have_mtc"]:
         return 0
     if tsc < last:
-        tsc += np.uint64(1) << np.uint64(_TSC_BITS)
+        tsc += np.uint64(1) << np.uint64(TSC_BITS)
         if tsc < last:
             return BAD_PACKET
     ticks = tsc - last
@@ -164,9 +160,7 @@ def _calibrate_mtc(clock: Any, payload: Int, rates: Any) -> Any:
         return 0
     clock["cal_cyc_mtc"] = np.uint64(0)
     clock["cal_ctc"] = ctc
-    delta = _ctc_delta(ctc, last, rates)
-    if delta < 0:
-        return BAD_PACKET
+    delta = _since(np.int64(payload), last, rates["mtc_shift"] + MTC_BITS, rates)
     if _no_ratio(rates):
         return BAD_CONFIG
     ticks = _ticks(delta, rates)
@@ -215,7 +209,6 @@ def _update_tsc(clock: Any, tsc: Int) -> Any:
     clock["base"] = tsc
     clock["ctc"] = 0
     clock["fc"] = np.uint64(0)
-    clock["lost_mtc"] = 0
     clock["lost_cyc"] = 0
     return 0
 
@@ -226,13 +219,13 @@ def _update_tma(clock: Any, ctc: Int, fc: Int, rates: Any) -> Any:
         return BAD_CONTEXT  # one TMA a TSC
     if clock["have_mtc"]:
         return INTERNAL
-    top = rates["mtc_shift"] + _CTC_BITS_OF_MTC
+    top = rates["mtc_shift"] + MTC_BITS
     clock["have_tma"] = 1
     clock["base"] -= np.uint64(fc)
     clock["fc"] += np.uint64(fc)
     # With a short MTC period TMA carries all the CTC bits an MTC would, and stands for one. Else the high bits are
     # inferred at the next MTC.
-    if top <= _CTC_BITS_OF_TMA:
+    if top <= TMA_BITS:
         clock["have_mtc"] = 1
     clock["ctc"] = np.int64(ctc) & ((1 << top) - 1)
     clock["ctc_cyc"] = clock["ctc"]
@@ -252,20 +245,9 @@ def _update_mtc(clock: Any, payload: Int, rates: Any) -> Any:
     clock["fc"] = np.uint64(0)
     clock["ctc"] = ctc
     clock["lost_cyc"] = 0
-    if not have_mtc:
-        if not clock["have_tma"]:
-            return 0  # how much of this period had gone when tracing began is not known
-        low = (1 << _CTC_BITS_OF_TMA) - 1
-        if last & ~low:
-            return INTERNAL
-        high = ctc & ~low
-        if ctc & low < last:  # the CTC wrapped its low bits between the TMA and this MTC
-            high = (high - (1 << _CTC_BITS_OF_TMA)) & (0xFF << rates["mtc_shift"]) & 0xFFFFFFFF
-        last |= high
-    delta = _ctc_delta(ctc, last, rates)
-    if delta < 0:
-        clock["lost_mtc"] += 1
-        return BAD_PACKET
+    if not have_mtc and not clock["have_tma"]:
+        return 0  # how much of this period had gone when tracing began is not known
+    delta = _since(np.int64(payload), last, rates["mtc_shift"] + MTC_BITS if have_mtc else TMA_BITS, rates)
     if _no_ratio(rates):
         return BAD_CONFIG
     clock["base"] += _ticks(delta, rates)
@@ -281,9 +263,8 @@ def _update_cyc(clock: Any, cycles: Int, fcr: Int, rates: Any) -> Any:
     fc = clock["fc"]
     if fc == np.uint64(0) and clock["ctc"] != clock["ctc_cyc"]:
         # the first CYC after one or more MTCs without any: part of its cycles lies before the last MTC
-        delta = _ctc_delta(clock["ctc"], clock["ctc_cyc"], rates)
-        if delta < 0:
-            return BAD_PACKET
+        shift = rates["mtc_shift"]
+        delta = _since(clock["ctc"] >> shift, clock["ctc_cyc"], shift + MTC_BITS, rates)
         if _no_ratio(rates):
             return BAD_CONFIG
         before = (_ticks(delta, rates) << np.uint64(FCR_SHIFT)) // fcr

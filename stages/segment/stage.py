@@ -285,7 +285,8 @@ class Segmentation:
                 self._lost_before(stream, mark.tsc)
         losses = [m for m in d.losses if m.cause in _CUTS]
         marks = d.marks
-        broken = any(m.cause != Loss.OVERFLOW for m in losses) or d.offset != stream.end
+        broken = bool(losses) or d.offset != stream.end
+        losses += _overflows(d.marks)
         if broken:
             cut = np.zeros(1, MARK_DTYPE)
             cut["offset"], cut["kind"], cut["tsc"] = stream.end, _BAD, stream.tsc
@@ -532,6 +533,13 @@ class Segmentation:
         while keep and int(s.marks[keep - 1]["offset"]) >= s.at:
             keep -= 1
         s.marks, s.passed = s.marks[keep:], s.passed - keep
+
+
+def _overflows(marks: NDArray[np.void]) -> list[LossMark]:
+    ovf = marks[marks["kind"] == _OVF]
+    return [
+        LossMark(at, Loss.OVERFLOW, 0, t) for at, t in zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
+    ]
 
 
 def _tracing(marks: NDArray[np.void], before: bool) -> bool:

@@ -97,6 +97,7 @@ from stages.pointers import (
     below,
     within,
 )
+from stages.pt.return_stack import call_pushes
 
 STRETCH_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
@@ -229,7 +230,7 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
         target = after
         if what == x86.JUMP or what == x86.CALL or what == x86.COND:
             target = after + x86.displacement(t.code, place + size, insn)
-        if what == x86.CALL_IND or (what == x86.CALL and target != after):  # CALL +0 is not pushed (SDM)
+        if what == x86.CALL_IND or (what == x86.CALL and call_pushes(target, after)):
             t.pool[g[G_POOL]] = intern(t, after)
             g[G_POOL] += 1
         if what == x86.JUMP or what == x86.CALL:

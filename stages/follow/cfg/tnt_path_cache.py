@@ -65,6 +65,7 @@ from stages.follow.code.invalidation import (
     link,
     slot_of,
 )
+from stages.pt.tnt import count
 
 # Flags of a memo slot. What a path does to the return stack stands in the slot itself, so that the walker can do it
 # without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
@@ -81,15 +82,6 @@ HIGH = 16  # seven bits
 
 
 @inner
-def bit_length(x):  # type: ignore[no-untyped-def]
-    n = 0
-    while x > 0:
-        x >>= 1
-        n += 1
-    return n
-
-
-@inner
 def build(t, first, byte):  # type: ignore[no-untyped-def]
     """Walk `byte` (TNT form, at most six bits) from stretch `first` and remember it. FULL: no room."""
     if not room(t, ONCE):
@@ -97,7 +89,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     g = t.g
     g[G_MISSES] += 1
     s = np.int64(first)
-    bits = bit_length(byte) - 1
+    bits = count(byte)
     flags = 0
     done = np.empty(8, np.int64)
     length = 0

@@ -92,9 +92,6 @@ from stages.follow.cfg.window_cache import (
     moves,
     place,
 )
-from stages.follow.walk.packet_length import (
-    SIZES,
-)
 from stages.follow.walk.state import (
     M_CALLED,
     X_AT,
@@ -109,6 +106,7 @@ from stages.follow.walk.state import (
     X_TOP,
 )
 from stages.pointers import i32_at, i64_at, load64, u8_at, zero_bytes
+from stages.pt.last_ip import ip_size
 
 
 @inner
@@ -135,7 +133,7 @@ def _ends(data, begin):  # type: ignore[no-untyped-def]
     at = end = sure = begin
     while at < begin + WINDOW:
         b = np.int64(data[at])
-        at += 1 + (np.int64(SIZES[b >> 5]) if b & 1 else 0)
+        at += 1 + (ip_size(b) if b & 1 else 0)
         if b:
             end = at
         if b & 0x1F == 0x0D or b & 0x1F == 0x11:

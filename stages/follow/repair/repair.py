@@ -24,7 +24,6 @@ from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
 from stages.follow.repair.effort import Effort, Purse
 from stages.follow.repair.recent import Recent
 from stages.follow.repair.resolved_calls import Learnt, with_image
-from stages.follow.repair.way import DEPTH
 from stages.follow.walk.segment_walk import NEVER, Piece
 from stages.follow.walk.state import (
     B_NO_RETURN,
@@ -42,6 +41,7 @@ from stages.follow.walk.state import (
     X_TOP,
 )  # fmt: skip
 from stages.messages import Segment, ThreadKey
+from stages.pt.return_stack import DEPTH
 
 I64 = NDArray[np.int64]
 

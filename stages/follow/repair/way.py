@@ -5,6 +5,8 @@ stack, so that it can be copied at a choice and taken up again there. Slow and e
 (`stages.follow.walk.driver`), which remembers paths; both follow the same rules (SDM, "Intel Processor Trace").
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 from collections import namedtuple
@@ -12,14 +14,30 @@ from collections import namedtuple
 import numpy as np
 
 from jvm.kernels import inner
-from stages.follow.cfg.tnt_path_cache import bit_length
 from stages.follow.code import x86
 from stages.follow.code.jumps import fits
-from stages.follow.walk.packet_length import full_ip, size_of
 from stages.follow.walk.state import NONE
 from stages.pointers import excluded, holder, load64, within
+from stages.pt.last_ip import full_ip
+from stages.pt.packets import (
+    BBP,
+    FUP,
+    MODE_EXEC,
+    MODE_TSX,
+    OVF,
+    PSB,
+    PSBEND,
+    TIP,
+    TIP_PGD,
+    TIP_PGE,
+    TNT_8,
+    TNT_64,
+    asks_fup,
+    packet_at,
+)
+from stages.pt.return_stack import DEPTH, call_pushes
+from stages.pt.tnt import count, long_bits, short_bits
 
-DEPTH = 64  # return addresses
 _PIECE = 1 << 14  # instructions without a packet
 _TRANSFERS = 128
 
@@ -45,30 +63,30 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
     while True:
         pos = w[W_POS]
         w[W_AT] = pos
-        size = size_of(data, pos, NONE) if pos < end else 0
-        if size == 0 or pos + size > end:
+        kind, size = packet_at(data, pos, NONE) if pos < end else (-1, 0)
+        if kind < 0 or pos + size > end:
             w[W_NEXT] = N_END
             return
-        b = np.int64(data[pos])
-        low = b & 0x1F
+        low = np.int64(load64(data, pos))
+        leaf = low >> 8 & 0xFF
         w[W_POS] = pos + size
         seen = N_NONE
-        if b & 1 == 0 and b > 2:
-            if b >> 1 > 1:
-                w[W_BITS] = b >> 1
-                seen = N_BITS
-        elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
+        if kind == TNT_8 or kind == TNT_64:
+            w[W_BITS] = short_bits(low & 0xFF) if kind == TNT_8 else long_bits(low)
+            seen = N_BITS
+        elif TIP <= kind <= FUP:
+            form = low >> 5 & 7
             ip = np.int64(-1)
-            if b >> 5:
-                ip = full_ip(b, load64(data, pos + 1), w[W_LAST])
+            if form:
+                ip = full_ip(form, np.int64(load64(data, pos + 1)), w[W_LAST])
                 w[W_LAST] = ip
-            if low != 0x1D:
+            if kind != FUP:
                 w[W_BOUND] = 0
-            if low == 0x0D:
+            if kind == TIP:
                 seen = N_TIP
-            elif low == 0x01:
+            elif kind == TIP_PGD:
                 seen = N_PGD
-            elif low == 0x11:
+            elif kind == TIP_PGE:
                 seen = N_PGE
             elif w[W_PSB]:
                 if ip != -1 and not w[W_OFF]:
@@ -78,29 +96,20 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
             else:
                 seen = N_FUP
             w[W_IP] = ip
-        elif b == 0x99:
-            leaf = np.int64(data[pos + 1])
-            if leaf >> 5 == 0 and leaf & 3 != 1:
-                seen = N_END
-            elif not w[W_PSB] and (leaf >> 5 == 0 or (leaf >> 5 == 1 and not leaf & 2)):
+        elif kind == MODE_EXEC and leaf & 3 != 1:
+            seen = N_END
+        elif kind == MODE_EXEC or (kind == MODE_TSX and not leaf & 2):
+            if not w[W_PSB]:
                 w[W_BOUND] = 1
-        elif b == 0xD9:
-            w[W_BOUND] |= np.int64(data[pos + 1]) >> 7
-        elif b == 0x02:
-            e = np.int64(data[pos + 1])
-            if e == 0x82:
-                w[W_LAST] = 0
-                w[W_PSB] = 1
-            elif e == 0x23:
-                w[W_PSB] = 0
-            elif e == 0xF3 or e == 0x63:
-                seen = N_END
-            elif e == 0xA3:
-                w[W_BITS] = load64(data, pos) >> 16 & 0xFFFFFFFFFFFF
-                if w[W_BITS] > 1:
-                    seen = N_BITS
-            elif e == 0xE2 or e == 0xB3 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
-                w[W_BOUND] = 1
+        elif kind == PSB:
+            w[W_LAST] = 0
+            w[W_PSB] = 1
+        elif kind == PSBEND:
+            w[W_PSB] = 0
+        elif kind == OVF or kind == BBP:
+            seen = N_END
+        elif asks_fup(kind, low):
+            w[W_BOUND] = 1
         if seen != N_NONE:
             w[W_NEXT] = seen
             if pos > goal:
@@ -111,7 +120,7 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
 @inner
 def _taken(w):  # type: ignore[no-untyped-def]
     """The next TNT bit."""
-    n = bit_length(w[W_BITS]) - 2
+    n = count(w[W_BITS]) - 1
     bit = w[W_BITS] >> n & 1
     w[W_BITS] = w[W_BITS] & ((np.int64(1) << n) - 1) | np.int64(1) << n
     if n == 0:
@@ -182,7 +191,7 @@ def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
         return True
     if what == x86.JUMP or what == x86.CALL:
         w[W_TRANSFERS] += 1
-        if what == x86.CALL and target != after:
+        if what == x86.CALL and call_pushes(target, after):
             _push(w, stack, after)
         w[W_HERE] = target
         return w[W_TRANSFERS] <= _TRANSFERS and target != here  # a stub's JMP that is not bound yet leads to itself

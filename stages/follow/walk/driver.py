@@ -47,7 +47,6 @@ from stages.follow.walk.exact_path import (
 from stages.follow.walk.fast_path import (
     hot,
 )
-from stages.follow.walk.packet_length import size_of
 from stages.follow.walk.state import (
     B_OFF_CODE,
     B_OVERFLOW,
@@ -96,7 +95,7 @@ from stages.follow.walk.state import (
 )
 from stages.pointers import i64_at
 
-__all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run", "size_of"]
+__all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run"]
 
 NEVER = np.int64(1 << 62)
 SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL | M_BOUND | M_ABORT

@@ -68,14 +68,9 @@ from stages.follow.cfg.tnt_path_cache import (
     F_TIP,
     LEFT,
     LEFT_MASK,
-    bit_length,
 )
 from stages.follow.code.jumps import (
     fits,
-)
-from stages.follow.walk.packet_length import (
-    full_ip,
-    size_of,
 )
 from stages.follow.walk.state import (
     B_BAD_PACKET,
@@ -133,6 +128,26 @@ from stages.follow.walk.state import (
 )
 from stages.pointers import load64
 from stages.pt.errata import APL12, BDM64, SKD022
+from stages.pt.last_ip import full_ip
+from stages.pt.packets import (
+    BBP,
+    FUP,
+    MODE_EXEC,
+    MODE_TSX,
+    OVF,
+    PSB,
+    PSBEND,
+    TIP,
+    TIP_PGD,
+    TIP_PGE,
+    TNT_8,
+    TNT_64,
+    asks_fup,
+    ends_block,
+    is_psb,
+    packet_at,
+)
+from stages.pt.tnt import count, long_bits, short_bits
 
 TWICE = np.int64(2)
 
@@ -185,7 +200,7 @@ def drain(t, w):  # type: ignore[no-untyped-def]
                 break_off(t, w, B_WHILE_DISABLED, NONE)
             break
         pending = x[X_PENDING]
-        bits = bit_length(pending) - 1
+        bits = count(pending)
         rest = bits - 6 if bits > 6 else 0
         tail = pending & ((1 << rest) - 1)
         i = lookup(t, s, (pending >> rest) & 63 | 1 << (bits - rest))
@@ -391,14 +406,14 @@ def _bits(t, w, payload):  # type: ignore[no-untyped-def]
     if x[X_FUP]:
         break_off(t, w, B_FUP_OFF_PATH, NONE)
         return OK
-    n = bit_length(payload) - 1
+    n = count(payload)
     if n < 1:
         return OK
     was = x[X_PENDING]
     if was <= 1:
         x[X_PENDING] = payload
         x[X_MODE] &= ~M_STILL
-    elif bit_length(was) - 1 + n > 60:
+    elif count(was) + n > 60:
         break_off(t, w, B_TNT_AT_TIP, NONE)
         return OK
     else:  # a TIP is still owed to the older bits
@@ -420,72 +435,65 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
     block = NONE
     if mode & M_BLOCK:
         block = np.int64(8 if mode & M_LONG_BIP else 4)
-    size = size_of(data, pos, block)
-    if size == 0 or pos + size > end:
+    kind, size = packet_at(data, pos, block)
+    if kind < 0 or pos + size > end:
         break_off(t, w, B_BAD_PACKET, NONE)
         pos += 1
-        while pos < end and not (data[pos] == 0x02 and pos + 16 <= end and size_of(data, pos, NONE) == 16):
-            pos += 1  # on to the next PSB
+        while pos < end and not (pos + 16 <= end and is_psb(load64(data, pos), load64(data, pos + 8))):
+            pos += 1
         x[X_POS] = pos
         x[X_MODE] = 0
         sure(x)
         return RUNNING
-    b = np.int64(data[pos])
-    low = b & 0x1F
+    low = np.int64(load64(data, pos))
+    leaf = low >> 8 & 0xFF
     result = OK
-    if block and b & 7 == 4:
-        result = OK
-    elif b & 1 == 0 and b != 2:
-        if b != 0:
-            result = _bits(t, w, b >> 1)
-    elif low == 0x0D or low == 0x11 or low == 0x01 or low == 0x1D:
-        known = b >> 5 != 0
-        ip = full_ip(b, load64(data, pos + 1), x[X_LAST_IP]) if known else x[X_LAST_IP]
-        if low == 0x0D:
+    if block and ends_block(kind):
+        mode &= ~(M_BLOCK | M_LONG_BIP)
+        x[X_MODE] = mode
+    if kind == TNT_8:
+        result = _bits(t, w, short_bits(low & 0xFF))
+    elif kind == TNT_64:
+        result = _bits(t, w, long_bits(low))
+    elif TIP <= kind <= FUP:
+        form = low >> 5 & 7
+        known = form != 0
+        ip = full_ip(form, np.int64(load64(data, pos + 1)), x[X_LAST_IP])
+        if kind == TIP:
             result = _tip(t, w, ip, known)
-        elif low == 0x01:
+        elif kind == TIP_PGD:
             result = _disabled(t, w, ip, known)
-        elif known and low == 0x11:
+        elif known and kind == TIP_PGE:
             result = _enabled(t, w, ip)
         elif known:
             result = _fup(t, w, ip)
         if result != FULL:
             x[X_LAST_IP] = ip
-    elif b == 0x99:
-        leaf = np.int64(data[pos + 1])
-        if leaf >> 5 == 0:
-            x[X_MODE] = mode & ~(M_NOT64 | M_REFUSED) if leaf & 3 == 1 else mode | M_NOT64
-            if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
-                _goto(t, w, NONE)  # the FUP came before it
-            if not mode & M_PSB and not x[X_FUP]:
-                x[X_MODE] |= M_BOUND  # a FUP behind it only says where IF changed
-        elif leaf >> 5 == 1 and not mode & M_PSB and x[X_AT] != S_DISABLED:
+    elif kind == MODE_EXEC:
+        x[X_MODE] = mode & ~(M_NOT64 | M_REFUSED) if leaf & 3 == 1 else mode | M_NOT64
+        if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+            _goto(t, w, NONE)  # the FUP came before it
+        if not mode & M_PSB and not x[X_FUP]:
+            x[X_MODE] |= M_BOUND  # a FUP behind it only says where IF changed
+    elif kind == MODE_TSX:
+        if not mode & M_PSB and x[X_AT] != S_DISABLED:
             x[X_MODE] |= M_ABORT if leaf & 2 else M_BOUND  # an abort's FUP has a TIP, the others only say where
-    elif b == 0xD9:
-        if data[pos + 1] & 0x80:
-            x[X_MODE] |= M_BOUND
-    elif b == 0x02:
-        e = np.int64(data[pos + 1])
-        if e == 0x82:
-            x[X_LAST_IP] = 0
-            x[X_MODE] = (mode | M_PSB) & ~(M_BLOCK | M_BOUND)
-        elif e == 0x23:
-            x[X_MODE] &= ~M_PSB
-        elif e == 0xF3:
-            if mode & M_SEEN:  # what ran before the PSB did run
-                x[X_FUP_IP] = x[X_SEEN_IP]
-                if _cut(t, w, B_FUP_OFF_PATH) == FULL:
-                    return TABLES_FULL
-            break_off(t, w, B_OVERFLOW, NONE)
-            x[X_MODE] = M_OVF | (mode & (M_NOT64 | M_REFUSED))
-        elif e == 0xA3:
-            result = _bits(t, w, load64(data, pos) >> 16 & 0xFFFFFFFFFFFF)
-        elif e == 0x63:
-            x[X_MODE] = mode | M_BLOCK | (M_LONG_BIP if not data[pos + 2] & 0x80 else 0)
-        elif e == 0x33 or e == 0xB3:
-            x[X_MODE] = mode & ~(M_BLOCK | M_LONG_BIP) | (M_BOUND if e == 0xB3 else 0)
-        elif e == 0xE2 or e & 0x9F == 0x92 or (e == 0x13 and data[pos + 2] & 0x80):
-            x[X_MODE] |= M_BOUND
+    elif kind == PSB:
+        x[X_LAST_IP] = 0
+        x[X_MODE] = (mode | M_PSB) & ~M_BOUND
+    elif kind == PSBEND:
+        x[X_MODE] &= ~M_PSB
+    elif kind == OVF:
+        if mode & M_SEEN:  # what ran before the PSB did run
+            x[X_FUP_IP] = x[X_SEEN_IP]
+            if _cut(t, w, B_FUP_OFF_PATH) == FULL:
+                return TABLES_FULL
+        break_off(t, w, B_OVERFLOW, NONE)
+        x[X_MODE] = M_OVF | (mode & (M_NOT64 | M_REFUSED))
+    elif kind == BBP:
+        x[X_MODE] = mode & ~M_LONG_BIP | M_BLOCK | (M_LONG_BIP if not low & 0x80_0000 else 0)
+    if asks_fup(kind, low):
+        x[X_MODE] |= M_BOUND
     if result == FULL:
         return TABLES_FULL
     x[X_POS] = pos + size

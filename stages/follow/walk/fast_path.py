@@ -75,10 +75,6 @@ from stages.follow.code.invalidation import (
 from stages.follow.code.jumps import (
     fits,
 )
-from stages.follow.walk.packet_length import (
-    MASKS,
-    SIZES,
-)
 from stages.follow.walk.state import (
     M_CALLED,
     RUNNING,
@@ -103,6 +99,8 @@ from stages.pointers import (
     load64,
     zero_bytes,
 )
+from stages.pt.last_ip import full_ip, ip_size, reserved
+from stages.pt.tnt import is_short, short_bits
 
 
 @inner
@@ -128,8 +126,8 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
     pending = 0
     while pos < limit and out < capacity:
         b = np.int64(data[pos])
-        if b & 1 == 0 and b > 2:
-            bits = b >> 1
+        if is_short(b):
+            bits = short_bits(b)
             stop = False
             while True:
                 key = s << 8 | bits
@@ -152,7 +150,12 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
                         stop = True
                         break
-                    if flags & F_LOOP and np.int64(data[pos + 1]) == b and bits == b >> 1 and pos + 1 < loop_limit:
+                    if (
+                        flags & F_LOOP
+                        and np.int64(data[pos + 1]) == b
+                        and bits == short_bits(b)
+                        and pos + 1 < loop_limit
+                    ):
                         times = 1  # as often as the same byte repeats
                         while pos + times < loop_limit and np.int64(data[pos + times]) == b:
                             times += 1
@@ -186,7 +189,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     pos += 1
                     break
             if stop:
-                if bits != b >> 1:
+                if bits != short_bits(b):
                     pending = bits
                     pos += 1
                 break
@@ -194,12 +197,9 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
         low = b & 0x1F
         if low == 0x0D or low == 0x11 or low == 0x01:
             form = b >> 5
-            if form == 5 or form == 7:
+            if reserved(b):
                 break
-            mask = np.int64(MASKS[form])
-            ip = (last_ip & ~mask) | (load64(data, pos + 1) & mask)
-            if form == 3:
-                ip = (ip << 16) >> 16
+            ip = full_ip(form, np.int64(load64(data, pos + 1)), last_ip)
             kind = np.int64(stretch[s * ST + ST_KIND])
             if low == 0x01:  # tracing ends at the edge of the filter
                 inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
@@ -259,7 +259,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     called |= effect & (E_PUSH | E_MANY)
             s = target
             last_ip = ip
-            pos += 1 + np.int64(SIZES[form])
+            pos += 1 + ip_size(b)
             pos += zero_bytes(load64(data, pos))  # padding often follows, in no pattern a branch could learn
             if low != 0x01:
                 sure_pos, sure_out = pos, out

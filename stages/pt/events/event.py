@@ -119,7 +119,6 @@ def reset_clock(clock: Any) -> None:
     clock["have_tsc"] = 0
     clock["have_tma"] = 0
     clock["have_mtc"] = 0
-    clock["lost_mtc"] = 0
     clock["lost_cyc"] = 0
     forget_calibration(clock)
 

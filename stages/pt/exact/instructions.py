@@ -20,6 +20,7 @@ from jvm.kernels import inner, kernel
 from stages.pt.errors import BAD_INSTRUCTION, NO_MEMORY
 from stages.pt.events.event import MODE_16, MODE_32, MODE_64, MODE_UNKNOWN
 from stages.pt.packets import Int, Records
+from stages.pt.return_stack import call_pushes
 
 # what is needed to go on after it: nothing, its target, a packet; or it cannot be passed
 (PLAIN, JUMP, CALL, CONDITIONAL, RETURN, INDIRECT_JUMP, INDIRECT_CALL, FAR_CALL, FAR_RETURN, FAR_JUMP, UNMAPPED,
@@ -141,7 +142,7 @@ def _classify_one_byte(raw: bytes, bits: int, form: Shape) -> tuple[int, int, in
         return JUMP, IS_DIRECT, _displacement(raw, form)
     if opcode == 0xE8:
         distance = _displacement(raw, form)
-        return CALL, IS_DIRECT | (PUSHES if distance else 0), distance  # CALL +0 only asks where it stands
+        return CALL, IS_DIRECT | (PUSHES if call_pushes(distance, 0) else 0), distance
     return _PLAIN
 
 

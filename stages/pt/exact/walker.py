@@ -15,6 +15,7 @@ from stages.messages import U8
 from stages.pt.errors import EMPTY_STACK, ENDLESS, TOO_FAR
 from stages.pt.exact import instructions as i
 from stages.pt.packets import Int
+from stages.pt.return_stack import DEPTH
 
 # What came of a step; errors are negative. A walk: goal reached, a packet is needed, …
 OK, REACHED, NEEDS_TRACE, BLOCK_ENDS, MISSING, FULL = range(6)
@@ -22,7 +23,6 @@ OK, REACHED, NEEDS_TRACE, BLOCK_ENDS, MISSING, FULL = range(6)
 PENDING, AGAIN, WANTS_TIP, WANTS_PSB = range(6, 10)
 DROPPED, NO_EVENT_YET = 1, 2  # fl["dropped"]: the event held is used up; or there was none yet
 
-RETURN_STACK = 64  # SDM: compressed returns go at most so deep
 _BLOCK_LIMIT = 65535
 
 FLOW_DTYPE = np.dtype(
@@ -60,16 +60,16 @@ FLOW_DTYPE = np.dtype(
         ("tell_blocks", "<i8"),
         ("top", "<i8"),  # of the return stack; `depth` entries below it count
         ("depth", "<i8"),
-        ("stack", "<u8", (RETURN_STACK,)),
+        ("stack", "<u8", (DEPTH,)),
     ]
 )
 
 
 @inner
 def push(fl: Any, ip: Int) -> None:
-    fl["top"] = (fl["top"] + 1) % RETURN_STACK  # the oldest falls off
+    fl["top"] = (fl["top"] + 1) % DEPTH  # the oldest falls off
     fl["stack"][fl["top"]] = ip
-    fl["depth"] = min(fl["depth"] + 1, RETURN_STACK)
+    fl["depth"] = min(fl["depth"] + 1, DEPTH)
 
 
 @inner
@@ -78,7 +78,7 @@ def pop(fl: Any) -> Any:
     if fl["depth"] == 0:
         return EMPTY_STACK, np.uint64(0)
     ip = fl["stack"][fl["top"]]
-    fl["top"] = (fl["top"] + RETURN_STACK - 1) % RETURN_STACK
+    fl["top"] = (fl["top"] + DEPTH - 1) % DEPTH
     fl["depth"] -= 1
     return 0, ip
 

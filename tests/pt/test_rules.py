@@ -1,0 +1,234 @@
+"""Each rule of PT against the plain reference, and its users against each other on the same bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from jvm.kernels import kernel
+from stages.decode.scan import MARK_WORDS, PADDING, STATE_SIZE, TIME, last_ip_at, walk
+from stages.messages import MARK_DTYPE, MarkKind
+from stages.pointers import first_item
+from stages.pt import packets as p
+from stages.pt.crystal import ctc_step, full_tsc, tsc_ticks
+from stages.pt.last_ip import full_ip, ip_size, reserved
+from stages.pt.packets import packet_at
+from stages.pt.tnt import count, is_short, long_bits, short_bits
+from tests.pt import naive
+from tests.pt import ptwriter as w
+
+_plainly = settings(max_examples=400, deadline=None)
+_U64 = (1 << 64) - 1
+
+
+# Rules have no entry from Python.
+
+
+@kernel
+def _ip(header, payload, last):  # type: ignore[no-untyped-def]
+    return reserved(header), ip_size(header), full_ip(header >> 5, payload, last)
+
+
+@kernel
+def _at(padded, at, block):  # type: ignore[no-untyped-def]
+    return packet_at(first_item(padded), at, block)
+
+
+@kernel
+def _tnt(byte, low):  # type: ignore[no-untyped-def]
+    return is_short(byte), short_bits(byte), long_bits(low)
+
+
+@kernel
+def _count(bits):  # type: ignore[no-untyped-def]
+    return count(bits)
+
+
+@kernel
+def _full_tsc(payload, near):  # type: ignore[no-untyped-def]
+    return full_tsc(payload, near)
+
+
+@kernel
+def _ctc(mtc, last, bits, shift):  # type: ignore[no-untyped-def]
+    return ctc_step(mtc, last, bits, shift)
+
+
+@kernel
+def _ticks(ctc, num, den):  # type: ignore[no-untyped-def]
+    return tsc_ticks(ctc, num, den)
+
+
+def _signed(number: int) -> np.int64:
+    return np.int64(np.uint64(number))
+
+
+@_plainly
+@given(some.integers(0, 255), some.binary(min_size=8, max_size=8), some.integers(0, _U64))
+def test_last_ip_of_every_form(header: int, behind: bytes, last: int) -> None:
+    none, size, ip = _ip(np.int64(header), _signed(int.from_bytes(behind, "little")), _signed(last))
+    form = header >> 5
+    assert bool(none) == (form in (5, 7))
+    if not none:
+        assert size == (0, 2, 4, 6, 6, 0, 8)[form]
+        payload = int.from_bytes(behind[:size], "little")
+        assert int(ip) & _U64 == naive.full_ip(last, form, payload)
+        assert int(p.reconstruct_ip(np.uint64(last), form, np.uint64(payload))) == naive.full_ip(last, form, payload)
+
+
+@_plainly
+@given(some.integers(0, 255), some.text("!.", min_size=1, max_size=47))
+def test_outcomes_of_tnt(byte: int, branches: str) -> None:
+    low = int.from_bytes(w.tnt64(branches), "little")
+    short, bits, many = _tnt(np.int64(byte), _signed(low))
+    assert bool(short) == (byte % 2 == 0 and byte not in (0, 2))
+    assert f"{many:b}"[1:] == branches.replace("!", "1").replace(".", "0")
+    assert _count(many) == len(branches)
+    if short:
+        assert f"{bits:b}" == f"{byte:08b}"[:-1].lstrip("0")
+
+
+def test_no_outcome() -> None:
+    assert (_count(np.int64(1)), _count(np.int64(0))) == (0, -1)
+
+
+@_plainly
+@given(some.integers(0, (1 << 56) - 1), some.integers(0, _U64 - (1 << 57)))
+def test_a_tsc_is_the_nearest_with_its_56_bits(payload: int, near: int) -> None:
+    tsc = int(_full_tsc(np.uint64(payload), np.uint64(near)))
+    epoch = near >> 56
+    assert abs(tsc - near) == min(abs((e << 56 | payload) - near) for e in (epoch - 1, epoch, epoch + 1) if e >= 0)
+    assert tsc % (1 << 56) == payload
+
+
+@_plainly
+@given(some.integers(0, 15), some.integers(0, 1 << 40), some.integers(0, 254), some.booleans())
+def test_crystal_ticks_between_a_tma_or_an_mtc_and_the_next_mtc(shift: int, ctc: int, more: int, tma: bool) -> None:
+    period = 1 << shift
+    ctc = ctc if tma else ctc // period * period
+    bits = min(16, shift + 8) if tma else shift + 8
+    later = (ctc // period + 1 + more % ((1 << bits - shift) - 1)) * period
+    last = ctc & (1 << bits) - 1
+    assert _ctc(np.int64(later // period & 0xFF), np.int64(last), np.int64(bits), np.int64(shift)) == later - ctc
+
+
+def test_an_mtc_of_the_period_in_which_the_tma_stood_lies_before_it() -> None:
+    assert _ctc(np.int64(5), np.int64(5 << 3 | 6), np.int64(11), np.int64(3)) == -6
+
+
+@_plainly
+@given(some.integers(0, 1 << 50), some.integers(0, 1 << 34), some.integers(1, 1 << 20))
+def test_crystal_ticks_as_tsc_ticks(ctc: int, num: int, den: int) -> None:
+    if ctc * num // den < 1 << 63 and ctc % den * num < 1 << 63:
+        assert int(_ticks(np.int64(ctc), np.int64(num), np.int64(den))) == ctc * num // den
+
+
+_heads = some.sampled_from([b"\x99", b"\x02\xa3", b"\x02\xc3\x88", b"\x02\x73", b"\xd9", b"\x07", b"\xff", w.psb()[:8]])
+
+
+@settings(max_examples=2000, deadline=None)
+@given(_heads | some.integers(0, 255).map(lambda ext: bytes((2, ext))) | some.just(b""), some.binary(min_size=16),
+       some.sampled_from([0, 4, 8]))  # fmt: skip
+def test_how_long_a_packet_is(head: bytes, tail: bytes, block: int) -> None:
+    raw = (head + tail)[:16]
+    try:
+        size = naive.packet(raw, block)[1]
+    except naive.BadError:
+        size = 0
+    assert _at(np.frombuffer(raw + bytes(PADDING), np.uint8), 0, block)[1] == size
+
+
+# Users: all that read packets find the same ones in the same bytes.
+
+_address = some.integers(0, _U64)
+_form = some.sampled_from([0, 1, 2, 3, 4, 6])
+_packets = some.one_of(
+    some.builds(w.tip, _address, _form), some.builds(w.fup, _address, _form), some.builds(w.tip_pge, _address, _form),
+    some.builds(w.tip_pgd, _address, _form), some.text("!.", min_size=1, max_size=6).map(w.tnt8),
+    some.text("!.", min_size=1, max_size=47).map(w.tnt64), some.integers(0, 1 << 40).map(w.tsc),
+    some.builds(w.tma, some.integers(0, 0xFFFF), some.integers(0, 511)), some.integers(0, 255).map(w.mtc),
+    some.integers(0, _U64).map(w.cyc), some.builds(w.mode_exec, some.sampled_from([16, 32, 64])),
+    some.builds(w.mode_tsx, some.booleans(), some.booleans()),
+    some.builds(lambda size, items: w.bbp(1, size) + b"".join(w.bip(i, 7, size) for i in items) + w.bep(),
+                some.sampled_from([4, 8]), some.lists(some.integers(0, 31), max_size=3)),
+    some.builds(w.trig, some.integers(0, 255), some.none() | some.integers(0, 0xFFFF)),
+    some.sampled_from([
+        w.pad() * 3, w.ovf(), w.stop(), w.cbr(9), w.pip(0x5000), w.vmcs(0x7000), w.mnt(5), w.ptw(1, 4),
+        w.ptw(2, 8, True), w.exstop(True), w.mwait(1, 2), w.pwre(3), w.pwrx(1, 2), w.cfe(1, 2), w.evd(1, 2), w.bbp(2),
+        w.psb() + w.psbend(), w.psb() + w.tsc(99) + w.mode_exec() + w.fup(0x1234, 3) + w.psbend(), w.psb() + w.ovf(),
+    ]),
+)  # fmt: skip
+_streams = some.lists(_packets, max_size=30).map(lambda parts: w.psb() + w.psbend() + b"".join(parts))
+
+
+def _whole(packets: list[naive.Packet]) -> tuple[list[int], list[tuple[int, int, int]], list[int]]:
+    """What a walk must find: where it may stop, its marks but TIME (kind, offset, ip), and the last IP at each stop."""
+    stops, marks, last, ips = [0], [], 0, [0]
+    psb = -1
+    for at in packets:
+        if psb >= 0 and at.kind in (p.OVF, p.PSB):
+            psb = -1
+        if at.kind == p.PSB:
+            psb, last = len(marks), 0
+            marks.append((int(MarkKind.PSB), at.offset, 0))
+        elif at.kind in (p.TIP, p.FUP, p.TIP_PGE, p.TIP_PGD):
+            last = at.ip
+        if psb >= 0 and at.kind == p.FUP:
+            marks[psb] = (*marks[psb][:2], at.ip)
+        elif at.kind in (p.TIP_PGE, p.TIP_PGD):
+            kind = MarkKind.PGE if at.kind == p.TIP_PGE else MarkKind.PGD
+            marks.append((int(kind), at.offset, at.ip if at.sub else 0))
+        elif at.kind == p.OVF:
+            marks.append((int(MarkKind.OVF), at.offset, 0))
+        if at.kind == p.PSBEND:
+            psb = -1
+        if psb < 0:
+            stops.append(at.offset + at.size)
+            ips.append(last)
+    return stops, marks, ips
+
+
+def _walked(raw: bytes, end: int, state: Any, room: int = 64) -> tuple[int, list[tuple[int, int, int]]]:
+    data = np.frombuffer(raw[:end] + bytes(PADDING), np.uint8).copy()
+    out = np.zeros(MARK_WORDS * room, np.int64)
+    at, found = 0, []
+    why = 1
+    while why == 1:  # there was no room
+        at, n, _, why = walk(data, at, end, 0, False, state, 3, 200, 2, np.uint64(0), out)
+        found += out[: MARK_WORDS * n].view(MARK_DTYPE).tolist()
+    return at, [(kind, offset, ip) for offset, ip, _, kind, _ in found if kind != MarkKind.TIME]
+
+
+@settings(max_examples=400, deadline=None)
+@given(_streams, some.data(), some.sampled_from([1, 3, 64]))
+def test_readers_find_the_same_packets(raw: bytes, data: Any, room: int) -> None:
+    packets = naive.decode(raw)
+    array = np.frombuffer(raw, np.uint8).copy()
+    padded = np.frombuffer(raw + bytes(PADDING), np.uint8)
+    at, context = 0, 0
+    for packet in packets:
+        block = context & p.BLOCK_BYTES
+        assert _at(padded, at, block)[1] == packet.size
+        kind, size, payload, sub = p.next_packet(array, at, len(raw), context)
+        assert (kind, size, payload, sub) == (packet.kind, packet.size, packet.payload, packet.sub)
+        context = int(p.next_context(context, kind, np.uint64(payload)))
+        at += packet.size
+    stops, marks, ips = _whole(packets)
+    end = data.draw(some.integers(0, len(raw)))
+    state = np.zeros(STATE_SIZE, np.uint64)
+    reached, found = _walked(raw, end, state, room)
+    if reached not in stops:  # inside a PSB+ that went on for too long
+        pytest.fail(f"{reached} is between packets")
+    assert reached == max(stop for stop in stops if stop <= end)
+    assert found == [mark for mark in marks if mark[1] < reached]
+    assert int(last_ip_at(array, 0, reached, np.uint64(0))) == ips[stops.index(reached)]
+
+
+def test_times_do_not_go_back() -> None:
+    state = np.zeros(STATE_SIZE, np.uint64)
+    _walked(w.psb() + w.psbend() + w.tsc(500) + w.tsc(400), 34, state)
+    assert state[TIME] == 500
