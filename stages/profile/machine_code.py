@@ -27,16 +27,27 @@ def _polls(code, at):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _opcode_at(code, at):  # type: ignore[no-untyped-def]
+    """Where the opcode stands, and the REX prefix before it, 0 if there is none."""
+    rex = np.int64(code[at])
+    return (at + 1, rex) if rex & 0xF0 == 0x40 else (at, np.int64(0))
+
+
+@inner
+def _operands(code, at, rex):  # type: ignore[no-untyped-def]
+    """The ModRM byte at `at`: mod, reg and rm, registers as REX extends them (reg & 7: the opcode's extension)."""
+    modrm = np.int64(code[at])
+    return modrm >> 6, modrm >> 3 & 7 | (rex & 4) << 1, modrm & 7 | (rex & 1) << 3
+
+
+@inner
 def _weak(code, at, size):  # type: ignore[no-untyped-def]
     """Whether the instruction moves values about, as register allocation has it: such ones are described as whatever
     comes behind them."""
     i = at
-    rex = 0
     while code[i] == 0x66 or code[i] == 0x2E or code[i] == 0xF2 or code[i] == 0xF3:
         i += 1
-    if code[i] & 0xF0 == 0x40:
-        rex = np.int64(code[i])
-        i += 1
+    i, rex = _opcode_at(code, i)
     op = np.int64(code[i])
     if op == 0x90 or 0x50 <= op < 0x60 or 0xB8 <= op < 0xC0:
         return True
@@ -44,7 +55,7 @@ def _weak(code, at, size):  # type: ignore[no-untyped-def]
         i += 2
         op = np.int64(code[i])
         moves = op == 0x10 or op == 0x11 or op == 0x28 or op == 0x29 or op == 0x6F or op == 0x7F
-        rex = 0
+        rex = np.int64(0)
     elif op == 0x0F:
         i += 1
         op = np.int64(code[i])
@@ -55,33 +66,28 @@ def _weak(code, at, size):  # type: ignore[no-untyped-def]
         moves = op == 0x89 or op == 0x8B or op == 0x88 or op == 0x8A or op == 0x87
     if i + 1 >= at + size:
         return False
-    modrm = np.int64(code[i + 1])
-    mod, rm, reg = modrm >> 6, modrm & 7, modrm >> 3 & 7
-    stack = (rm == 4 and not rex & 1) and (mod == 3 or np.int64(code[i + 2]) & 7 == 4)
+    mod, reg, rm = _operands(code, i + 1, rex)
+    stack = rm == 4 and (mod == 3 or np.int64(code[i + 2]) & 7 == 4)
     if moves or op == 0xC7:
         return (mod == 3 and op != 0xC7) or stack
     if op == 0x81 or op == 0x83:
         return mod == 3 and stack
     if op == 0x31 or op == 0x33:
-        return mod == 3 and reg == rm and (rex >> 2 & 1) == (rex & 1)
+        return mod == 3 and reg == rm
     return _polls(code, at)
 
 
 @inner
 def step_of(code, at, size):  # type: ignore[no-untyped-def]
     """(register, by how much an instruction counts it); (−1, 0) if it does not."""
-    i = at
-    rex = 0
-    if code[i] & 0xF0 == 0x40:
-        rex = np.int64(code[i])
-        i += 1
+    i, rex = _opcode_at(code, at)
     op = np.int64(code[i])
     if i + 1 >= at + size:
         return -1, 0
-    modrm = np.int64(code[i + 1])
-    if modrm >> 6 != 3:
+    mod, what, register = _operands(code, i + 1, rex)
+    what &= 7
+    if mod != 3:
         return -1, 0
-    register, what = modrm & 7 | (rex & 1) << 3, modrm >> 3 & 7
     if op == 0xFF and what < 2:
         return register, 1 - 2 * what
     if (op == 0x83 or op == 0x81) and (what == 0 or what == 5):
@@ -98,19 +104,15 @@ def step_of(code, at, size):  # type: ignore[no-untyped-def]
 @inner
 def compared(code, at, size):  # type: ignore[no-untyped-def]
     """The registers that an instruction compares, as bits."""
-    i = at
-    rex = 0
-    if code[i] & 0xF0 == 0x40:
-        rex = np.int64(code[i])
-        i += 1
+    i, rex = _opcode_at(code, at)
     op = np.int64(code[i])
     if i + 1 >= at + size:
         return 0
-    modrm = np.int64(code[i + 1])
-    rm = 1 << (modrm & 7 | (rex & 1) << 3) if modrm >> 6 == 3 else 0
+    mod, reg, rm = _operands(code, i + 1, rex)
+    one = 1 << rm if mod == 3 else 0
     if op == 0x39 or op == 0x3B or op == 0x85:
-        return rm | 1 << (modrm >> 3 & 7 | (rex & 4) << 1)
-    return rm if (op == 0x81 or op == 0x83) and modrm >> 3 & 7 == 7 else 0
+        return one | 1 << reg
+    return one if (op == 0x81 or op == 0x83) and reg & 7 == 7 else 0
 
 
 @inner
