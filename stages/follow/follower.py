@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
-from stages.follow.cfg.graph import COND, PA, PA_LEN, PA_POOL, ST, ST_INSTRS, ST_KIND, ST_TAKEN, Tables
+from stages.follow.cfg.cycle import untold
+from stages.follow.cfg.graph import COND, PA, PA_LEN, PA_POOL, ST, ST_FROM, ST_INSTRS, ST_KIND, ST_TAKEN, Tables
 from stages.follow.code import jumps
 from stages.follow.contradictions import Contradictions
 from stages.follow.flow import Flow, FlowOutput
@@ -35,12 +36,18 @@ SLACK_QUANTA = 50
 """By so many quanta the times of the code image may be wrong (1 s at the default quantum)."""
 
 
+INSTRUCTIONS, INVOCATIONS, UNTOLD, UNCOUNTED = range(4)
+COUNTS = 4
+
+
 class Counted(NamedTuple):
     """What ran in one piece: columns of equal length, a site may come several times."""
 
     site: NDArray[np.int32]
     instructions: I64
     invocations: I64
+    untold: I64  # how often more invocations were made than are counted, and it is not known how many
+    uncounted: I64  # how often code ran in which its invocations are not counted
     ticks: NDArray[np.float64]
     breaks: tuple[tuple[Loss, int], ...]  # how often the trace contradicted the code, or went where none is known
 
@@ -57,8 +64,7 @@ class _Stretches:
         self.first = np.full(size, -1, np.int64)
         self.count = np.zeros(size, np.int64)
         self.site = np.empty(1 << 12, np.int32)
-        self.instructions = np.empty(1 << 12, np.int64)
-        self.invocations = np.empty(1 << 12, np.int64)
+        self.counts = np.empty((COUNTS, 1 << 12), np.int64)
         self.used = 0
 
     def describe(self, ids: NDArray[np.int64], tables: Tables, image: CodeImage, entries: Entries, tsc: int) -> None:
@@ -68,35 +74,37 @@ class _Stretches:
         owner = WAYS * np.repeat(ids, np.diff(first))
         ended = ids[tables.stretch[ids * ST + ST_KIND] == COND]
         last = tables.last[ended].view(np.uint64)
-        keys, weight, calls = [owner << 32 | sites], [np.ones(len(sites), np.int64)], [np.zeros(len(sites), np.int64)]
+        told = [(owner << 32 | sites, INSTRUCTIONS, np.ones(len(sites), np.int64))]
         ways = [(EXECUTED, owner, addresses), *((way, WAYS * ended + way, last) for way in (TAKEN, NOT_TAKEN))]
         for way, rows, where in ways:
             position, called, times = entries.find(tsc, where, way)
-            keys.append(rows[position] << 32 | called)
-            weight.append(np.zeros(len(called), np.int64))
-            calls.append(times)
+            told.append((rows[position] << 32 | called, INVOCATIONS, times))
             if way != EXECUTED:
                 self.branches[ended[position]] = True
-        unique, at = np.unique(np.concatenate(keys), return_inverse=True)
-        instructions = np.zeros(len(unique), np.int64)
-        invocations = np.zeros(len(unique), np.int64)
-        np.add.at(instructions, at, np.concatenate(weight))
-        np.add.at(invocations, at, np.concatenate(calls))
-        self._room(len(unique))
+        position, called = entries.uncounted(tsc, addresses)
+        keys = np.unique(owner[position] << 32 | called)
+        told.append((keys, UNCOUNTED, np.ones(len(keys), np.int64)))
+        for id_ in ids[tables.stretch[ids * ST + ST_FROM] != 0].tolist():
+            _, called, _ = entries.find(tsc, untold(tables, id_))
+            keys = WAYS * id_ << 32 | np.unique(called)
+            told.append((keys, UNTOLD, np.ones(len(keys), np.int64)))
+        unique, at = np.unique(np.concatenate([keys for keys, _, _ in told]), return_inverse=True)
+        column = np.repeat([column for _, column, _ in told], [len(keys) for keys, _, _ in told])
         lo, hi = self.used, self.used + len(unique)
+        self._room(hi)
         self.site[lo:hi] = unique & 0xFFFFFFFF
-        self.instructions[lo:hi], self.invocations[lo:hi] = instructions, invocations
-        those, begin, counts = np.unique(unique >> 32, return_index=True, return_counts=True)
+        self.counts[:, lo:hi] = 0
+        np.add.at(self.counts, (column, lo + at), np.concatenate([times for _, _, times in told]))
+        those, begin, size = np.unique(unique >> 32, return_index=True, return_counts=True)
         self.first[WAYS * ids] = lo
         self.first[those] = lo + begin
-        self.count[those] = counts
+        self.count[those] = size
         self.used = hi
 
-    def _room(self, more: int) -> None:
-        while self.used + more > len(self.site):
+    def _room(self, rows: int) -> None:
+        while rows > len(self.site):
             self.site = np.concatenate((self.site, np.empty_like(self.site)))
-            self.instructions = np.concatenate((self.instructions, np.empty_like(self.instructions)))
-            self.invocations = np.concatenate((self.invocations, np.empty_like(self.invocations)))
+            self.counts = np.concatenate((self.counts, np.empty_like(self.counts)), axis=1)
 
 
 class Follower:
@@ -165,13 +173,16 @@ class Follower:
         ticks = np.concatenate((ticks, np.zeros(len(ways))))
         count = known.count[rows_of]
         rows = np.repeat(known.first[rows_of] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-        instructions = known.instructions[rows] * np.repeat(times, count)
+        counts = known.counts[:, rows]
         whole = np.maximum(tables.stretch[ids * ST + ST_INSTRS], 1)
-        share = known.instructions[rows] / np.repeat(whole, count)
+        share = counts[INSTRUCTIONS] / np.repeat(whole, count)
+        counts *= np.repeat(times, count)
         return Counted(
             known.site[rows],
-            instructions,
-            known.invocations[rows] * np.repeat(times, count),
+            counts[INSTRUCTIONS],
+            counts[INVOCATIONS],
+            counts[UNTOLD],
+            counts[UNCOUNTED],
             share * np.repeat(ticks, count),
             _causes(output.breaks["cause"]),
         )

@@ -124,8 +124,8 @@ class Reconstruct(Attribute):
             sites, where = np.unique(counted.site, return_inverse=True)
             rows = np.zeros(len(sites), ROW_DTYPE)
             rows["site"], rows["tid"] = sites, s.thread.tid
-            np.add.at(rows["instructions"], where, counted.instructions.astype(np.uint64))
-            np.add.at(rows["invocations"], where, counted.invocations.astype(np.uint64))
+            for column in ("instructions", "invocations", "untold", "uncounted"):
+                np.add.at(rows[column], where, getattr(counted, column).astype(np.uint64))
             rows["ticks"] = np.rint(np.bincount(where, counted.ticks, len(sites))).astype(np.uint64)
             pane.add(rows)
             for cause, n in counted.breaks:

@@ -39,6 +39,7 @@ class Entries:
         self._image = image
         self._inlining = Inlining(image)
         self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
+        self._lost: dict[int, I64] = {}  # by version, of those known: sites of what is inlined in it and not counted
         self._census = -1
         self._versions: list[Version] = []
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
@@ -48,10 +49,8 @@ class Entries:
         """The entries at (m,) addresses, and in the code around them, as that was at `tsc`."""
         if self._census != self._image.census:
             self._gather()
-        here = np.flatnonzero((self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc)))
-        row = np.searchsorted(self._start[here], addresses, "right") - 1
-        row = here[np.unique(row[row >= 0])]
-        rows = [self._of(self._versions[k]) for k in row.tolist()]
+        here, row = self._standing(tsc, addresses)
+        rows = [self._of(self._versions[k]) for k in here[np.unique(row[row >= 0])].tolist()]
         if not rows:
             return _none()
         key = np.concatenate([r.key for r in rows])
@@ -68,14 +67,41 @@ class Entries:
         row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         return position, rows.site[row], rows.calls[row]
 
+    def uncounted(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
+        """What is inlined, and not counted, in the code at (m,) addresses at `tsc`: (k,) positions, (k,) sites."""
+        if self._census != self._image.census:
+            self._gather()
+        here, row = self._standing(tsc, addresses)
+        standing = np.where(row >= 0, here[row] if len(here) else -1, -1)
+        position, site = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for k in np.unique(standing[standing >= 0]).tolist():
+            v = self._versions[k]
+            lost = self._lost_in(v)
+            if len(lost):
+                at = np.flatnonzero((standing == k) & (addresses < np.uint64(v.end)))
+                position.append(np.repeat(at, len(lost)))
+                site.append(np.tile(lost, len(at)))
+        return np.concatenate(position), np.concatenate(site)
+
     def sites_used(self) -> Iterator[I64]:
-        return (rows.site for rows, _ in self._known.values())
+        yield from (rows.site for rows, _ in self._known.values())
+        yield from self._lost.values()
+
+    def _standing(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
+        """Which versions stand at `tsc`, by start; of (m,) addresses, which of these began last before it, −1: none."""
+        here = np.flatnonzero((self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc)))
+        return here, np.searchsorted(self._start[here], addresses, "right") - 1
+
+    def _lost_in(self, v: Version) -> I64:
+        self._of(v)
+        return self._lost[v.id]
 
     def _gather(self) -> None:
         self._census = self._image.census
         self._versions = sorted((v for v in self._image.versions() if v.verified_entry), key=lambda v: v.start)
         ids = {v.id for v in self._versions}
         self._known = {id_: rows for id_, rows in self._known.items() if id_ in ids}
+        self._lost = {id_: sites for id_, sites in self._lost.items() if id_ in ids}
         self._start, self._end, self._since, self._until = (
             np.array([getattr(v, name) for v in self._versions], np.uint64)
             for name in ("start", "end", "since", "until")
@@ -90,6 +116,8 @@ class Entries:
 
     def _rows(self, v: Version) -> tuple[Rows, bool]:
         m = self._inlining.of(v, self._dead_ends)
+        lost = {self._image.sites.site(name, v.site_kind) for name in m.unmeasured if name is not None}
+        self._lost[v.id] = np.array(sorted(lost), np.int64)
         known = np.array([name is not None for name in m.called], np.bool_)
         sites = [self._image.sites.site(name, v.site_kind) for name in m.called if name is not None]
         own = self._image.sites.site(v.name, v.site_kind)

@@ -16,7 +16,18 @@ from streamer.config import WindowConfig
 from streamer.hub.contradictions import Contradictions, ContradictionsView
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process, succeeds
-from streamer.hub.profile import COLUMNS, FIDELITY_WEIGHTS, INSTRUCTIONS, INVOCATIONS, KINDS, OTHER, WEIGHTS, Rows
+from streamer.hub.profile import (
+    COLUMNS,
+    FIDELITY_WEIGHTS,
+    INSTRUCTIONS,
+    INVOCATIONS,
+    KINDS,
+    OTHER,
+    UNCOUNTED,
+    UNTOLD,
+    WEIGHTS,
+    Rows,
+)
 from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
 from streamer.hub.windows import DECODED, SHED, Bytes
 
@@ -206,7 +217,8 @@ class Hub:
                 names[i],
                 int(rows[i, column]) / total,
                 int(rows[i, column]),
-                int(rows[i, INVOCATIONS]),
+                None if rows[i, UNCOUNTED] else int(rows[i, INVOCATIONS]),
+                bool(rows[i, UNTOLD]),
                 _kinds(rows[i]),
                 before.get(names[i], 0.0),
                 now.get(names[i], 0.0),

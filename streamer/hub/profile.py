@@ -19,9 +19,11 @@ from stages.messages import PROFILE_DTYPE, CodeKind
 Rows = NDArray[np.uint64]  # (n, COLUMNS)
 Slots = NDArray[np.intp]  # (n,)
 
-HITS, INSTRUCTIONS, TICKS, INVOCATIONS = range(4)
-KINDS = 4
+HITS, INSTRUCTIONS, TICKS, INVOCATIONS, UNTOLD, UNCOUNTED = range(6)
+"""The last two: how often invocations were made of which some, or none, are counted (stages.messages.PROFILE_DTYPE)."""
+KINDS = 6
 """First of the columns that hold the primary weight by kind of code (`CodeKind`)."""
+_SUMMED = ("hits", "instructions", "ticks", "invocations", "untold", "uncounted")
 COLUMNS = KINDS + len(CodeKind)
 
 WEIGHTS = {"hits": HITS, "instructions": INSTRUCTIONS, "time": TICKS}
@@ -39,12 +41,7 @@ def by_method(profile: NDArray[np.void], primary: int) -> tuple[NDArray[np.int32
         raise ValueError(f"profile rows of dtype {profile.dtype}")
     ids, at = np.unique(profile["method"], return_inverse=True)
     sums = np.zeros((len(ids), COLUMNS), np.uint64)
-    for column, name in (
-        (HITS, "hits"),
-        (INSTRUCTIONS, "instructions"),
-        (TICKS, "ticks"),
-        (INVOCATIONS, "invocations"),
-    ):
+    for column, name in enumerate(_SUMMED):
         np.add.at(sums[:, column], at, profile[name])
     kind = profile["kind"]
     kind = np.where((kind >= 0) & (kind < len(CodeKind)), kind, CodeKind.UNKNOWN)

@@ -14,7 +14,18 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from streamer.hub.text import BAR, View, bar, headline, holes_line, kinds_text, loss_line, plain, shift_text
+from streamer.hub.text import (
+    BAR,
+    View,
+    bar,
+    headline,
+    holes_line,
+    invocations_text,
+    kinds_text,
+    loss_line,
+    plain,
+    shift_text,
+)
 
 LEAST_METHOD = 32
 """Characters that the method's column has, unless all names are shorter or it stands alone with the share."""
@@ -39,11 +50,11 @@ class MethodsTable:
             "shift": [shift_text(m) for m in methods] if self.shifts else [],
             "method": [Text(plain(m["method"])) for m in methods],
             "ran as": [Text(kinds_text(m["kinds"])) for m in methods],
-            "invocations": [Text(f"{m['invocations']:,}") for m in methods],
+            "invocations": [Text(invocations_text(m)) for m in methods],
         }
         if not self.shifts:
             del columns["shift"]
-        if not any(m["invocations"] for m in methods):
+        if not any(m["invocations"] != 0 for m in methods):
             del columns["invocations"]
         if other:
             last = {"share": f"{other:.1%}", "bar": bar(other, largest), "method": "other"}

@@ -82,6 +82,13 @@ def holes_line(view: View) -> str | None:
     return f"holes since the start: {', '.join(parts)}" if parts else None
 
 
+def invocations_text(method: View) -> str:
+    """`1,234`; `≥ 1,234` where that is a lower bound, `–` where it is not known."""
+    if method["invocations"] is None:
+        return "–"
+    return f"{'≥ ' if method['at_least'] else ''}{method['invocations']:,}"
+
+
 def contradictions_line(report: View) -> str | None:
     """How often the trace contradicted the code, and where most often; None if it never did."""
     if not report["total"]:

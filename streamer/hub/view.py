@@ -25,7 +25,10 @@ class HotMethod:
     share: float
     """Of the window's weight as observed, 0…1."""
     weight: int
-    invocations: int
+    invocations: int | None
+    """None: not known, because code ran in which it is inlined and cannot be counted."""
+    at_least: bool
+    """`invocations` is a lower bound: some were made in a cycle that leaves no packet."""
     kinds: dict[str, float]
     """Of this method's primary weight, by the kind of code it ran in, 0…1."""
     before: float

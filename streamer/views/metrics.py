@@ -52,7 +52,12 @@ class HubCollector(Collector):
         )
         invocations = GaugeMetricFamily(
             "streamer_method_invocations",
-            "Invocations of the method observed in the window; fidelity flow only.",
+            "Invocations of the method in the window, where the trace tells how many; fidelity flow only.",
+            labels=(*PROCESS, "window", "method"),
+        )
+        at_least = GaugeMetricFamily(
+            "streamer_method_invocations_at_least",
+            "Lower bound of the method's invocations in the window, where some leave no packet; fidelity flow only.",
             labels=(*PROCESS, "window", "method"),
         )
         weight = GaugeMetricFamily(
@@ -88,8 +93,10 @@ class HubCollector(Collector):
                         if hub.fidelity == "flow" and view.coverage.shed_ratio is not None:
                             shed.add_metric((*process, window), view.coverage.shed_ratio)
                         for method in view.methods if hub.fidelity == "flow" else ():
-                            invocations.add_metric((*process, window, method.method), method.invocations)
-        yield from (share, invocations, weight, decoded, shed)
+                            if method.invocations is not None:
+                                family = at_least if method.at_least else invocations
+                                family.add_metric((*process, window, method.method), method.invocations)
+        yield from (share, invocations, at_least, weight, decoded, shed)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         trace = CounterMetricFamily(

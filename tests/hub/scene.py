@@ -44,6 +44,8 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     for pane in range(seconds):
         losses = {"desync": 12_000} if pane % 20 == 19 else {"overflow": 0} if pane % 7 == 0 else {}
         second(hub, pane, NOW if pane >= seconds - 10 else BEFORE, losses, column, shed)
+    if fidelity == "flow":
+        hub.feed(report(seconds - 1, {"java.util.HashMap.getNode": 1}, column="untold"))
     last = report(seconds - 1, {}, accounts=(account(seconds * 10**6, seconds * 10**6 + 900, code_missing=900),))
     last = replace(last, gauges=(("code_detail", 0.5),))
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))

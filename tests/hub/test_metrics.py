@@ -4,12 +4,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from stages.messages import Loss
+from stages.messages import PROFILE_DTYPE, CodeKind, Loss, PaneReport
 from streamer.views.metrics import KEEP_SECONDS, registry
 from tests.hub.reports import HOST, PID, account, report
 from tests.hub.scene import scene
@@ -118,6 +119,25 @@ def test_flow_exports_both_weights_and_invocations():
     weights = {s.labels["weight"] for f in own.collect() if f.name == "streamer_window_weight" for s in f.samples}
     assert weights == {"instructions", "time"}
     assert any(f.name == "streamer_method_invocations" and f.samples for f in own.collect())
+
+
+def test_invocations_are_exact_or_a_lower_bound_or_absent():
+    """What is known of a method's calls: all, some, none. A lower bound in one pane makes the window's sum one."""
+    hub, _ = scene(fidelity="flow", seconds=3)
+    names = {1: "a.All.of", 2: "a.Some.of", 3: "a.None.of"}
+    for pane, some, none in ((3, 0, 1), (4, 2, 0)):
+        rows = np.zeros(3, PROFILE_DTYPE)
+        rows["method"], rows["kind"], rows["instructions"] = list(names), CodeKind.C2, 1 << 40
+        rows["invocations"] = 100
+        rows["untold"], rows["uncounted"] = (0, some, 0), (0, 0, none)
+        hub.feed(PaneReport(HOST, PID, 0, pane, rows, tuple(names.items()), (), True))
+    own = registry(hub)
+    for family, known in (("", {"a.All.of": 200}), ("_at_least", {"a.Some.of": 200})):
+        for name in names.values():
+            labels = {**LABELS, "window": "10s", "method": name}
+            assert value(own, f"streamer_method_invocations{family}", **labels) == known.get(name)
+    shown = {m.method: (m.invocations, m.at_least) for m in hub.hot("10s").methods if m.method in names.values()}
+    assert shown == {"a.All.of": (200, False), "a.Some.of": (200, True), "a.None.of": (None, False)}
 
 
 def test_what_was_shed_is_of_the_decoded_bytes():

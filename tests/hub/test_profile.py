@@ -11,7 +11,7 @@ from stages.messages import PROFILE_DTYPE, CodeKind
 from streamer.hub.profile import COLUMNS, HITS, INSTRUCTIONS, KINDS, TICKS, MethodTable, by_method
 
 ROWS = st.lists(
-    st.tuples(st.integers(-3, 5), st.integers(0, 3), st.integers(-1, 7), *[st.integers(0, 1 << 62)] * 4), max_size=30
+    st.tuples(st.integers(-3, 5), st.integers(0, 3), st.integers(-1, 7), *[st.integers(0, 1 << 62)] * 6), max_size=30
 )
 
 

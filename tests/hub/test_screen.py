@@ -57,3 +57,23 @@ def test_at_80_columns_a_method_has_room() -> None:
 def test_a_wide_terminal_shows_everything() -> None:
     assert shown(lines(120)) == {"bar", "invocations", "ran as", "shift"}
     assert shown(lines(120, invocations=False)) == {"bar", "ran as", "shift"}
+
+
+def test_invocations_that_are_not_known_or_a_lower_bound() -> None:
+    view = scene()[0].hot().json()
+    method = view["methods"][0]
+    known = {"m0": (12, False), "m1": (1_234, True), "m2": (None, False), "m3": (None, True), "m4": (0, False)}
+    shown = {"m0": "12", "m1": "≥ 1,234", "m2": "–", "m3": "–", "m4": "0"}
+
+    def cells(names: list[str]) -> dict[str, str]:
+        view["methods"] = [
+            {**method, "method": m, "invocations": known[m][0], "at_least": known[m][1], "kinds": {"c1": 1.0}}
+            for m in names
+        ]
+        out = io.StringIO()
+        Console(file=out, width=120).print(MethodsTable(view))
+        rows = [line.split(" C1 ") for line in out.getvalue().splitlines() if " C1 " in line]
+        return {row[0].split()[-1]: row[1].strip() for row in rows}
+
+    assert cells(list(known)) == shown
+    assert cells(["m2"]) == {"m2": "–"}  # not known is not none

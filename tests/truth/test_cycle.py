@@ -9,8 +9,17 @@ import pytest
 
 from benchmarks.flow_truth import FlowTruthError
 from benchmarks.flow_truth.evaluate import Evaluation
-from benchmarks.flow_truth.record import record
+from benchmarks.flow_truth.record import NAME, record
 from capture.emulator.options import EmulatorError
+from capture.recording.replay import Replay
+from stages.decode import stage as decode
+from stages.follow import stage as reconstruct
+from stages.messages import PaneReport
+from stages.segment import stage as segment
+from streamer.config import WindowConfig
+from streamer.hub import Hub
+from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer.views.metrics import registry
 from tests.jdks import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -23,15 +32,17 @@ public class Down {
 
     public static void main(String[] args) {
         for (int i = 0; i < 4; i++) {
-            try { down(0); } catch (StackOverflowError e) { System.out.println(i); }
+            try { down(0); } catch (StackOverflowError e) { }
         }
+        System.out.println(calls);
     }
 }
 """
 
 
 def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
-    """Compiled by C1 without counters, so that no conditional branch is left in it, till the stack overflows."""
+    """Compiled by C1 without counters, so that no conditional branch is left in it, till the stack overflows. Its calls
+    are told as a lower bound."""
     (tmp_path / "Down.java").write_text(PROGRAM)
     subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, tmp_path / "Down.java"], check=True, timeout=120)
     words = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m", "-cp", str(tmp_path), "Down"]
@@ -46,3 +57,33 @@ def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
     assert result.rounds > 50_000
     assert result.right >= 0.9995 * result.blocks
     assert result.silent == 0
+    calls = int((tmp_path / "run" / "stdout").read_text())
+    hub = told(tmp_path / "run" / f"{NAME}.json")
+    methods = {m.method: m for m in hub.hot(whole_run=True, top=1000).methods}
+    down = methods.pop("Down.down")
+    assert down.at_least
+    assert down.invocations is not None
+    assert 1 <= down.invocations < calls
+    assert [m.method for m in methods.values() if m.at_least] == []
+    own = registry(hub)
+    samples = [
+        (family.name, sample.value)
+        for family in own.collect()
+        for sample in family.samples
+        if family.name.startswith("streamer_method_invocations")
+        and sample.labels["method"] == "Down.down"
+        and sample.labels["window"] == "5m"
+    ]
+    assert samples == [("streamer_method_invocations_at_least", down.invocations)]
+
+
+def told(recording: Path) -> Hub:
+    """What a hub knows when all of a recording has been decoded."""
+    chain = [decode.make(first=True), segment.make(), reconstruct.make()]
+    hub = Hub(WindowConfig(), fidelity="flow")
+    with Replay(recording) as replay:
+        said = [report for message in replay.messages() for report in feed_chain(chain, message)]
+    for report in (*said, *flush_chain(chain)):
+        if isinstance(report, PaneReport):
+            hub.feed(report)
+    return hub

@@ -116,6 +116,12 @@ function showFigures(view) {
   }));
 }
 
+// Not known: "–"; a lower bound: "≥ 12".
+function invocations(method) {
+  if (method.invocations === null) return "–";
+  return (method.at_least ? "≥ " : "") + method.invocations.toLocaleString("en");
+}
+
 function show(view) {
   options(at("window"), view.windows);
   options(at("weight"), view.weights);
@@ -127,9 +133,9 @@ function show(view) {
   showCoverage(view);
   at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
-  at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations));
+  at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations !== 0));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, largest, shiftCell(m), kinds(m),
-    m.invocations ? m.invocations.toLocaleString("en") : "–"));
+    invocations(m)));
   if (view.other > 0) rows.push(row("", "other", view.other, largest, element("td"), "", "", "other"));
   at("methods").replaceChildren(...rows);
 }
