@@ -43,6 +43,7 @@ KINDS: dict[str, bytes] = {
     "tsc": w.tsc(0x123456789),
     "tsc, tma": w.tsc(0x123456789) + w.tma(0x1234, 17),
     "mtc": w.mtc(7),
+    "mtc, timed": w.mtc(8) + w.mtc(9),
     "cyc": w.cyc(3) + w.cyc(90) + w.cyc(9000),
     "vmcs": w.vmcs(0x123456000),
     "mnt": w.mnt(0x1234567890),
@@ -58,10 +59,12 @@ KINDS: dict[str, bytes] = {
 _TO_US_ALONE = frozenset({"cfe, evd", "bbp, bip, bep"})  # older versions of libipt know no such packets
 
 
-def case_of(packets: bytes, size: int) -> Case:
-    head = w.psb() + w.tsc(1000) + w.psbend() + w.tip_pge(_HERE)
+def case_of(packets: bytes, size: int, timed: bool = False) -> Case:
+    """`timed`: behind a TMA, so that MTCs tell the time, which libipt's packet decoder does not ask for."""
+    head = w.psb() + w.tsc(1000) + (w.tma(0, 0) if timed else b"") + w.psbend() + w.tip_pge(_HERE)
     data = np.frombuffer(head + packets * max(size // len(packets), 1), np.uint8)
-    return Case([Stream(StreamKey("made", 1, 0, -1), PtConfig(), data)], CodeView.of([]))
+    config = PtConfig(mtc_shift=3, ctc_num=168, ctc_den=2)
+    return Case([Stream(StreamKey("made", 1, 0, -1), config, data)], CodeView.of([]))
 
 
 def race(kinds: list[str], size: int, rounds: int) -> dict[str, dict[str, Any]]:
@@ -69,7 +72,7 @@ def race(kinds: list[str], size: int, rounds: int) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     packet_pass(case_of(KINDS["pad"], 1 << 16))  # compile
     for kind in kinds:
-        case = case_of(KINDS[kind], size)
+        case = case_of(KINDS[kind], size, kind == "mtc, timed")
         with tempfile.TemporaryDirectory() as directory:
             libipt = Peers(case, Path(directory))
             turns = [(timed(partial(packet_pass, case)), *libipt.packets()) for _ in range(rounds)]

@@ -43,9 +43,9 @@ _SILENT = _bits(
 )  # fmt: skip
 """Kinds that, outside of a block, change nothing that this pass asks for, as bits."""
 _IN_PSB = _bits(pt.TSC, pt.TMA, pt.CBR, pt.MODE_EXEC, pt.PIP, pt.VMCS)
-_CHECKED = _bits(pt.TNT_64, pt.PSB, pt.MODE_EXEC, pt.MNT, pt.TMA)
+_CHECKED = _bits(pt.TNT_64, pt.MODE_EXEC, pt.MNT, pt.TMA)
 """Kinds of which some fields cannot be."""
-_FIXED = _SILENT | _bits(pt.TMA, pt.MTC, pt.OVF, pt.PSB)
+_FIXED = _SILENT | _bits(pt.TMA, pt.MTC, pt.OVF)
 """The same with those whose header says how long they are, and that leave a mark or tell the time."""
 
 
@@ -96,8 +96,8 @@ def _psb_plus(
             if low & 0xFFFF == 0x2302:  # PSBEND
                 to += 2
                 break
-        entry = pt.header(low)
-        kind, size = entry & 0xFF, entry >> 8
+        entry = pt.header(byte, low >> 8 & 0xFF)
+        kind, size = np.int64(pt.KINDS[entry]), np.int64(pt.SIZES[entry])
         if context or not _IN_PSB >> kind & 1 or not pt.sound(kind, low, _0) or to + size > end:
             kind, size = np.int64(pt.CUT), _0
             if to < end:
@@ -213,15 +213,25 @@ def walk(
                 n += 1
                 at += 8
                 continue
+            if pt.is_psb(low, load64(data, at + 8)) and n < room:
+                state[TIME] = time
+                size, ip = _psb_plus(data, at, end, last, state, mtc_shift, num, den, late)
+                if size == 0:
+                    break
+                last_ip, time = ip, state[TIME]
+                _mark(out, n, _PSB, base + at, ip, time, size)
+                n += 1
+                at += size
+                continue
             if byte & 3 == 3:  # a CYC
                 size = pt.cyc_size(low, _0)
                 if size > 8 or at + size > end:
                     break
                 at += 1 if byte & 4 == 0 else size
                 continue
-            entry = pt.header(low)
-            kind, size = entry & 0xFF, entry >> 8
-            if not _FIXED >> kind & 1 or (_CHECKED >> kind & 1 and not pt.sound(kind, low, load64(data, at + 8))):
+            entry = pt.header(byte, np.int64(data[at + 1]))
+            kind, size = np.int64(pt.KINDS[entry]), np.int64(pt.SIZES[entry])
+            if not _FIXED >> kind & 1 or (_CHECKED >> kind & 1 and not pt.sound(kind, low, _0)):
                 break
             if size != usual:
                 usual = opaque(size)
@@ -242,22 +252,12 @@ def walk(
             if kind == pt.MTC:
                 time = on_mtc(state, time, low >> 8 & 0xFF, mtc_shift, num, den)[1]
                 _mark(out, n, _TIME, base + at, _0, time, np.int64(2))
-                at += 2
-            elif kind == pt.OVF:
+            else:
                 on_ovf(state)
                 state[N_OVFS] += np.uint64(1)
                 _mark(out, n, _OVF, base + at, _0, time, np.int64(2))
-                at += 2
-            else:
-                state[TIME] = time
-                size, last_ip = _psb_plus(data, at, end, last, state, mtc_shift, num, den, late)
-                if size == 0:
-                    last_ip = np.int64(state[LAST_IP])
-                    break
-                time = state[TIME]
-                _mark(out, n, _PSB, base + at, last_ip, time, size)
-                at += size
             n += 1
+            at += 2
         state[N_MARKS], state[LAST_IP], state[TIME] = np.uint64(n), np.uint64(last_ip), time
         to = at
         if at < end:

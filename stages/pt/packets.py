@@ -100,8 +100,8 @@ _BEHIND_02 = {  # by the second byte: kind and size
 # fmt: on
 
 
-def _headers() -> NDArray[np.int64]:
-    kind, size = np.full(2 * _SECOND, _UNKNOWN, np.int64), np.ones(2 * _SECOND, np.int64)
+def _headers() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    kind, size = np.full(2 * _SECOND, _UNKNOWN, np.uint8), np.ones(2 * _SECOND, np.uint8)
     kind[0:_SECOND:2] = TNT_8
     kind[3:_SECOND:4] = CYC
     for low, ip_packet in ((0x0D, TIP), (0x11, TIP_PGE), (0x01, TIP_PGD), (0x1D, FUP)):
@@ -114,12 +114,12 @@ def _headers() -> NDArray[np.int64]:
         kind[first], size[first] = what, bytes_
     for second, (what, bytes_) in _BEHIND_02.items():
         kind[_SECOND + second], size[_SECOND + second] = what, bytes_
-    return kind | size << 8
+    return kind, size
 
 
-HEADERS = _headers()
-"""kind | size << 8 of a packet by its first byte, and from 256 on by its second where the first is 02. NO_KIND and
-above: no packet begins so."""
+KINDS, SIZES = _headers()
+"""Of a packet by its first byte, and from 256 on by its second where the first is 02: see `header`. NO_KIND and above:
+no packet begins so. A CYC or a TRIG may be longer."""
 
 _0 = np.uint64(0)
 _ALL = np.uint64((1 << 64) - 1)
@@ -134,10 +134,9 @@ _MORE = np.int64(0x0101_0101_0101_0101)
 
 
 @near
-def header(low: Int) -> Int:
-    """kind | size << 8 as far as the first two bytes tell: a CYC or a TRIG may be longer."""
-    byte = low & 0xFF
-    return HEADERS[_SECOND + (low >> 8 & 0xFF)] if byte == 0x02 else HEADERS[byte]
+def header(byte: Int, second: Int) -> Int:
+    """Where KINDS and SIZES have the packet that begins with these two bytes."""
+    return _SECOND + second if byte == 0x02 else byte
 
 
 @near
@@ -192,8 +191,8 @@ def which(low: Int, high: Int, left: Int, context: Int) -> Any:
     block = context & BLOCK_BYTES
     if block and low & 7 == 4:
         return (BIP, 1 + block) if left > block else (CUT, 0)
-    entry = header(low)
-    kind, size = entry & 0xFF, entry >> 8
+    entry = header(low & 0xFF, low >> 8 & 0xFF)
+    kind, size = np.int64(KINDS[entry]), np.int64(SIZES[entry])
     if kind == CYC and low & 4:
         size = cyc_size(low, high)
         if size > _CYC_MOST or (size > _CYC_PLAIN and not cycles(low, high, size)[1]):
