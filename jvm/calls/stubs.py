@@ -34,6 +34,17 @@ _LABELS = {
     for form in ("{}", *(("{}_stub", "Shared Runtime {}_blob") if stub in RESOLVERS else ()))
 }
 
+_PATCHING = {
+    stub_label(form.format(what))
+    for what in ("access_field", "load_klass", "load_mirror", "load_appendix")
+    for form in ("{}_patching Runtime1 stub", "C1 Runtime {}_patching_blob")
+}
+
+
+def is_patching(version: Version) -> bool:
+    """Whether it is one of C1's that find out what a place of compiled code is to be, and put it there (Runtime1)."""
+    return version.name in _PATCHING
+
 
 def stub_of(version: Version) -> Stub | None:
     """None: another, or no stub."""

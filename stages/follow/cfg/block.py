@@ -28,6 +28,8 @@ from stages.follow.cfg.graph import (
     G_CODE_SIZE,
     G_CUT_MASK,
     G_CUTS,
+    G_FILTER_HI,
+    G_FILTER_LO,
     G_JUMPS,
     G_LINE_MASK,
     G_LINES,
@@ -89,9 +91,12 @@ from stages.follow.code.jumps import (
     BEHIND_CALL,
     EITHER,
     INTO_COMPILED,
+    LOADED,
     TEACHES,
+    behind_call_out,
     known,
     leads,
+    loaded,
 )
 from stages.pointers import (
     below,
@@ -259,6 +264,8 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
                 led = leads(t.jump, g[G_JUMPS], here, t.code, place)
                 if led == TEACHES:
                     kind = RESOLVE
+            elif loaded(t.code, place, here - t.blob_start[b]):
+                led = LOADED
         n = g[G_RANGES]
         t.ranges[3 * n] = begun
         t.ranges[3 * n + 1] = after
@@ -295,6 +302,29 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
     t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
     t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
     return not bounded or kind == CUT
+
+
+@inner
+def leads_out(t, s, ip):  # type: ignore[no-untyped-def]
+    """Whether stretch `s`, which is walked and ends tracing, may lead to `ip` outside of the filter."""
+    row = s * ST
+    if t.stretch[row + ST_KIND] == OUT:
+        return t.last[s] == ip
+    if t.stretch[row + ST_EFFECT] >> E_LEADS != LOADED:
+        return True
+    here = t.last[s]
+    b = blob_of(t, here)
+    return b < 0 or loaded(t.code, t.blob_at[b] + here - t.blob_start[b], here - t.blob_start[b]) == ip
+
+
+@inner
+def returns_in(t, ip):  # type: ignore[no-untyped-def]
+    """Whether a call that left the filter may end at `ip`."""
+    b = blob_of(t, ip)
+    if b < 0:
+        return False
+    before = ip - t.blob_start[b]
+    return behind_call_out(t.code, t.blob_at[b] + before, before, ip, t.g[G_FILTER_LO], t.g[G_FILTER_HI])
 
 
 @inner

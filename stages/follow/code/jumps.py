@@ -6,6 +6,8 @@
 - Stubs that look a method up in a table jump to its compiled code, or to its adapter (VtableStubs::create_vtable_stub,
   create_itable_stub), never into the interpreter.
 - No return leads to the entry of a method: deoptimisation and exceptions, too, return behind calls, or to a stub.
+- Calls of the VM load the address of its function right before (MacroAssembler::call), which is where they lead; and it
+  returns to the code that has called it: behind a call out of the IP filter tracing comes back to no other.
 
 Where one leads elsewhere the walker has been on a wrong way since some call before: it is a contradiction.
 """
@@ -21,12 +23,14 @@ from jvm.calls.stubs import RESOLVERS, Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind
 from jvm.kernels import inner
-from stages.pointers import below, least_at, within
+from stages.follow.code import x86
+from stages.pointers import below, excluded, least_at, within
 
 I64 = NDArray[np.int64]
 
 ANYWHERE, TEACHES, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
 INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
+LOADED = np.int64(6)  # a call of the address that has been loaded right before it
 _KNOWN: dict[Stub | None, np.int64] = {
     **dict.fromkeys(RESOLVERS, TEACHES), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
     Stub.ADAPTER: EITHER,
@@ -95,9 +99,39 @@ def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
 def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
     """Whether a jump of which `what` is known may lead to `ip`; the interpreter lies in [lo, hi), and there are n
     doors."""
-    if what < INTO_COMPILED or lo == hi:
+    if what < INTO_COMPILED or what == LOADED or lo == hi:
         return True
     if what == BEHIND_CALL and not within(lo, ip, hi):
         at = least_at(doors, n, ip)
         return at == n or doors[at] != ip
     return what == BEHIND_CALL or (what == INTO_INTERPRETER) == within(lo, ip, hi)
+
+
+@inner
+def loaded(code, at, before):  # type: ignore[no-untyped-def]
+    """The address that MOV r64, imm64 has put into the register by which `code[at:]` calls; 0: that does not stand
+    there. `before`: bytes of the same blob before it."""
+    if before < 10 or code[at - 10] >> 1 != 0x24 or code[at - 9] >> 3 != 0x17:  # REX.W(B) B8+r
+        return np.int64(0)
+    call = at
+    if code[at - 10] & 1:  # one of R8 to R15: REX.B
+        if code[at] != 0x41:
+            return np.int64(0)
+        call += 1
+    register = code[at - 9] & 7
+    if code[call] != 0xFF or code[call + 1] != 0xD0 | register:
+        return np.int64(0)
+    to = np.int64(0)
+    for k in range(8):
+        to |= np.int64(code[at - 8 + k]) << 8 * k
+    return to
+
+
+@inner
+def behind_call_out(code, at, before, ip, lo, hi):  # type: ignore[no-untyped-def]
+    """Whether a call out of the IP filter [lo, hi) may end at `ip`: a CALL rel32 that leads out, or one by a register
+    (as VM functions are called, which are far away). `code[at:]` stands at `ip`, with `before` bytes of the same blob
+    before it."""
+    if before >= 2 and code[at - 2] == 0xFF and code[at - 1] >> 3 == 0x1A:  # CALL r64: FF /2, mod 3 (SDM vol. 2, CALL)
+        return lo != hi
+    return before >= 5 and code[at - 5] == 0xE8 and excluded(lo, ip + x86.displacement(code, at, 0), hi)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from jvm.kernels import inner, kernel
 from stages.follow.code import x86
 from stages.follow.code.code_copy import CodeWords
-from stages.follow.code.jumps import ANYWHERE, BEHIND_CALL, leads
+from stages.follow.code.jumps import ANYWHERE, BEHIND_CALL, behind_call_out, leads, loaded
 from stages.follow.repair.candidates import (
     FAR,
     LAST,
@@ -51,6 +51,7 @@ from stages.follow.repair.way import (
     W_BASE,
     W_BEHIND,
     W_BITS,
+    W_CALLED,
     W_CHOSEN,
     W_DEPTH,
     W_HERE,
@@ -160,11 +161,16 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
             if right:
                 w[W_NEXT] = N_NONE
                 w[W_OFF] = 0
+                right = inside(g, w[W_IP])
                 if w[W_DEPTH] > 0 and stack[w[W_DEPTH] - 1] == w[W_IP]:
                     w[W_DEPTH] -= 1
+                elif w[W_DEPTH] > 0 and w[W_CALLED] and right:
+                    b = holder(g.start, g.end, g.blobs, w[W_IP])
+                    before = w[W_IP] - code.start[b]
+                    right = not behind_call_out(code.code, code.data_at[b] + before, before, w[W_IP], lo, hi)
                 w[W_BASE] = w[W_DEPTH]
                 w[W_MUST] = 0
-                right = inside(g, w[W_IP]) and arrive(w, w[W_IP])
+                right = right and arrive(w, w[W_IP])
         elif w[W_NEXT] == N_FUP and w[W_IP] == w[W_HERE]:
             w[W_NEXT] = N_NONE
             right = asynchronous(data, end, goal, w, g)
@@ -174,6 +180,7 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
                 w[W_MUST] = 0
             if excluded(lo, here, hi):
                 right = w[W_NEXT] == N_PGD and (w[W_IP] == -1 or w[W_IP] == here) and leave(w)
+                w[W_CALLED] = 1
             else:
                 steps += 1
                 m = (here & mask) * RE
@@ -224,6 +231,10 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
                     right = found[attempt * VA + V_FAR] <= farthest
                 if insn >> 8 & 0xFF == x86.RET:
                     led = BEHIND_CALL
+                if right and insn >> 8 & 0xFF == x86.CALL_IND and w[W_NEXT] == N_PGD and w[W_IP] != -1:
+                    b = holder(g.start, g.end, g.blobs, here)
+                    to = loaded(code.code, code.data_at[b] + here - code.start[b], here - code.start[b])
+                    right = to == 0 or to == w[W_IP]
                 right = right and step(w, stack, insn, target, led, g)
         attempt = 0
         if right:

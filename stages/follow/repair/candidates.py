@@ -76,6 +76,9 @@ class Known(NamedTuple):
     interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
     doors: I64  # entries of methods, as there
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
+    unpatched: I64  # places of C1's code where a JMP stood before they were told of, ascending,
+    unpatched_to: I64  # where that led,
+    unpatched_until: I64  # and until when at most
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
     content: NDArray[np.uint8]  # (n, WINDOW) that they had when a choice put another there
@@ -115,6 +118,9 @@ class Known(NamedTuple):
             interpreter=np.zeros(2, np.int64),
             doors=none,
             resolver=none,
+            unpatched=none,
+            unpatched_to=none,
+            unpatched_until=none,
             calls=NO_CALLS,
             place=none,
             content=np.zeros((0, WINDOW), np.uint8),
@@ -253,6 +259,12 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
         p = first(known.taught, here)
         while p < len(known.taught) and known.taught[p] == here:
             n = _branch(buffer, found, n, here, _JMP if known.branch[p, 1] else _CALL, known.branch[p, 0], _LATER)
+            p += 1
+        p = first(known.unpatched, here)
+        while p < len(known.unpatched) and known.unpatched[p] == here:
+            far = tsc - known.unpatched_until[p]
+            if far <= slack:
+                n = _branch(buffer, found, n, here, _JMP, known.unpatched_to[p], max(far, _LATER))
             p += 1
     p = first(known.place, here)
     while p < len(known.place) and known.place[p] == here:

@@ -24,6 +24,7 @@ from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
 from stages.follow.repair.effort import Effort, Purse
 from stages.follow.repair.recent import Recent
 from stages.follow.repair.resolved_calls import Learnt, with_image
+from stages.follow.repair.unpatched import Unpatched
 from stages.follow.walk.segment_walk import NEVER, Piece
 from stages.follow.walk.state import (
     B_NO_RETURN,
@@ -60,6 +61,7 @@ class Chooser:
         self._callees = Callees(image)
         self._learnt = Learnt(image, self._callees)
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
+        self._unpatched = Unpatched(image)
         self._known: Known | None = None
         self._known_of = -1, -1  # epochs of the image and of its entrance
         self._stood = -1, -1
@@ -239,11 +241,16 @@ class Chooser:
             jumps = self._flow.jumps
             stood = self._image.census, self._image.entrance.changes
             if self._stood != stood:
-                self._stood, self._of_image = stood, with_image(known, self._image)
+                place, to, until = self._unpatched.columns()
+                self._stood, self._of_image = (
+                    stood,
+                    with_image(known, self._image)._replace(unpatched=place, unpatched_to=to, unpatched_until=until),
+                )
             told = self._of_image
             self._known = known._replace(
                 entry=told.entry, refused=told.refused, door=told.door, opens=told.opens, closes=told.closes,
-                refusal=told.refusal, inline=told.inline, resolver=told.resolver,
+                refusal=told.refusal, inline=told.inline, resolver=told.resolver, unpatched=told.unpatched,
+                unpatched_to=told.unpatched_to, unpatched_until=told.unpatched_until,
                 calls=self._callees.now(),
                 jump=jumps.ranges.reshape(-1),
                 interpreter=jumps.interpreter,

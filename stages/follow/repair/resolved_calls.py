@@ -40,7 +40,7 @@ def with_image(known: Known, image: CodeImage) -> Known:
         closes = min(v.not_entrant, v.until, int(LAST))
         if v.verified_entry:
             entry[v.verified_entry] = closes
-        door |= dict.fromkeys((v.entry, v.verified_entry), (v.loaded, closes))
+        door |= dict.fromkeys((v.entry, v.verified_entry), (v.loaded if v.since else 0, closes))
     stubs = {stub_of(v): v for v in image.versions() if v.kind != Kind.NMETHOD}
     refusal = [stubs[Stub.WRONG_METHOD].start] if Stub.WRONG_METHOD in stubs else []
     resolver = [stubs[stub].start for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []

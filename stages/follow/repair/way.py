@@ -44,8 +44,8 @@ _TRANSFERS = 128
 # the state of a way
 (
     W_POS, W_LAST, W_BITS, W_NEXT, W_IP, W_AT, W_HERE, W_MUST, W_DEPTH, W_OFF, W_CHOSEN, W_INSTRS,
-    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_SIZE,
-) = range(19)  # fmt: skip
+    W_TRANSFERS, W_BEHIND, W_PSB, W_BOUND, W_TRY, W_BASE, W_CALLED, W_SIZE,
+) = range(20)  # fmt: skip
 WAY_SIZE = W_SIZE + DEPTH  # and the return stack behind it
 
 # Where it leads: blobs of known code, the IP filter [lo, hi), where the interpreter lies, and entries of methods
@@ -149,9 +149,11 @@ def _push(w, stack, address):  # type: ignore[no-untyped-def]
 
 @inner
 def leave(w):  # type: ignore[no-untyped-def]
-    """A TIP.PGD ends the piece."""
+    """A TIP.PGD ends the piece. (Callers set W_CALLED: a call or a direct jump has left the filter, so that the VM
+    returns to the code that called.)"""
     right = arrive(w, np.int64(0))
     w[W_OFF] = 1
+    w[W_CALLED] = 0
     w[W_NEXT] = N_NONE
     return right
 
@@ -220,5 +222,7 @@ def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
         if what == x86.RET and w[W_DEPTH] > w[W_BASE]:
             return False
         stays = w[W_IP] != -1 and g.lo != g.hi and within(g.lo, w[W_IP], g.hi)
-        return not stays and what != x86.JUMP_IND and leave(w)  # the JVM's jumps stay in its code, its calls do not
+        right = not stays and what != x86.JUMP_IND and leave(w)  # the JVM's jumps stay in its code, its calls do not
+        w[W_CALLED] = what == x86.CALL_IND
+        return right
     return False

@@ -16,6 +16,8 @@ from jvm.kernels import inner
 from stages.follow.cfg.block import (
     enters_vm,
     intern,
+    leads_out,
+    returns_in,
     room,
 )
 from stages.follow.cfg.graph import (
@@ -118,6 +120,7 @@ from stages.follow.walk.state import (
     X_PENDING,
     X_POS,
     X_SEEN_IP,
+    X_SURE_OUT,
     X_TOP,
     break_off,
     doubt,
@@ -326,6 +329,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
                     break
         if c <= 0 and x[X_PENDING] > 1:
             break_off(t, w, B_NOT_DISABLED, ip)
+        elif c <= 0 and known and not leads_out(t, s, ip):
+            break_off(t, w, B_WRONG_TARGET, ip)
         elif c > 0 or _takes_tip(kind) or kind == COND or kind == OUT or kind == OFF:
             if c <= 0:
                 c = s
@@ -349,15 +354,19 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
 
 @inner
 def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
-    """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside."""
+    """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside. Behind
+    another call that leaves it, it was that one that was made."""
     x = w.x
     if not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and not x[X_MODE] & M_FRESH:
         break_off(t, w, B_ENABLED_TWICE, ip)
     x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND)
     _goto(t, w, ip)
-    if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0 and w.ring[x[X_TOP]] == x[X_AT]:
-        pop(w)
-        x[X_MODE] &= ~M_CALLED
+    if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0:
+        if w.ring[x[X_TOP]] == x[X_AT]:
+            pop(w)
+            x[X_MODE] &= ~M_CALLED
+        elif x[X_OUT] > x[X_SURE_OUT] and returns_in(t, ip):  # else there is nothing to be searched
+            doubt(x, B_NOT_DISABLED)
     x[X_BASE] = x[X_DEPTH]
     return SURE
 

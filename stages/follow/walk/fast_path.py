@@ -13,6 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
+from stages.follow.cfg.block import (
+    leads_out,
+    returns_in,
+)
 from stages.follow.cfg.graph import (
     COND,
     DEAD,
@@ -207,6 +211,8 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     break
                 if np.int64(stretch[s * ST + ST_EFFECT]) & (E_HOP | E_TEACHES) and pos >= hold:  # doubted, or told
                     break
+                if form != 0 and not leads_out(t, s, ip):
+                    break
                 target = S_DISABLED
             else:
                 i = scatter(ip) & address_mask
@@ -219,10 +225,13 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
             if low == 0x11:
                 if s > S_DISABLED:
                     break
-                if called and depth > 0 and np.int64(ring[top]) == target:
-                    top = (top - 1) & (SLOTS - 1)
-                    depth -= 1
-                    called = 0
+                if called and depth > 0:
+                    if np.int64(ring[top]) == target:
+                        top = (top - 1) & (SLOTS - 1)
+                        depth -= 1
+                        called = 0
+                    elif returns_in(t, ip):  # perhaps it is doubted
+                        break
                 base = depth
             else:
                 if kind == UNWALKED or kind == DEAD:

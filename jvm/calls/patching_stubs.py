@@ -1,0 +1,49 @@
+"""Places of C1's code that wait to be patched: a class that is not loaded yet, a field whose offset is not known.
+
+Until then a JMP stands there, into a stub behind the code: `CALL …_patching; JMP back`, before it four bytes of which
+the second says how far before the CALL there is a copy of what will stand at the place. The JVM puts that there, or,
+while the class is being initialised, another JMP, to the copy (PatchingStub::emit_code, c1_CodeStubs_x86.cpp;
+Runtime1::patch_code).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.calls.call_sites import CALL, CALL_SIZE, JMP, targets
+
+_SHORT_JMP = 0xEB  # rel8
+_RECORD = 4  # bytes before the CALL
+_COPY_AT = 3  # of them, before the CALL, the distance of the copy
+
+
+class Place(NamedTuple):
+    """Offsets in the code."""
+
+    at: int  # where a JMP stood
+    stub: int  # and led
+    copy: int  # or led while the class was being initialised
+
+
+def places(code: NDArray[np.uint8], start: int, patching: NDArray[np.uint64]) -> list[Place]:
+    """Of the nmethod `code` at `start`, patched or not, ascending by stub. `patching`: (n,) where the CALLs of such
+    stubs lead."""
+    at = np.flatnonzero(code[: max(len(code) - 2 * CALL_SIZE, 0)] == CALL)
+    at = at[at >= _RECORD]
+    at = at[np.isin(targets(code, start, at), patching)]
+    found: list[Place] = []
+    for stub in at.tolist():
+        back = stub + CALL_SIZE
+        if code[back] == JMP:
+            place = int(targets(code, start, np.array([back], np.int64))[0]) - start
+        elif code[back] == _SHORT_JMP:
+            place = back + 2 + int(code[back + 1 : back + 2].view(np.int8)[0])
+        else:
+            continue
+        copy = stub - int(code[stub - _COPY_AT])
+        if 0 <= place < copy:
+            found.append(Place(place, stub, copy))
+    return found

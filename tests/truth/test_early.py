@@ -1,0 +1,41 @@
+"""Code that ran before the agent could tell of it: under -Xcomp that is all of a JVM's beginning."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.flow_truth import FlowTruthError
+from benchmarks.flow_truth.evaluate import Evaluation
+from benchmarks.flow_truth.record import record
+from capture.emulator.options import EmulatorError
+from tests.jdks import java, tool
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
+
+PROGRAM = """
+public class Early {
+    public static void main(String[] args) {
+        System.out.println(String.join(" ", "it", "is", "early"));
+    }
+}
+"""
+
+
+def test_a_beginning_that_is_compiled(tmp_path: Path) -> None:
+    """By C1 alone: first calls of each method, places that are patched, classes that are initialised meanwhile."""
+    (tmp_path / "Early.java").write_text(PROGRAM)
+    subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, tmp_path / "Early.java"], check=True, timeout=120)
+    words = ["-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(tmp_path), "Early"]
+    try:
+        run = record([java(17), *words], tmp_path / "run")
+    except FlowTruthError as error:
+        if isinstance(error.__cause__, EmulatorError):
+            pytest.skip(str(error))
+        raise
+    assert run.status == 0
+    result = Evaluation(tmp_path / "run").evaluate()
+    assert result.right >= 0.9995 * result.blocks
+    assert result.silent <= 5e-4 * result.blocks
