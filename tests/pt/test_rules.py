@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from jvm.kernels import kernel
 from stages.decode.scan import MARK_WORDS, PADDING, STATE_SIZE, TIME, last_ip_at, walk
+from stages.follow.repair import way
 from stages.messages import MARK_DTYPE, MarkKind
 from stages.pointers import first_item
 from stages.pt import packets as p
@@ -226,6 +227,53 @@ def test_readers_find_the_same_packets(raw: bytes, data: Any, room: int) -> None
     assert reached == max(stop for stop in stops if stop <= end)
     assert found == [mark for mark in marks if mark[1] < reached]
     assert int(last_ip_at(array, 0, reached, np.uint64(0))) == ips[stops.index(reached)]
+
+
+_STEERS = {p.TIP: way.N_TIP, p.TIP_PGE: way.N_PGE, p.TIP_PGD: way.N_PGD, p.FUP: way.N_FUP}
+
+
+def _steering(packets: list[naive.Packet]) -> list[tuple[int, int]]:
+    """Packets that tell a search where to go: kind and bits, or address (all ones: none). As far as it follows them."""
+    out = []
+    in_psb = bound = False
+    for packet in packets:
+        kind, sub = packet.kind, packet.sub
+        if kind in (p.TNT_8, p.TNT_64):
+            out.append((way.N_BITS, 1 << sub | packet.payload))
+        elif kind in _STEERS:
+            if kind != p.FUP or not (in_psb or bound):
+                out.append((_STEERS[kind], packet.ip if sub else _U64))
+            bound = bound and kind == p.FUP and in_psb
+        elif kind in (p.OVF, p.BBP) or (kind == p.MODE_EXEC and sub & 3 != 1):
+            break
+        elif kind == p.MODE_EXEC or (kind == p.MODE_TSX and not sub & 2):
+            bound = bound or not in_psb
+        elif kind in (p.PSB, p.PSBEND):
+            in_psb = kind == p.PSB
+        elif kind in (p.CFE, p.EXSTOP, p.PTW, p.BEP, p.TRIG):
+            bound = bound or bool(sub & p.IP_FLAG)
+    return out
+
+
+@kernel
+def _look(padded, end, w):  # type: ignore[no-untyped-def]
+    way.look(first_item(padded), end, 0, w)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_streams)
+def test_a_search_is_steered_by_the_same_packets(raw: bytes) -> None:
+    padded = np.frombuffer(raw + bytes(PADDING), np.uint8)
+    w_state = np.zeros(way.WAY_SIZE, np.int64)
+    found = []
+    while True:
+        _look(padded, len(raw), w_state)
+        kind = int(w_state[way.W_NEXT])
+        if kind == way.N_END:
+            break
+        value = w_state[way.W_BITS if kind == way.N_BITS else way.W_IP]
+        found.append((kind, int(value) & _U64))
+    assert found == _steering(naive.decode(raw))
 
 
 def test_times_do_not_go_back() -> None:
