@@ -7,23 +7,23 @@ without a contradiction, a patch, or a change of code that it has run over.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.listening import listening
 from capture.recording.replay import Replay
 from jvm.code.snapshot import CodeView
-from stages.decode import stage as decode
-from stages.follow import stage as reconstruct
 from stages.follow.flow import Flow, FlowOutput
 from stages.messages import Chunk, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
-from stages.segment import stage as segment
-from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer import config
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 
 _PSB = b"\x02\x82" * 8
+_STAGES = MIDDLE["flow"][: MIDDLE["flow"].index("follow") + 1]
 
 
 class Part(NamedTuple):
@@ -72,9 +72,9 @@ class _Search:
 def longest(recording: Path, most: int) -> Part | None:
     """At most about `most` bytes, at least an eighth of that; None: there is no such part."""
     search = _Search(most)
-    chain: list[Any] = [decode.make(first=True), segment.make(), reconstruct.make()]
+    chain = make_chain(_STAGES, Place(config.load(fidelity="flow"), recording.parent, 0))
     configs: dict[StreamKey, PtConfig] = {}
-    with listening(search.walked), Replay(recording) as replay:
+    with _listening(search.walked), Replay(recording) as replay:
         for message in replay.messages():
             if isinstance(message, StreamOpen):
                 configs[message.stream] = message.config
@@ -93,6 +93,26 @@ def longest(recording: Path, most: int) -> Part | None:
     if start < 0:
         return None
     return Part(stream, configs[stream], np.frombuffer(data[start:], np.uint8), CodeView.of(search.code))
+
+
+@contextmanager
+def _listening(heard: Callable[[Flow, Segment, list[FlowOutput]], None]) -> Iterator[None]:
+    """`heard` is told of each piece at the end of `Flow.steps`, while the code is as it was walked."""
+    steps = Flow.steps
+
+    def listened(flow: Flow, segment: Segment) -> Iterator[FlowOutput | None]:
+        outputs: list[FlowOutput] = []
+        for output in steps(flow, segment):
+            if output is not None:
+                outputs.append(output)
+            yield output
+        heard(flow, segment, outputs)
+
+    Flow.steps = listened  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Flow.steps = steps  # type: ignore[method-assign]
 
 
 def _bytes(recording: Path, stream: StreamKey, begin: int, end: int) -> bytes:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.longest_step [--json] [--worst N] [--joined N] RECORDING …
 
-RECORDING is what `streamer record` wrote (its .json). Its messages go through decode, segment and reconstruct as in
-`streamer run --fidelity flow`, and each step of each stage is timed: what it does between two places where its member
-may turn to its sockets and its heartbeat (`streamer.pipeline.topology.Stage`). CPU time of the thread, so that a busy
+RECORDING is what `streamer record` wrote (its .json). Its messages go through the stages of a worker as in
+`streamer run --fidelity flow`, and each step of each stage is timed: its work between two places where its member may
+turn to its sockets and its heartbeat (`streamer.pipeline.topology.Stage`). CPU time of the thread, so that a busy
 machine changes little; kernels are compiled before. `--joined N` makes one chunk of N that follow each other in a
 stream: an emulated JVM is 13 to 20 times slower than a native one, and its trace that much thinner.
 
@@ -28,12 +28,9 @@ import numpy as np
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.export.records import ExportError
-from stages.decode import stage as decode
-from stages.follow import stage as reconstruct
-from stages.messages import Chunk, JitBatch, Segment
-from stages.segment import stage as segment
-from streamer.config import Settings
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain
+from stages.messages import Chunk, JitBatch, Pieces, Segment
+from streamer import config
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.pipeline.warm import warm
 
 LIMIT = 0.1
@@ -93,7 +90,7 @@ class Timed:
 
 def _said(message: Any) -> str:
     match message:
-        case Chunk() | Segment() | JitBatch():
+        case Chunk() | Segment() | Pieces() | JitBatch():
             return f"{type(message).__name__} of {len(message.data)} B"
         case _:
             return type(message).__name__
@@ -123,10 +120,14 @@ def _one(chunks: list[Chunk]) -> Chunk:
     return one
 
 
+def _place() -> Place:
+    return Place(config.load(fidelity="flow"), Path(), 0)
+
+
 def measure(path: Path, join: int = 1) -> list[Timed]:
     """The stages after a run over the recording. Raises PerfDataError, ExportError, OSError."""
-    stages = {"decode": decode.make(first=True), "segment": segment.make(), "reconstruct": reconstruct.make()}
-    chain: list[Any] = [Timed(name, stage) for name, stage in stages.items()]
+    names = MIDDLE["flow"]
+    chain = [Timed(name, stage) for name, stage in zip(names, make_chain(names, _place()), strict=True)]
     with Replay(path) as replay:
         for message in joined(replay.messages(), join):
             for _ in feed_chain(chain, message):
@@ -155,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--worst", type=int, default=5, metavar="N", help="steps shown with what moved in them")
     parser.add_argument("--json", action="store_true", help="all of the worst, on standard output")
     options = parser.parse_args(argv)
-    warm(MIDDLE["flow"], Place(Settings(), Path(), 0))
+    warm(MIDDLE["flow"], _place())
     longest = 0.0
     for path in options.recording:
         try:

@@ -22,7 +22,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from capture.recording.replay import Replay
 from jvm.export.records import RecordType, iter_records
 from stages.messages import Chunk, JitBatch, PaneReport, Segment, StreamOpen
 from streamer import config
-from streamer.pipeline.topology import MIDDLE, Place, make
+from streamer.pipeline.topology import MIDDLE, Place, make_chain
 from streamer.pipeline.warm import warm
 
 SETTLED = 0.95
@@ -86,8 +86,8 @@ class Part:
 class Chain:
     """The stages of a worker, each call of them measured."""
 
-    def __init__(self, names: Iterable[str], place: Place) -> None:
-        self.stages = [(name, make(name, place)) for name in names]
+    def __init__(self, names: Sequence[str], place: Place) -> None:
+        self.stages = list(zip(names, make_chain(names, place), strict=True))
         self._page = resource.getpagesize()
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
 

@@ -102,7 +102,7 @@ class TransportConfig(_Section):
     keys: Path | None = Field(
         None, description="tcp: directory of CURVE keys, made by `streamer keys`; none: keys made for the session"
     )
-    split: tuple[str, ...] = Field((), description="stage boundaries that are sockets, e.g. segment,reconstruct")
+    split: tuple[str, ...] = Field((), description="stage boundaries that are sockets, e.g. segment,follow")
 
 
 class WebConfig(_Section):

@@ -1,12 +1,13 @@
-"""Decoded stretches against steps of the truth, in the order of the stream.
+"""Decoded blocks against steps of the truth, in the order of the stream.
 
 Both are sequences between the same packets, so they are laid side by side by counting and never by similarity: a
-stretch that the decoder completed is a step, a switched-off mark is a step that ended in TIP.PGD. After a break the
-decoder goes on at the next packet with an address; so do we. What follows an address must begin there. Whatever does
-not come out even is counted as `misaligned`, and what it leaves uncompared as wrong: no error can hide in that.
+block that the decoder hands on is a step, a switched-off mark is a step that ended in TIP.PGD. After a break the
+decoder goes on at the next packet with an address; so do we. A block behind an address must begin there. Whatever does
+not come out even is counted as `misaligned`, and all that it leaves uncompared as wrong: no error can hide in that.
 
-Within a step the blocks that ran are compared with the address ranges of the stretch, whichever way either was cut.
-Inline-cache stubs count on neither side: `call → stub → X` and `call → X` are the same packets.
+Within a step the blocks that ran (as QEMU cut them) are compared with the address ranges of the decoded block,
+whichever way either was cut. Inline-cache stubs count on neither side: `call → stub → X` and `call → X` are the same
+packets.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -14,31 +15,16 @@ Inline-cache stubs count on neither side: `call → stub → X` and `call → X`
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF
 from benchmarks.flow_truth.steps import BIT, END, OVF, PGD, PGE, PSB, TIP
 from jvm.kernels import kernel
-from stages.follow.cfg.graph import (
-    CUT,
-    FAR,
-    IND,
-    LOOP,
-    P_BREAK,
-    P_DISABLED,
-    PA,
-    PA_LEN,
-    PA_POOL,
-    ST,
-    ST_FROM,
-    ST_KIND,
-    ST_RANGE,
-    ST_RANGES,
-)
+from stages.messages.paths import BlockEnd
 
 I64 = NDArray[np.int64]
+_INDIRECT, _FAR, _LOOP, _EVENT = (int(e) for e in (BlockEnd.INDIRECT, BlockEnd.FAR, BlockEnd.LOOP, BlockEnd.EVENT))
 
 # what became of blocks that ran
 RIGHT, WRONG, EXTRA, SUSPECT_RIGHT, SUSPECT_WRONG, FOREIGN, IC, MISALIGNED, COMPARED = range(9)
@@ -55,20 +41,6 @@ INCIDENT_DTYPE = np.dtype(
 """A run of wrong steps that nobody flagged: the last instruction that was right, where it led and where it was decoded
 to lead, blocks, what ended it (a break's cause; 0: the decoder came back on the way by itself)."""
 _INCIDENTS = 4096
-
-
-class Decoded(NamedTuple):
-    """What a decoder handed on for one piece of a thread's trace."""
-
-    order: NDArray[np.int32]
-    suspect: NDArray[np.uint8]  # by element of `order`: kept out of what is observed; or empty
-    break_offset: I64
-    break_cause: I64
-    path: NDArray[np.int32]
-    pool: NDArray[np.int32]
-    stretch: NDArray[np.int32]
-    address: I64
-    ranges: I64
 
 
 @kernel
@@ -92,59 +64,60 @@ def _count(steps_first, start, ic_lo, ic_hi, counts, verdict, k, what):  # type:
 
 
 @kernel
-def _forward(ranges, r, r_end, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
+def _forward(lo, hi, r, r_end, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
     """One block further along the ranges from `here` in range r: (range, place), range −1 if the block is not there."""
-    while r < r_end and (here == ranges[3 * r + 1] or ic_lo <= here < ic_hi):
+    while r < r_end and (here == hi[r] or ic_lo <= here < ic_hi):
         r += 1
-        here = ranges[3 * r] if r < r_end else 0
+        here = lo[r] if r < r_end else 0
     if r >= r_end or here != start:
         return -1, here
-    while end > ranges[3 * r + 1]:
-        if r + 1 >= r_end or ranges[3 * r + 3] != ranges[3 * r + 1]:
+    while end > hi[r]:
+        if r + 1 >= r_end or lo[r + 1] != hi[r]:
             return -1, here
         r += 1
     return r, end
 
 
 @kernel
-def _backward(ranges, r, r_first, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
-    while r >= r_first and (here == ranges[3 * r] or ic_lo <= here - 1 < ic_hi):
+def _backward(lo, hi, r, r_first, here, start, end, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
+    while r >= r_first and (here == lo[r] or ic_lo <= here - 1 < ic_hi):
         r -= 1
-        here = ranges[3 * r + 1] if r >= r_first else 0
+        here = hi[r] if r >= r_first else 0
     if r < r_first or here != end:
         return -1, here
-    while start < ranges[3 * r]:
-        if r - 1 < r_first or ranges[3 * r - 2] != ranges[3 * r]:
+    while start < lo[r]:
+        if r - 1 < r_first or hi[r - 1] != lo[r]:
             return -1, here
         r -= 1
     return r, start
 
 
 @kernel
-def _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
+def _ranges_between(lo, hi, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
     """How many ranges with something in them lie from `here` in r up to `there` in q."""
     n = 0
     while r <= q:
-        stop = there if r == q else ranges[3 * r + 1]
+        stop = there if r == q else hi[r]
         if here < stop and not ic_lo <= here < ic_hi:
             n += 1
         r += 1
-        here = ranges[3 * r] if r <= q else 0
+        here = lo[r] if r <= q else 0
     return n
 
 
 @kernel
-def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
-    """From step k on; `final`: `decoded` is the last of this piece. `verdict` (uint8) gets what became of
-    each block, like an index of `counts`. Returns (steps used, incidents)."""
-    order, suspect, break_offset, break_cause, path, pool, stretch, address, ranges = decoded
+def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
+    """`taken`: `reader.Taken` over `code`, a `reader.Code`; `final`: a piece of trace ends with it, so all `steps` have
+    been decoded. `verdict` (uint8) gets what became of each block, like an index of `counts`. Returns (steps used,
+    incidents)."""
+    blocks, suspect, break_offset, break_cause = taken
+    address, ends, block_range, block_ranges, range_lo, range_hi = code
     first, kind, offset, ip, start, end, block_last = steps
-    n, n_breaks, n_incidents = len(kind), 0, 0
+    n, k, n_breaks, n_incidents = len(kind), 0, 0, 0
     void = False
-    previous = np.int64(0)
-    for e in range(len(order)):
-        p = np.int64(order[e])
-        if p == P_BREAK:
+    for e in range(len(blocks)):
+        s = blocks[e]
+        if s == BROKE_OFF:
             state[C_FOLLOWING], state[C_EXPECT], state[C_OFF] = 0, 0, 0
             state[C_CAUSE], state[C_FROM] = break_cause[n_breaks], break_offset[n_breaks]
             if state[C_AHEAD] and offset[k + state[C_AHEAD] - 1] == state[C_FROM]:  # it had taken that TIP
@@ -153,7 +126,7 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, ver
             n_incidents = _close(state, break_cause[n_breaks], incidents, n_incidents)
             n_breaks += 1
             continue
-        if p == P_DISABLED:
+        if s == SWITCHED_OFF:
             if not state[C_OFF]:
                 if state[C_FOLLOWING]:
                     state[C_CAUSE] = L_OUTSIDE
@@ -171,126 +144,114 @@ def _compare(decoded, steps, k, final, foreign, ic_lo, ic_hi, state, counts, ver
             state[C_FOLLOWING] = state[C_OFF] = state[C_EXPECT] = 0
             state[C_CAUSE], state[C_FROM] = L_HOLE, 0
             continue
-        times = np.int64(1)
-        if p < 0:
-            times, p = -p, previous
-        previous = p
-        doubt = len(suspect) > 0 and suspect[e] != 0
-        size = np.int64(path[p * PA + PA_LEN])
-        at = np.int64(path[p * PA + PA_POOL])
-        for turn in range(times * size):
-            s = np.int64(pool[at + turn % size])
-            if state[C_FOLLOWING] and state[C_EXPECT] and state[C_EXPECT] != address[s]:
-                state[C_FOLLOWING], state[C_CAUSE], state[C_FROM] = 0, L_OUTSIDE, 0
-            void = void or state[C_OFF] != 0
-            while not state[C_FOLLOWING] and not void and k < n:
-                _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
-                void = kind[k] == PGD  # its mark would have come before
-                if ip[k] and offset[k] >= state[C_FROM]:
-                    state[C_FOLLOWING] = ip[k] == address[s]
-                    state[C_CAUSE] = L_OUTSIDE
-                k += 1
-            if void or not state[C_FOLLOWING]:
-                void = True
-                break
-            state[C_EXPECT] = 0
+        doubt = suspect[e] != 0
+        if state[C_FOLLOWING] and state[C_EXPECT] and state[C_EXPECT] != address[s]:
+            state[C_FOLLOWING], state[C_CAUSE], state[C_FROM] = 0, L_OUTSIDE, 0
+        void = void or state[C_OFF] != 0
+        while not state[C_FOLLOWING] and not void and k < n:
+            _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
+            void = kind[k] == PGD  # its mark would have come before
+            if ip[k] and offset[k] >= state[C_FROM]:
+                state[C_FOLLOWING] = ip[k] == address[s]
+                state[C_CAUSE] = L_OUTSIDE
+            k += 1
+        if void or not state[C_FOLLOWING]:
+            void = True
+            break
+        state[C_EXPECT] = 0
 
-            # the steps of this stretch: PSBs are passed on the way
-            lo = first[k] if k < n else 0
-            to = k
-            while to < n and kind[to] == PSB:
-                to += 1
-            if stretch[s * ST + ST_KIND] == CUT and to > k:
-                looped = stretch[np.int64(stretch[s * ST + ST_FROM]) * ST + ST_KIND] == LOOP
-                if looped or (to < n and kind[to] == END):
-                    to = to - 1
-            if to >= n or kind[to] == END or kind[to] == PGE or kind[to] == OVF:
-                void = True
-                break
-            what = stretch[s * ST + ST_KIND]
-            if (what == IND or what == FAR) and (state[C_AHEAD] or kind[to] == BIT):
-                # It takes the TIP first, and the bits in front of it after that (SDM, "Deferred TIPs").
-                tip = to + max(state[C_AHEAD], 1)
-                while tip < n and kind[tip] != TIP:
-                    tip += 1
-                void = tip == n
-                state[C_AHEAD] = tip - to + 1
-            if void:
-                break
-            hi = first[to + 1]
-            counts[COMPARED] += 1
-
-            r = np.int64(stretch[s * ST + ST_RANGE])
-            r_end = r + stretch[s * ST + ST_RANGES]
-            here = ranges[3 * r] if r < r_end else np.int64(0)
-            b = lo
-            passed = SUSPECT_RIGHT if doubt else FOREIGN if foreign[to] else RIGHT
-            through = np.int64(0)
-            while b < hi:
-                if ic_lo <= start[b] < ic_hi:
-                    verdict[b] = IC
-                    counts[IC] += 1
-                    b += 1
-                    continue
-                next_r, next_here = _forward(ranges, r, r_end, here, start[b], end[b], ic_lo, ic_hi)
-                if next_r < 0:
-                    break
-                r, here = next_r, next_here
-                verdict[b] = passed
-                through += 1
-                b += 1
-            extra = np.int64(0)
-            wrong = np.int64(0)
-            if b < hi or r + 1 < r_end or (r < r_end and here != ranges[3 * r + 1]):
-                q, there, c = r_end - 1, ranges[3 * r_end - 2] if r < r_end else np.int64(0), hi
-                while c > b:
-                    if ic_lo <= start[c - 1] < ic_hi:
-                        verdict[c - 1] = IC
-                        counts[IC] += 1
-                        c -= 1
-                        continue
-                    next_q, next_there = _backward(ranges, q, r, there, start[c - 1], end[c - 1], ic_lo, ic_hi)
-                    if next_q < 0 or (next_q == r and next_there < here):
-                        break
-                    q, there = next_q, next_there
-                    c -= 1
-                    verdict[c] = passed
-                    through += 1
-                for j in range(b, c):
-                    if ic_lo <= start[j] < ic_hi:
-                        verdict[j] = IC
-                        counts[IC] += 1
-                    else:
-                        verdict[j] = SUSPECT_WRONG if doubt else WRONG
-                        wrong += 1
-                extra = _ranges_between(ranges, r, here, q, there, ic_lo, ic_hi) - wrong
-                if extra < 0:
-                    extra = np.int64(0)
-            if wrong + extra and not doubt:
-                if state[C_WRONG] + state[C_EXTRA] == 0:
-                    state[C_SITE] = block_last[b - 1] if b > 0 else 0
-                    state[C_TRUTH] = start[b] if b < hi else 0
-                    while r < r_end and here == ranges[3 * r + 1]:
-                        r += 1
-                        here = ranges[3 * r] if r < r_end else np.int64(0)
-                    state[C_DECODED] = here
-                state[C_WRONG] += wrong
-                state[C_EXTRA] += extra
-            elif wrong + extra == 0:
-                n_incidents = _close(state, 0, incidents, n_incidents)
-            counts[passed] += through
-            counts[SUSPECT_WRONG if doubt else WRONG] += wrong
-            if not doubt:
-                counts[EXTRA] += extra
-            if kind[to] == PGD:
-                state[C_OFF], state[C_FOLLOWING] = 1, 0
-                state[C_CAUSE], state[C_FROM] = L_HOLE, 0
-            elif kind[to] != BIT and not state[C_AHEAD]:
-                state[C_EXPECT] = ip[to]
-            state[C_AHEAD] = max(state[C_AHEAD] - 1, 0)
-            k = to + 1
+        # the steps of this block: PSBs are passed on the way
+        lo = first[k] if k < n else 0
+        to = k
+        while to < n and kind[to] == PSB:
+            to += 1
+        what = ends[s]
+        if to > k and (what == _LOOP or (what == _EVENT and to < n and kind[to] == END)):
+            to = to - 1
+        if to >= n or kind[to] == END or kind[to] == PGE or kind[to] == OVF:
+            void = True
+            break
+        if (what == _INDIRECT or what == _FAR) and (state[C_AHEAD] or kind[to] == BIT):
+            # It takes the TIP first, and the bits in front of it after that (SDM, "Deferred TIPs").
+            tip = to + max(state[C_AHEAD], 1)
+            while tip < n and kind[tip] != TIP:
+                tip += 1
+            void = tip == n
+            state[C_AHEAD] = tip - to + 1
         if void:
             break
+        hi = first[to + 1]
+        counts[COMPARED] += 1
+
+        r = np.int64(block_range[s])
+        r_end = r + block_ranges[s]
+        here = range_lo[r] if r < r_end else np.int64(0)
+        b = lo
+        passed = SUSPECT_RIGHT if doubt else FOREIGN if foreign[to] else RIGHT
+        through = np.int64(0)
+        while b < hi:
+            if ic_lo <= start[b] < ic_hi:
+                verdict[b] = IC
+                counts[IC] += 1
+                b += 1
+                continue
+            next_r, next_here = _forward(range_lo, range_hi, r, r_end, here, start[b], end[b], ic_lo, ic_hi)
+            if next_r < 0:
+                break
+            r, here = next_r, next_here
+            verdict[b] = passed
+            through += 1
+            b += 1
+        extra = np.int64(0)
+        wrong = np.int64(0)
+        if b < hi or r + 1 < r_end or (r < r_end and here != range_hi[r]):
+            q, there, c = r_end - 1, range_hi[r_end - 1] if r < r_end else np.int64(0), hi
+            while c > b:
+                if ic_lo <= start[c - 1] < ic_hi:
+                    verdict[c - 1] = IC
+                    counts[IC] += 1
+                    c -= 1
+                    continue
+                next_q, next_there = _backward(range_lo, range_hi, q, r, there, start[c - 1], end[c - 1], ic_lo, ic_hi)
+                if next_q < 0 or (next_q == r and next_there < here):
+                    break
+                q, there = next_q, next_there
+                c -= 1
+                verdict[c] = passed
+                through += 1
+            for j in range(b, c):
+                if ic_lo <= start[j] < ic_hi:
+                    verdict[j] = IC
+                    counts[IC] += 1
+                else:
+                    verdict[j] = SUSPECT_WRONG if doubt else WRONG
+                    wrong += 1
+            extra = _ranges_between(range_lo, range_hi, r, here, q, there, ic_lo, ic_hi) - wrong
+            if extra < 0:
+                extra = np.int64(0)
+        if wrong + extra and not doubt:
+            if state[C_WRONG] + state[C_EXTRA] == 0:
+                state[C_SITE] = block_last[b - 1] if b > 0 else 0
+                state[C_TRUTH] = start[b] if b < hi else 0
+                while r < r_end and here == range_hi[r]:
+                    r += 1
+                    here = range_lo[r] if r < r_end else np.int64(0)
+                state[C_DECODED] = here
+            state[C_WRONG] += wrong
+            state[C_EXTRA] += extra
+        elif wrong + extra == 0:
+            n_incidents = _close(state, 0, incidents, n_incidents)
+        counts[passed] += through
+        counts[SUSPECT_WRONG if doubt else WRONG] += wrong
+        if not doubt:
+            counts[EXTRA] += extra
+        if kind[to] == PGD:
+            state[C_OFF], state[C_FOLLOWING] = 1, 0
+            state[C_CAUSE], state[C_FROM] = L_HOLE, 0
+        elif kind[to] != BIT and not state[C_AHEAD]:
+            state[C_EXPECT] = ip[to]
+        state[C_AHEAD] = max(state[C_AHEAD] - 1, 0)
+        k = to + 1
     if void:
         counts[MISALIGNED] += 1
         state[:] = 0

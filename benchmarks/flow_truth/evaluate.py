@@ -1,7 +1,7 @@
 """Decodes a kept run as the product does and compares what it hands on with what ran.
 
-Messages go from the recording through decode, segment and reconstruct, made and set as in `streamer run`. What the
-reconstructing stage gets from its walker is seen by a listener at `Flow.steps`; nothing of the stage is replaced.
+Messages go from the recording through the stages from decode to follow, made and set as in `streamer run`. Of their
+control flow is known what `Paths` say: nothing of the stages is replaced or looked into, and they may run elsewhere.
 """
 
 from __future__ import annotations
@@ -14,105 +14,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.flow_truth import FlowTruthError, compare
-from benchmarks.flow_truth.compare import COUNTS, INCIDENT_DTYPE, LOST, Decoded
+from benchmarks.flow_truth.compare import COUNTS, INCIDENT_DTYPE, LOST
+from benchmarks.flow_truth.reader import Code, Reader, Taken, cause_name
 from benchmarks.flow_truth.record import NAME, Run
+from benchmarks.flow_truth.result import CAUSES, FLAGGED, Place, Result
 from benchmarks.flow_truth.steps import Blocks, Part, Steps, StreamSteps
-from benchmarks.listening import listening
 from capture.emulator.truth import Truth
 from capture.live.source import ring_name
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.calls.stubs import Stub, stub_of
 from jvm.code.image import CodeImage
-from jvm.code.sites import SiteKind
 from jvm.code.version import Kind
 from jvm.export.records import ExportError
-from stages.decode import stage as decode
-from stages.follow import stage as reconstruct
-from stages.follow.flow import Flow, FlowOutput
-from stages.follow.stage import Reconstruct
-from stages.follow.walk import path_sequence as orders
-from stages.follow.walk.state import BREAK_NAMES
-from stages.messages import Account, Chunk, Loss, Segment, StreamKey, StreamOpen, ThreadKey
-from stages.segment import stage as segment
-from streamer.pipeline.topology import feed_chain, flush_chain
+from stages.images import Images, ProcessKey
+from stages.messages import Account, Chunk, JitBatch, Loss, Paths, StreamKey, StreamOpen, ThreadKey, Watermark
+from streamer import config
+from streamer.pipeline.topology import MIDDLE, feed_chain, flush_chain, make_chain
+from streamer.pipeline.topology import Place as Where
 
-CAUSES = {
-    **{LOST + n: f"break:{name}" for n, name in enumerate(BREAK_NAMES, 1)},
-    LOST: "hole:before any address",
-    LOST + compare.L_HOLE: "hole:before any address",
-    LOST + compare.L_OUTSIDE: "no code known there",
-    LOST + compare.L_MISALIGNED: "misaligned",
-    LOST + compare.L_END: "end:no packet confirmed it",
-}
-
+FIDELITY = "flow"
+STAGES = MIDDLE[FIDELITY][: MIDDLE[FIDELITY].index("follow") + 1]
 MISALIGNED_EACH = 5_000_000
 """Blocks; more often than once in so many may the orders not come out even. What is compared with nothing then, as far
 as the next place where both are known, counts as silently wrong."""
-
-
-@dataclass
-class Result:
-    """Blocks, but where another unit is named."""
-
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(COUNTS, np.int64))
-    holes: Counter[str] = field(default_factory=Counter)  # in bytes that were not handed to the walker
-    untraced: int = 0  # while the AUX area was full
-    rounds: int = 0  # of cycles without a packet, of which the trace does not tell; on no side
-    wrong: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # how it ended, site, truth, decoded
-    runs: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # the same, how often it came to that
-    bits: int = 0  # TNT bits
-    tips: int = 0  # packets with a branch's address
-    bytes: int = 0
-    seconds: float = 0.0  # CPU, of all stages
-    breaks: Counter[str] = field(default_factory=Counter)  # how often
-
-    @property
-    def flagged(self) -> Counter[str]:
-        """By kind."""
-        out = Counter(self.holes)
-        for at, n in enumerate(self.counts[LOST:].tolist(), LOST):
-            if n:
-                out[CAUSES.get(at, f"cause {at - LOST}")] += n
-        for at, name in ((compare.SUSPECT_RIGHT, "suspect, and right"), (compare.SUSPECT_WRONG, "suspect, and wrong")):
-            if self.counts[at]:
-                out[name] += int(self.counts[at])
-        if self.untraced:
-            out["hole:never written (AUX full, overflow)"] += self.untraced
-        return out
-
-    @property
-    def right(self) -> int:
-        return int(self.counts[compare.RIGHT])
-
-    @property
-    def silent(self) -> int:
-        """Handed on as observed, but not what ran."""
-        return int(self.counts[[compare.WRONG, compare.EXTRA, compare.FOREIGN]].sum())
-
-    @property
-    def blocks(self) -> int:
-        """All that ran in the filter and count."""
-        missing = int(self.counts[[compare.WRONG, compare.FOREIGN]].sum())
-        return self.right + missing + self.flagged.total()
-
-
-class Place(NamedTuple):
-    """A piece of code, by what it is."""
-
-    name: str
-    kind: SiteKind
-    osr_entry: bool  # the very block at which on-stack replacement enters
-
-
-FLAGGED = LOST
-"""In `Evaluation.places`: any cause."""
 
 
 @dataclass
@@ -122,6 +53,9 @@ class _Thread:
 
 
 class Evaluation:
+    """Of one run. Either `evaluate` does everything, or the caller gives it the trace (`trace`), then all messages that
+    come out of `STAGES` (`take`), and asks for the result (`finish`)."""
+
     def __init__(self, directory: Path, after: float = 0.0, *, by_place: bool = False) -> None:
         """`after`: what ran earlier than so many seconds after the start (or the attach) does not count. `by_place`:
         fill `places`, which is slow."""
@@ -153,37 +87,56 @@ class Evaluation:
         self._incidents = np.zeros(compare._INCIDENTS, INCIDENT_DTYPE)
         self._ic = (0, 0)
         self._ic_epoch = -1
-        self._image: CodeImage | None = None
+        self._images = Images()
+        self._image: CodeImage | None = None  # of the process whose row is compared
+        self._readers: dict[ProcessKey, Reader] = defaultdict(Reader)
+        self._hz = 0.0
         self._in_holes = 0
-        self._heard = 0  # pieces that the walker was given
+        self._rows = 0
         self._own = 0.0  # CPU seconds of this comparison
 
     def evaluate(self, say: Callable[[str], None] = lambda _: None) -> Result:
         """Raises FlowTruthError."""
         began = time.process_time()
-        stage = reconstruct.make()
-        chain: list[Any] = [decode.make(first=True), segment.make(), _Listening(self, stage)]
-
-        def heard(_: Flow, segment: Segment, outputs: list[FlowOutput]) -> None:
-            self._heard += 1
-            with self._not_the_product():
-                self._compare(segment, outputs, stage)
-
+        chain = make_chain(STAGES, Where(config.load(fidelity=FIDELITY), self.directory, 0))
         try:
-            with Replay(self.directory / f"{NAME}.json") as replay, listening(heard):
+            with Replay(self.directory / f"{NAME}.json") as replay:
                 for message in replay.messages():
                     if isinstance(message, Chunk):
                         with self._not_the_product():
-                            self._stream(message.stream).put(message.offset, message.data)
-                        self.result.bytes += len(message.data)
+                            self.trace(message)
                         say(f"decoding: {self.result.bytes / 1e6:.0f} of {self.run.trace_bytes / 1e6:.0f} MB")
-                    for _ in feed_chain(chain, message):
-                        pass
-                for _ in flush_chain(chain):
-                    pass
+                    for out in feed_chain(chain, message):
+                        with self._not_the_product():
+                            self.take(out)
+                for out in flush_chain(chain):
+                    with self._not_the_product():
+                        self.take(out)
         except (PerfDataError, ExportError, OSError) as error:
             raise FlowTruthError(" ".join(str(error).split())) from error
         self.result.seconds = time.process_time() - began - self._own
+        return self.finish()
+
+    def trace(self, chunk: Chunk) -> None:
+        """The bytes of a stream, in order, not later than what is said of them."""
+        self._stream(chunk.stream).put(chunk.offset, chunk.data)
+        self.result.bytes += len(chunk.data)
+
+    def take(self, message: object) -> None:
+        """What the stages say, in their order. Raises FlowTruthError, DictionaryError."""
+        match message:
+            case Paths():
+                self._paths(message)
+            case Account():
+                self._account(message)
+            case JitBatch() | Watermark():
+                self._images.take(message)
+            case StreamOpen():
+                self._images.take(message)
+                self._hz = message.clock.hz
+
+    def finish(self) -> Result:
+        """Nothing more comes. Raises FlowTruthError."""
         for thread in self._threads.values():
             if thread.carry is not None:
                 self._lost(thread.carry, CAUSES[LOST + compare.L_END], self.result.counts)
@@ -193,8 +146,8 @@ class Evaluation:
             bits, tips = stream.branches
             self.result.bits += bits
             self.result.tips += tips
-        if not self._heard:
-            raise FlowTruthError("nothing was decoded: the walker was given no piece of the trace")
+        if not self._rows:
+            raise FlowTruthError("nothing was decoded: the stages told of no control flow")
         self._check()
         return self.result
 
@@ -232,20 +185,26 @@ class Evaluation:
         yield
         self._own += time.process_time() - began
 
-    # What the stage says
+    # What the stages say
 
-    def account(self, account: Account) -> None:
+    def _account(self, account: Account) -> None:
         """A hole: bytes that are given to no thread."""
         if account.holes and account.end > account.start:
             self._holes[account.stream].append((account.start, account.end, account.holes[0][0]))
 
-    def opened(self, hz: float, first_tsc: int) -> None:
+    def _paths(self, message: Paths) -> None:
+        key = message.host, message.pid
+        self._look(key)
         if not self._from and self._after:
-            self._from = (self.run.attached or first_tsc) + round(self._after * hz)
+            self._from = (self.run.attached or int(message.rows["tsc"].min())) + round(self._after * self._hz)
+        reader = self._readers[key]
+        for row, taken in reader.rows(message):
+            self._rows += 1
+            self._compare(ThreadKey(*key, int(row["tid"])), message.streams[row["stream"]], row, taken, reader.code)
 
-    def _look(self, stage: Reconstruct, segment: Segment) -> None:
+    def _look(self, key: ProcessKey) -> None:
         """Where inline-cache stubs lie."""
-        self._image = stage._processes[segment.stream.host, segment.stream.pid].image
+        self._image = self._images.of(*key).image
         if self._ic[1] == 0 and self._ic_epoch != self._image.epoch:
             self._ic_epoch = self._image.epoch
             for version in self._image.versions():
@@ -254,18 +213,20 @@ class Evaluation:
 
     # Comparing
 
-    def _compare(self, segment: Segment, outputs: list[FlowOutput], stage: Reconstruct) -> None:
-        self._look(stage, segment)
-        stream = self._stream(segment.stream)
-        counted = segment.tsc >= self._from
+    def _compare(self, key: ThreadKey, of: StreamKey, row: np.void, taken: Taken, code: Code) -> None:
+        stream = self._stream(of)
+        begin, end, tsc_end = int(row["offset"]), int(row["end"]), int(row["tsc_end"])
+        counted = int(row["tsc"]) >= self._from
         counts = self.result.counts if counted else self._not_counted
-        if segment.offset > stream.at:
-            steps, _ = stream.take(segment.offset)
-            self._lost(steps, self._hole(segment.stream, segment.offset), counts)
-        steps, parts = stream.take(segment.offset + len(segment.data))
-        foreign = self._foreign(parts, segment.thread.tid, len(steps))
-        thread = self._threads[segment.thread]
-        if not segment.continues:
+        if begin < stream.at:
+            raise FlowTruthError(f"stream {stream.name}: {begin} comes behind {stream.at}")
+        if begin > stream.at:
+            steps, _ = stream.take(begin)
+            self._lost(steps, self._hole(of, begin), counts)
+        steps, parts = stream.take(end)
+        foreign = self._foreign(parts, key.tid, len(steps))
+        thread = self._threads[key]
+        if not row["continues"]:
             if thread.carry is not None:
                 self._lost(thread.carry, "hole:before any address", counts)
             thread.carry = None
@@ -276,21 +237,18 @@ class Evaluation:
             foreign = np.concatenate((np.zeros(len(thread.carry), np.uint8), foreign))
             thread.carry = None
         verdict = np.zeros(len(steps.start), np.uint8)
-        used = 0
-        for number, output in enumerate(outputs):
-            used, n = compare._compare(
-                _decoded(output), steps, used, number == len(outputs) - 1, foreign, *self._ic, thread.state, counts,
-                verdict,
-                self._incidents.view(np.int64).reshape(-1, 6),
-            )  # fmt: skip
-            if counted:
-                self._note(self._incidents[:n], segment.tsc_end)
-                for cause, times in zip(*np.unique(output.breaks["cause"], return_counts=True), strict=True):
-                    self.result.breaks[BREAK_NAMES[int(cause) - 1]] += int(times)
+        used, n = compare.compare(
+            taken, code, steps, not row["goes_on"], foreign, *self._ic, thread.state, counts, verdict,
+            self._incidents.view(np.int64).reshape(-1, 6),
+        )  # fmt: skip
+        if counted:
+            self._note(self._incidents[:n], tsc_end)
+            for cause, times in zip(*np.unique(taken.break_cause, return_counts=True), strict=True):
+                self.result.breaks[cause_name(int(cause))] += int(times)
         if used < len(steps):
             thread.carry = _rest(steps, used)
         if self.places is not None and counted:
-            self._place(steps.start[: steps.first[used]], verdict, segment.tsc_end)
+            self._place(steps.start[: steps.first[used]], verdict, tsc_end)
 
     def _place(self, start: NDArray[np.int64], verdict: NDArray[np.uint8], tsc: int) -> None:
         assert self.places is not None
@@ -330,7 +288,7 @@ class Evaluation:
 
     def _note(self, incidents: NDArray[np.void], tsc: int) -> None:
         for site, truth, decoded, wrong, extra, ended in incidents.tolist():
-            how = f"till {BREAK_NAMES[ended - 1]}" if ended else "came back"
+            how = f"till {cause_name(ended)}" if ended else "came back"
             key = how, self._where(site, tsc), self._where(truth, tsc), self._where(decoded, tsc)
             self.result.wrong[key] += wrong + extra
             self.result.runs[key] += 1
@@ -346,42 +304,6 @@ class Evaluation:
             return version.name
         entries = version.verified_entry, version.entry, version.osr_entry
         return f"{version.site_kind.name.lower()} {'entry' if address in entries else 'body'}"
-
-
-class _Listening:
-    """The reconstructing stage, with an ear for what passes."""
-
-    def __init__(self, evaluation: Evaluation, stage: Reconstruct) -> None:
-        self._evaluation, self._stage = evaluation, stage
-        self._hz = 0.0
-
-    def feed(self, message: Any) -> list[object]:
-        if isinstance(message, Account):
-            self._evaluation.account(message)
-        elif isinstance(message, StreamOpen):
-            self._hz = message.clock.hz
-        elif isinstance(message, Segment):
-            self._evaluation.opened(self._hz, message.tsc)
-        return self._stage.feed(message)
-
-    def flush(self) -> list[object]:
-        return self._stage.flush()
-
-    def statistics(self) -> dict[str, Any]:
-        return dict(self._stage.statistics())
-
-
-def _decoded(output: FlowOutput) -> Decoded:
-    t = output.tables
-    suspect = np.zeros(len(output.order), np.uint8)
-    for sure, at in output.breaks[["sure", "order"]].tolist():
-        suspect[sure:at] = 1
-    count = orders.parts(t, output.order)
-    return Decoded(
-        orders.plain(t, output.order), np.repeat(suspect, count),
-        np.ascontiguousarray(output.breaks["offset"]), np.ascontiguousarray(output.breaks["cause"]),
-        t.path, t.pool, t.stretch, t.address, t.ranges,
-    )  # fmt: skip
 
 
 def _joined(a: Steps, b: Steps) -> Steps:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.flow_truth import compare
-from benchmarks.flow_truth.evaluate import Result
 from benchmarks.flow_truth.record import Run
+from benchmarks.flow_truth.result import Result
 
 SHOWN = 12
 

@@ -367,6 +367,13 @@ class CodeImage:
         codetable.locate(self.table(), ips, tscs, out)
         return out
 
+    def versions_of(self, ips: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """(n,) addresses at (n,) times → (n,) numbers of versions (`version`); 0 where nothing stood."""
+        rows = np.empty(len(ips), np.int64)
+        table = self.table()
+        codetable.rows_of(table, ips, tscs, rows)
+        return np.where(rows >= 0, np.append(table.id, 0)[rows], 0)
+
     def sites_used(self) -> Iterable[NDArray[np.int32]]:
         """All sites that `sites_of` can give."""
         rows = self._rows[: self._row_count]

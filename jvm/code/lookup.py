@@ -123,3 +123,10 @@ def locate(table: Table, ips: NDArray[np.uint64], tscs: NDArray[np.uint64], out:
             out[i] = np.int32(memo[slot + np.uint64(3)])
         else:
             out[i] = store(table, slot, ip, tsc)
+
+
+@kernel
+def rows_of(table: Table, ips: NDArray[np.uint64], tscs: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+    """Rows of the innermost versions that hold (n,) addresses at (n,) times into (n,) `out`; −1 where none does."""
+    for i in range(ips.size):
+        out[i] = find(table, ips[i], tscs[i])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.decode.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, TIME, walk
 from stages.messages import (
     MARK_DTYPE,
     U8,
@@ -32,10 +31,10 @@ from stages.messages import (
     Tick,
     accounts,
 )
+from stages.messages.loss import RESYNC
 from stages.pt.packets import PSB_SIZE, find_psb
+from stages.pt.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, TIME, walk
 
-RESYNC = frozenset({Loss.AUX_FULL, Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED})
-"""Losses of trace bytes: the decoder's state is void behind them. Of others (switches, code) the packets are whole."""
 MARKS = 1 << 15
 _NOTHING = np.empty(0, np.uint8)
 _PADDING = np.zeros(PADDING, np.uint8)

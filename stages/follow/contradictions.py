@@ -32,12 +32,12 @@ class Contradictions:
         self._places: dict[Key, Contradiction] = {}
 
     def add(self, breaks: NDArray[np.void], suspect: NDArray[np.int64], image: CodeImage, tsc: int) -> None:
-        """`breaks`: `stages.follow.walk.segment_walk.BREAK_DTYPE`, of code as at `tsc`; those that contradict nothing
+        """`breaks`: `stages.messages.paths.BREAK_DTYPE`, of code as at `tsc`; those that contradict nothing
         are left out. `suspect`: instructions that each puts in doubt."""
         told = np.isin(breaks["cause"], _TELLABLE)
         if not told.any():
             return
-        pairs = np.stack((breaks["cause"], breaks["at"]), axis=1)[told]
+        pairs = np.stack((breaks["cause"].astype(np.int64), breaks["at"].astype(np.int64)), axis=1)[told]
         distinct, where = np.unique(pairs, axis=0, return_inverse=True)
         times = np.bincount(where.reshape(-1), minlength=len(distinct))
         doubt = np.zeros(len(distinct), np.int64)

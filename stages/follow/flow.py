@@ -38,10 +38,11 @@ from stages.follow.code import invalidation as index
 from stages.follow.code.code_copy import Code, Image
 from stages.follow.code.jumps import NO_JUMPS, Jumps
 from stages.follow.walk import path_sequence as orders
-from stages.follow.walk.path_counts import Tally, spread
-from stages.follow.walk.segment_walk import BREAK_DTYPE, LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
+from stages.follow.walk.path_counts import NOTHING, Tally, spread
+from stages.follow.walk.segment_walk import LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
 from stages.follow.walk.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, PAUSED, TABLES_FULL, TAUGHT, X_AT
 from stages.messages import PtConfig, Segment, ThreadKey
+from stages.messages.paths import BREAK_DTYPE, STOP_DTYPE
 
 __all__ = ["BREAK_DTYPE", "LEARNT_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
 
@@ -62,6 +63,7 @@ class FlowOutput:
     thread: ThreadKey
     tables: Tables  # what the ids in `order` mean; append-only, so this stays valid after code has changed
     order: NDArray[np.int32]  # see stages.follow.walk.path_sequence
+    stops: NDArray[np.void]  # STOP_DTYPE: what time it was where in `order`, from its beginning to its end
     breaks: NDArray[np.void]  # BREAK_DTYPE: where `order` breaks off, why, where the walker was, where it goes on,
     # and from where on what came before is suspect: nothing in it was confirmed, and then it was contradicted
     paths: NDArray[np.int64]  # the different paths in `order`, but for what is suspect
@@ -70,6 +72,8 @@ class FlowOutput:
     suspect_instructions: int
     suspect_bytes: int  # of trace
     learnt: NDArray[np.void]  # LEARNT_DTYPE: where resolvers went; see `Flow.jumps`
+    end: int  # position in the stream up to which packets were taken
+    whole: bool  # the piece ends with it; else bits of the last packet may be left for the next output
 
     @property
     def observed(self) -> NDArray[np.int32]:
@@ -99,15 +103,21 @@ SLICE = 1 << 15
 class Flow:
     """Follows the threads of one process through its code.
 
-    `context=False` leaves calling contexts out. Not thread-safe; different processes' flows share nothing, and so
+    `context=False` leaves calling contexts out, `tally=False` how often each path was taken (then the statistics have
+    no instructions either). Not thread-safe; different processes' flows share nothing, and so
     do a stream's parts between PSBs, given a Flow each.
     """
 
     def __init__(
-        self, config: PtConfig | None = None, *, context: bool = True, capacity: Capacity | None = None
+        self,
+        config: PtConfig | None = None,
+        *,
+        context: bool = True,
+        tally: bool = True,
+        capacity: Capacity | None = None,
     ) -> None:
         self._config = config or PtConfig()
-        self._context = context
+        self._context, self._tallies = context, tally
         self._capacity = capacity or Capacity()
         self._capacity.check()
         self._threads: dict[ThreadKey, Thread] = {}
@@ -125,6 +135,8 @@ class Flow:
         self.search: Search | None = None
         self.taught: Callable[[Piece], None] | None = None
         """Told, where contradictions are held, right behind a packet by which `FlowOutput.learnt` got another row."""
+        self.changing: Callable[[], None] | None = None
+        """Told before code changes: what is known of paths that were taken can be described by it still."""
         self._new_tables()
 
     # -- code
@@ -133,6 +145,7 @@ class Flow:
         """From now on code is as in `view`. What depended on other bytes is forgotten. Costs what differs from the
         view before, if both show one code image (see `stages.follow.code.code_copy`); else a comparison of all
         bytes."""
+        self._change()
         changes = self._image.update(view)
         code = self._image.code
         start, end, at, buffer = code.words()
@@ -144,6 +157,7 @@ class Flow:
     def patch(self, address: int, data: bytes, tsc: int = FOREVER) -> None:
         """Change bytes of the code where it stands, as at `tsc`, until a view says otherwise. Raises ValueError if no
         blob holds them all."""
+        self._change()
         self._image.patch(address, data, tsc)
         self._sums["patches"] += 1
         lo = np.array([address], np.uint64).view(np.int64)
@@ -151,6 +165,7 @@ class Flow:
 
     def restore(self, before: int) -> int:
         """Put back what the view shows where patches were made before so and so; at how many places."""
+        self._change()
         changes = self._image.restore(before)
         self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
         return len(changes.lo)
@@ -174,6 +189,7 @@ class Flow:
     def jumps(self, jumps: Jumps) -> None:
         if all(np.array_equal(new, old) for new, old in zip(jumps, self._jumps, strict=True)):
             return
+        self._change()
         before, self._jumps = self._jumps, jumps
         self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), door=jumps.doors))
         g = self._tables.g
@@ -184,6 +200,10 @@ class Flow:
         else:
             changed = np.concatenate((before.ranges, jumps.ranges))
         self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
+
+    def _change(self) -> None:
+        if self.changing is not None:
+            self.changing()
 
     def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
         dead = int(index.invalidate(self._raw, lo, hi, grown))
@@ -227,6 +247,7 @@ class Flow:
 
     def _renew(self) -> None:
         """A new generation: every thread goes on where it stood, its contexts begin anew."""
+        self._change()
         old = self._tables
         self._collect()
         self._sums["generations"] += 1
@@ -310,19 +331,21 @@ class Flow:
 
     def _output(self, key: ThreadKey, piece: Piece, whole: bool) -> FlowOutput:
         order, breaks, learnt = piece.order, piece.breaks, piece.learnt
-        at, ticks = piece.charge(whole)
+        at, ticks, times = piece.charge(whole)
+        stops = np.zeros(len(at), STOP_DTYPE)
+        stops["order"], stops["tsc"] = at, times.view(np.uint64)
         t = self._tables
         certain, suspect, lost = order, 0, 0
         if len(breaks):
             self._break_kinds += np.bincount(breaks["cause"], minlength=B_END)
-            lost = int((breaks["offset"] - breaks["sure_offset"]).sum())
+            lost = int((breaks["offset"] - breaks["sure_offset"]).astype(np.int64).sum())
             if (breaks["sure"] < breaks["order"]).any():
                 certain = orders.observed(order, breaks["sure"], breaks["order"])
                 gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
                 suspect = int(t.path_instrs[orders.paths(gone)].sum())
-                at = orders.moved(at, breaks["sure"], breaks["order"])
+                at = orders.moved(at, breaks["sure"], breaks["order"]) if self._tallies else at
                 learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
-        spent = self._tally(t, certain, at, ticks)
+        spent = self._tally(t, certain, at, ticks) if self._tallies else NOTHING
         if self._context:
             self._fold(piece.thread, certain)
         for name, more in (
@@ -331,7 +354,8 @@ class Flow:
             ("suspect_instructions", suspect), ("suspect_bytes", lost),
         ):  # fmt: skip
             self._sums[name] += more
-        return FlowOutput(key, t, order, breaks, *spent[:3], suspect, lost, learnt)
+        end = piece.offset + (piece.size if whole else piece.position)
+        return FlowOutput(key, t, order, stops, breaks, *spent[:3], suspect, lost, learnt, end, whole)
 
     def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
         at = 0

@@ -1,43 +1,52 @@
 """Fidelity `flow`: every branch followed through the code as it was at that time.
 
-The same waiting, panes and reports as at fidelity `ip` (`stages.attribute.stage`); what is counted is what was
-executed: instructions, entries of compiled methods, and time, shared by the instructions between two time marks. Where
-the trace contradicts the code the walk breaks off and goes on at the next address in the trace (DESYNC, CODE_MISSING:
-counted as events; the bytes were read all the same).
+Where the trace contradicts the code the walk breaks off and goes on at the next address in the trace (DESYNC,
+CODE_MISSING: counted as events; the bytes were read all the same).
 
-Where that takes longer than the trace takes to be written, load is shed (`stages.follow.shed`): pieces are counted as
-at fidelity `ip`, and a thread's walk begins anew at the first address of its next piece that is followed, as after a
-loss. Such bytes are decoded and `shed`; each break in a thread's walk is an event SHED. Their time is counted, by
-address; instructions and invocations are of what was followed alone.
+Where that takes longer than the trace takes to be written, load is shed (`stages.follow.shed`): pieces pass, marked as
+shed, to be counted by their addresses, and a thread's walk begins anew at the first address of its next piece that is
+followed, as after a loss. Each break in a thread's walk is an event SHED.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.attribute.stage import Attribute, Traced
+from stages.follow import coalescing
+from stages.follow.batch import Batch
 from stages.follow.follower import Follower
 from stages.follow.shed import Shedder
-from stages.messages import Account, Loss, PaneReport, PtConfig, Segment, StreamOpen, ThreadKey
-from stages.profile.panes import ROW_DTYPE, Pane
-from stages.ready.coalescing import joined, runs
+from stages.follow.walk.state import B_OFF_CODE, B_OVERFLOW
+from stages.images import Images, ProcessKey
+from stages.messages import (
+    Account,
+    Contradicted,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    Pieces,
+    Segment,
+    StreamOpen,
+    ThreadEnd,
+    ThreadKey,
+    Watermark,
+)
 
 QUANTUM_SECONDS = 0.02
 
 
-class Reconstruct(Attribute):
-    """Segment, JitBatch, Account, Tick → PaneReport, with instructions, invocations and ticks. All else passes."""
+class Follow:
+    """Pieces → Paths, Account, Contradicted; Pieces that are shed go on. All else passes."""
 
     def __init__(
         self,
-        worker: int = 0,
+        images: Images | None = None,
         *,
-        pane_seconds: float = 1.0,
-        lateness_seconds: float = 0.5,
         now: Callable[[], int] | None = None,
         most_behind_seconds: float = 0.5,
         followable: Callable[[], bool] | None = None,
@@ -45,113 +54,142 @@ class Reconstruct(Attribute):
         """`followable`: before it says so (its kernels are compiled) everything is shed; None: at once.
         `now` is the clock that stamps drains, in ticks: load is shed when the stage is further behind than
         `most_behind_seconds`. None: never, because the source waits."""
-        super().__init__(worker, pane_seconds=pane_seconds, lateness_seconds=lateness_seconds)
+        self.images = images or Images(0.5)
+        self.counts: Counter[str] = Counter()
         self._followable = followable or (lambda: True)
         self._now, self._most_behind_seconds = now, most_behind_seconds
-        self._shedders: dict[tuple[str, int], Shedder] = {}
-        self._unfollowed: set[ThreadKey] = set()  # threads of which the last piece was shed
-        self._configs: dict[tuple[str, int], tuple[PtConfig, int]] = {}
-        self._followers: dict[tuple[str, int], Follower] = {}
+        self._shedders: dict[ProcessKey, Shedder] = {}
+        self._unfollowed: set[ThreadKey] = set()  # threads of which the last piece was shed; dropped with the thread
+        self._followers: dict[ProcessKey, Follower] = {}
+        self._batches: dict[ProcessKey, Batch] = {}
+        self._ended = False  # the source has
 
     @property
     def sheds(self) -> bool:
         """Whether it sheds load when it is behind."""
         return self._now is not None
 
-    def _clock(self, opened: StreamOpen) -> None:
-        super()._clock(opened)
-        quantum = round(QUANTUM_SECONDS * opened.clock.hz)
-        key = opened.stream.host, opened.stream.pid
-        self._configs.setdefault(key, (opened.config, quantum))
-        if self._now is not None and key not in self._shedders:
-            self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * opened.clock.hz))
+    def feed(self, message: object) -> list[object]:
+        return [out for out in self.steps(message) if out is not None]
 
-    def flush_steps(self) -> Iterator[object]:
-        for shedder in self._shedders.values():
-            shedder.end()
-        yield from super().flush_steps()
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed` in steps of which none takes long: None between two of them, when somebody else may have a turn.
+        Nothing else may be fed until it has come to its end."""
+        match message:
+            case Pieces(shed=False):
+                yield from self._pieces(message)
+            case Watermark():
+                yield from self._contradicted(message.host, message.pid)
+                yield message
+                self.images.take(message)
+            case JitBatch() | StreamOpen():
+                self.images.take(message)
+                yield message
+            case ThreadEnd():
+                self._unfollowed.discard(message.thread)
+                if follower := self._followers.get(message.thread[:2]):
+                    follower.flow.forget(message.thread)
+                yield message
+            case EndOfStream():
+                yield from self.flush()
+                yield message
+            case _:
+                yield message
 
-    def _forget(self, p: Traced, thread: ThreadKey) -> None:
-        self._unfollowed.discard(thread)
-        if p.key in self._followers:
-            self._followers[p.key].flow.forget(thread)
-
-    def _sites_of(self, p: Traced) -> Iterator[NDArray[np.int32] | NDArray[np.int64]]:
-        yield from super()._sites_of(p)
-        if p.key in self._followers:
-            yield from self._followers[p.key].sites_used()
-
-    def _count_all(self, p: Traced, segments: list[Segment]) -> Iterator[None]:
-        # A thread that went from one CPU to another: its pieces come by stream, but are followed in order of time.
-        _, quantum = self._config(p)
-        for run in runs(segments, lambda s: (s.tsc // p.pane_ticks, s.tsc_end // quantum)):
-            yield from self._count_run(p, run)
-
-    def _config(self, p: Traced) -> tuple[PtConfig, int]:
-        return self._configs.get(p.key, (PtConfig(), p.lateness))
-
-    def _count_run(self, p: Traced, run: list[Segment]) -> Iterator[None]:
-        self.counts["bytes"] += sum(len(s.data) for s in run)
-        shedder = self._shedders.get(p.key)
-        if not self._followable() or (shedder is not None and shedder.sheds(p.now)):
-            for s in run:
-                self._shed(p, s)
-                yield None
-        else:
-            yield from self._follow(p, joined(run))
-
-    def _shed(self, p: Traced, s: Segment) -> None:
-        size = len(s.data)
-        events = ((Loss.SHED, 1),) if s.thread not in self._unfollowed else ()
-        self._unfollowed.add(s.thread)
-        self.counts["shed_bytes"] += size
-        self._ledger(p, s).add(Account(s.stream, s.offset, s.offset + size, size, (), (), events, size))
-        self._addresses(p, s)
-
-    def _follow(self, p: Traced, s: Segment) -> Iterator[None]:
-        if s.thread in self._unfollowed:
-            self._unfollowed.remove(s.thread)
-            s = replace(s, continues=False)
-        follower = self._followers.get(p.key)
-        if follower is None:
-            follower = self._followers[p.key] = Follower(p.image, *self._config(p))
-        size, end = len(s.data), s.offset + len(s.data)
-        pane = p.panes.setdefault(s.tsc // p.pane_ticks, Pane())
-        for counted in follower.steps(s):
-            if counted is None:
-                yield None
-                continue
-            sites, where = np.unique(counted.site, return_inverse=True)
-            rows = np.zeros(len(sites), ROW_DTYPE)
-            rows["site"], rows["tid"] = sites, s.thread.tid
-            for column in ("instructions", "invocations", "untold", "uncounted"):
-                np.add.at(rows[column], where, getattr(counted, column).astype(np.uint64))
-            rows["ticks"] = np.rint(np.bincount(where, counted.ticks, len(sites))).astype(np.uint64)
-            pane.add(rows)
-            for cause, n in counted.breaks:
-                self.counts[cause.name.lower()] += n
-            self._ledger(p, s).add(Account(s.stream, s.offset, s.offset, 0, (), (), counted.breaks))
-        self._ledger(p, s).add(Account(s.stream, s.offset, end, size, ()))
-        yield None
-
-    def _report(self, p: Traced, upto: int) -> list[object]:
-        out = super()._report(p, upto)
-        follower = self._followers.get(p.key)
-        reports = [k for k, message in enumerate(out) if isinstance(message, PaneReport)]
-        if reports and follower is not None and (places := follower.contradictions.take()):
-            last = out[reports[-1]]
-            assert isinstance(last, PaneReport)
-            out[reports[-1]] = replace(last, contradictions=places)
-        return out
+    def flush(self) -> list[object]:
+        """Nothing more comes."""
+        return [out for key in self._followers for out in self._contradicted(*key)]
 
     def statistics(self) -> dict[str, int | float]:
-        flow: dict[str, float] = {}
+        own: dict[str, float] = {f"follow_{name}": n for name, n in sorted(self.counts.items())}
         for follower in self._followers.values():
             for name, value in follower.flow.statistics().items():
-                flow[f"flow_{name}"] = flow.get(f"flow_{name}", 0.0) + value
+                own[f"flow_{name}"] = own.get(f"flow_{name}", 0.0) + value
             for name, n in follower.chooser.counts.items():
-                flow[f"search_{name}"] = flow.get(f"search_{name}", 0.0) + n
-        return {**super().statistics(), **flow, "kernels_ready": int(self._followable())}
+                own[f"search_{name}"] = own.get(f"search_{name}", 0.0) + n
+        return {**self.images.statistics(), **own, "kernels_ready": int(self._followable())}
+
+    def introduce(self) -> list[object]:
+        """A receiver has begun anew: the next message brings a new generation, with all that is used from then on."""
+        for batch in self._batches.values():
+            batch.renew()
+        return self.images.introduce()
+
+    def _pieces(self, pieces: Pieces) -> Iterator[object]:
+        p = self.images.of(pieces.host, pieces.pid)
+        follower, batch, quantum = self._of(p.key)
+        if pieces.ended and p.key in self._shedders and not self._ended:
+            self._ended = True
+            self._shedders[p.key].end()
+        shed: list[int] = []  # rows
+        first, behind = coalescing.runs(pieces.rows, quantum)
+        for a, b in zip(first.tolist(), behind.tolist(), strict=True):
+            s = coalescing.segment(pieces, a, b)
+            self.counts["bytes"] += len(s.data)
+            if self._sheds(p.key, pieces.drained):
+                shed += range(a, b)
+                yield self._shed(s)
+                yield None
+                continue
+            if s.thread in self._unfollowed:
+                self._unfollowed.remove(s.thread)
+                s = replace(s, continues=False)
+            holes = [mark for row, mark in pieces.holes if row == a] if pieces.holes else []
+            rest = s
+            for output in follower.steps(s):
+                if output is None:
+                    yield None
+                    continue
+                if batch.other_generation(output):
+                    yield batch.take()
+                batch.add(rest, output, follower.at, holes)
+                rest, holes = _behind(rest, output.end), []
+                if len(output.breaks):
+                    yield self._broken(s, output.breaks["cause"])
+            yield Account(s.stream, s.offset, s.offset + len(s.data), len(s.data), ())
+            yield None
+        if batch:
+            yield batch.take()
+        if shed:
+            yield replace(pieces, rows=pieces.rows[sorted(shed)], holes=(), shed=True)
+
+    def _of(self, key: ProcessKey) -> tuple[Follower, Batch, int]:
+        p = self.images.of(*key)
+        quantum = max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
+        if key not in self._followers:
+            self._followers[key] = Follower(p.image, p.config, quantum, tally=False)
+            batch = self._batches[key] = Batch(key, p.image)
+            self._followers[key].flow.changing = batch.changing
+            if self._now is not None:
+                self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * p.hz))
+        return self._followers[key], self._batches[key], quantum
+
+    def _sheds(self, key: ProcessKey, drained: int) -> bool:
+        if not self._followable():
+            return True
+        shedder = self._shedders.get(key)
+        return shedder is not None and shedder.sheds(drained)
+
+    def _shed(self, s: Segment) -> Account:
+        events = ((Loss.SHED, 1),) if s.thread not in self._unfollowed else ()
+        self._unfollowed.add(s.thread)
+        self.counts["shed_bytes"] += len(s.data)
+        return Account(s.stream, s.offset, s.offset, 0, (), (), events)
+
+    def _broken(self, s: Segment, cause: NDArray[np.int32]) -> Account:
+        """How often the trace contradicted the code, or went where none is known."""
+        missing, overflow = int((cause == B_OFF_CODE).sum()), int((cause == B_OVERFLOW).sum())
+        counts = {Loss.CODE_MISSING: missing, Loss.DESYNC: len(cause) - missing - overflow}  # decode counts an OVF
+        for loss, n in counts.items():
+            self.counts[loss.name.lower()] += n
+        return Account(s.stream, s.offset, s.offset, 0, (), (), tuple((loss, n) for loss, n in counts.items() if n))
+
+    def _contradicted(self, host: str, pid: int) -> Iterator[object]:
+        follower = self._followers.get((host, pid))
+        if follower is not None and (places := follower.contradictions.take()):
+            yield Contradicted(host, pid, places)
 
 
-make = Reconstruct
+def _behind(s: Segment, at: int) -> Segment:
+    """The piece from stream position `at` on."""
+    return replace(s, offset=at, data=s.data[at - s.offset :], continues=True)

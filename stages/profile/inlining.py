@@ -34,7 +34,6 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
 from jvm.kernels import inner, kernel
-from stages.follow.code import x86
 from stages.profile.machine_code import (
     B_FALL,
     B_FIRST,
@@ -65,6 +64,7 @@ from stages.profile.machine_code import (
     natural_loops,
     step_of,
 )
+from stages.pt import x86
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.follow.code import x86
+from stages.pt import x86
 
 # columns of an instruction, a block, a loop; I_WEAK: it moves values about, I_PC: which description is its
 I_OFF, I_SIZE, I_KIND, I_TARGET, I_WEAK, I_PC, IC = range(7)

@@ -25,8 +25,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.decode.scan import last_ip_at
-from stages.decode.stage import RESYNC
 from stages.messages import (
     MARK_DTYPE,
     U8,
@@ -46,6 +44,8 @@ from stages.messages import (
     Tick,
     accounts,
 )
+from stages.messages.loss import RESYNC
+from stages.pt.scan import last_ip_at
 from stages.segment.thread_attribution import NEAR, Owner, Special, assign, thread
 
 MAX_WAITING = 4 << 20

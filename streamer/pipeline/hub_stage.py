@@ -34,7 +34,7 @@ TRIES = 3
 NOTE_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
 NOTE_SHARE = 0.02  # of the hub's time, at most
-_QUEUES = ("backlog_bytes", "attribute_held_bytes")
+_QUEUES = ("backlog_bytes", "ready_held_bytes")
 
 log = structlog.get_logger()
 

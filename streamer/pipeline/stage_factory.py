@@ -10,6 +10,9 @@ from typing import Any
 from capture.perf.perf_data import PerfDataError
 from streamer.pipeline.topology import InputError, Place
 
+LATENESS_SECONDS = {"ip": 0.25, "flow": 0.5}
+"""By which code may be told late. More where every branch is followed: one that is told too late is not followed."""
+
 
 def _worker(place: Place) -> int:
     """Each incarnation is a worker of its own to the hub: it numbers methods anew."""
@@ -28,25 +31,45 @@ def segment(place: Place) -> Any:
     return make()
 
 
-def attribute(place: Place) -> Any:
-    from stages.attribute.stage import make
+def _images(place: Place) -> Any:
+    """Code is parsed and kept once a member."""
+    from stages.images import Images
 
-    return make(_worker(place), pane_seconds=place.settings.window.pane_seconds)
+    if "images" not in place.shared:
+        place.shared["images"] = Images(LATENESS_SECONDS[place.settings.fidelity])
+    return place.shared["images"]
 
 
-def reconstruct(place: Place) -> Any:
+def ready(place: Place) -> Any:
+    from stages.ready.stage import Ready
+
+    return Ready(_images(place))
+
+
+def follow(place: Place) -> Any:
     from capture.live import tsc
-    from stages.follow.stage import make
+    from stages.follow.stage import Follow
     from streamer.pipeline.warm import Compiling, sheds
 
     live = sheds(place)
-    return make(
-        _worker(place),
-        pane_seconds=place.settings.window.pane_seconds,
+    return Follow(
+        _images(place),
         now=tsc.now if live else None,
         most_behind_seconds=place.settings.flow.most_behind_seconds,
         followable=Compiling().done if live else None,
     )
+
+
+def attribute(place: Place) -> Any:
+    from stages.attribute.stage import Attribute
+
+    return Attribute(_images(place), pane_seconds=place.settings.window.pane_seconds)
+
+
+def profile(place: Place) -> Any:
+    from stages.profile.stage import Profile
+
+    return Profile(_worker(place), _images(place), pane_seconds=place.settings.window.pane_seconds)
 
 
 def capture(place: Place) -> Any:

@@ -1,9 +1,10 @@
 """What runs where: groups of stages. Inside a group messages pass by direct call, between groups over sockets.
 
-    [capture] → [decode, segment, reconstruct] × N → [hub]
+    [capture] → [decode, segment, ready, follow, attribute, profile] × N → [hub]
 
-is the default; `transport.split` names stages before which the middle group is cut, in the extreme each stage into
-processes of its own. The first group is a source, the last one (a single member) is where everything ends.
+is the default (at fidelity `ip` without follow); `transport.split` names stages before which the middle group is cut,
+in the extreme each stage into processes of its own. The first group is a source, the last one (a single member) is
+where everything ends.
 
 A stage is made from its name by `REGISTRY`, in the process where it runs, so that a process imports what it needs and
 no more. `Pipeline` runs a whole topology in one process without sockets.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -32,6 +33,7 @@ class Place:
     index: int  # member of its group: the shard
     incarnation: int = 1  # counts the restarts of the member
     options: Mapping[str, Any] = field(default_factory=dict)  # of the group; `live`: its source waits for nobody
+    shared: dict[str, Any] = field(default_factory=dict)  # between the stages of one member
 
 
 class Stage(Protocol):
@@ -72,8 +74,10 @@ class InputError(Exception):
 REGISTRY: dict[str, str] = {
     "decode": "streamer.pipeline.stage_factory:decode",
     "segment": "streamer.pipeline.stage_factory:segment",
+    "ready": "streamer.pipeline.stage_factory:ready",
+    "follow": "streamer.pipeline.stage_factory:follow",
     "attribute": "streamer.pipeline.stage_factory:attribute",
-    "reconstruct": "streamer.pipeline.stage_factory:reconstruct",
+    "profile": "streamer.pipeline.stage_factory:profile",
     "capture": "streamer.pipeline.stage_factory:capture",
     "replay": "streamer.pipeline.stage_factory:replay",
     "hub": "streamer.pipeline.stage_factory:hub",
@@ -91,6 +95,12 @@ def make(name: str, place: Place) -> Any:
     except (ImportError, AttributeError) as error:
         raise TopologyError(f"stage {name!r} cannot be loaded: {error}") from error
     return factory(place)
+
+
+def make_chain(names: Iterable[str], place: Place) -> list[Any]:
+    """The stages of one member. Raises `TopologyError`."""
+    place = replace(place, shared={})
+    return [make(name, place) for name in names]
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,10 @@ class Topology:
         return [m for g in self.groups for m in g.members]
 
 
-MIDDLE = {"ip": ("decode", "segment", "attribute"), "flow": ("decode", "segment", "reconstruct")}
+MIDDLE = {
+    "ip": ("decode", "segment", "ready", "attribute", "profile"),
+    "flow": ("decode", "segment", "ready", "follow", "attribute", "profile"),
+}
 
 
 def topology(
@@ -192,8 +205,7 @@ class Pipeline:
             [list((here or {})[group.name])]
             if group.name in (here or {})
             else [
-                [make(s, Place(settings, directory, i, 1, group.options)) for s in group.stages]
-                for i in range(group.workers)
+                make_chain(group.stages, Place(settings, directory, i, 1, group.options)) for i in range(group.workers)
             ]
             for group in plan.groups[1:]
         ]

@@ -29,7 +29,7 @@ from jvm.kernels import digest
 from stages.messages import Chunk
 from streamer import config
 from streamer.pipeline import boot
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
@@ -38,8 +38,7 @@ NICE = 10  # of the process that compiles beside a JVM
 @cache
 def _stamp(fidelity: str) -> Path:
     stages = Path(__file__).resolve().parents[2] / "stages"
-    rooms = ("follow" if name == "reconstruct" else name for name in MIDDLE[fidelity])
-    content = "".join(digest(stages / room / "stage.py") for room in rooms)
+    content = "".join(digest(stages / name / "stage.py") for name in MIDDLE[fidelity])
     return cache_dir() / f"warm-{fidelity}-{sha256(content.encode()).hexdigest()[:32]}"
 
 
@@ -68,17 +67,17 @@ def warm(stages: Sequence[str], place: Place) -> int:
         return 0
     names = MIDDLE[place.settings.fidelity]
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
-    if "reconstruct" in stages and sheds(place) and not is_warm("flow"):
-        return _feed([make(name, here) for name in MIDDLE["ip"]])  # the rest comes later: `Compiling`
+    if "follow" in stages and sheds(place) and not is_warm("flow"):
+        return _feed(make_chain(MIDDLE["ip"], here))  # the rest comes later: `Compiling`
     return _warm_all(names[: names.index(stages[-1]) + 1], here)  # what comes before it makes its input
 
 
 def _warm_all(chain: Sequence[str], place: Place) -> int:
     fidelity = place.settings.fidelity
-    if "reconstruct" in chain:
+    if "follow" in chain:
         with subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
-            _feed([make(name, place) for name in MIDDLE["ip"]])  # that is how load is shed
-    count = _feed([make(name, place) for name in chain])
+            _feed(make_chain(MIDDLE["ip"], place))  # that is how load is shed
+    count = _feed(make_chain(chain, place))
     if chain[-1] == MIDDLE[fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more
             _stamp(fidelity).touch()

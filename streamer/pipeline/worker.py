@@ -43,7 +43,7 @@ from streamer import logs
 from streamer.config import Settings
 from streamer.lossy import lost, never_fail
 from streamer.pipeline.lifeline import live_on
-from streamer.pipeline.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make
+from streamer.pipeline.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make_chain
 from streamer.pipeline.warm import concerns, warm
 from streamer.session.session import hold
 from streamer.transport.control import Control, Words
@@ -154,7 +154,7 @@ class Member:
             place = spec.place()
             if concerns(spec.stages, place):  # in a thread: whoever shares this process with it goes on
                 await trio.to_thread.run_sync(warm, spec.stages, place, abandon_on_cancel=True)
-            self._stages = [make(name, place) for name in spec.stages]
+            self._stages = make_chain(spec.stages, place)
         try:
             if spec.address is not None:
                 self._receiver = self._bound(spec.address)

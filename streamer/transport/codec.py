@@ -28,7 +28,6 @@ import msgpack
 import numpy as np
 
 from stages import messages
-from stages.messages import MARK_DTYPE, PROFILE_DTYPE, SIDE_DTYPE
 from streamer.transport.socket import Buffer
 
 VERSION = 1
@@ -36,16 +35,10 @@ MAX_HEADER = 8 << 20  # bytes; msgpack objects need up to 60 times their wire si
 MAX_FRAME = 256 << 20
 MAX_DIMENSIONS = 4
 
-# dtypes that may stand on the wire, by their name there. A structured one is bound to its fields by hand, because
-# an annotation NDArray[np.void] does not tell which it is.
+# dtypes that may stand on the wire, by their name there. A structured one is named by its field: the annotation
+# NDArray[np.void] does not tell which it is, the field's metadata does.
 DTYPES: dict[str, np.dtype[Any]] = {
     np.dtype(t).str: np.dtype(t) for t in ("u1", "<u2", "<u4", "<u8", "i1", "<i2", "<i4", "<i8", "<f4", "<f8")
-} | {"side": SIDE_DTYPE, "mark": MARK_DTYPE, "profile": PROFILE_DTYPE}
-STRUCTURED = {
-    ("Sideband", "records"): "side",
-    ("Decoded", "marks"): "mark",
-    ("Segment", "marks"): "mark",
-    ("PaneReport", "profile"): "profile",
 }
 
 
@@ -186,8 +179,7 @@ def _bulk_bytes() -> Shape:
     return Shape(pack, unpack, "bytes")
 
 
-def _array(name: str) -> Shape:
-    dtype = DTYPES[name]
+def _array(name: str, dtype: np.dtype[Any]) -> Shape:
     flat = dtype == np.uint8  # the bulk of all traffic: nothing to convert
 
     def pack(value: Any, frames: Frames) -> Any:
@@ -224,8 +216,8 @@ def _array(name: str) -> Shape:
     return Shape(pack, unpack, f"array of {dtype.descr}")
 
 
-def _shape(hint: Any, where: tuple[str, str]) -> Shape:
-    """`where` is (class, field), for the structured dtypes and the error message."""
+def _shape(hint: Any, where: tuple[str, str], dtype: np.dtype[Any] | None = None) -> Shape:
+    """`where` is (class, field); `dtype` that of a structured array."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in (int, float, str, bool):
         return _scalar(hint)
@@ -247,16 +239,18 @@ def _shape(hint: Any, where: tuple[str, str]) -> Shape:
         return _optional(_shape(next(a for a in args if a is not NoneType), where))
     if origin is np.ndarray:
         scalar = get_args(args[1])[0]
-        name = STRUCTURED.get(where, "?") if scalar is np.void else np.dtype(scalar).str
-        if name in DTYPES:
-            return _array(name)
+        if dtype is not None:
+            return _array(".".join(where), dtype)
+        if (name := np.dtype(scalar).str) in DTYPES:
+            return _array(name, DTYPES[name])
     raise TypeError(f"{where[0]}.{where[1]}: the codec has no wire form for {hint}")
 
 
 def _class(kind: type) -> Shape:
     hints = get_type_hints(kind)
-    names = [f.name for f in dataclasses.fields(kind)]
-    shapes = [_shape(hints[n], (kind.__name__, n)) for n in names]
+    fields = dataclasses.fields(kind)
+    names = [f.name for f in fields]
+    shapes = [_shape(hints[f.name], (kind.__name__, f.name), f.metadata.get("dtype")) for f in fields]
     return _record(kind, kind.__name__, shapes, names)
 
 

@@ -19,10 +19,14 @@ from typing import Any
 from stages.messages import (
     Account,
     Chunk,
+    Contradicted,
+    Counts,
     Decoded,
     EndOfStream,
     JitBatch,
     PaneReport,
+    Paths,
+    Pieces,
     Segment,
     Sideband,
     StreamEnd,
@@ -30,6 +34,7 @@ from stages.messages import (
     StreamOpen,
     ThreadEnd,
     Tick,
+    Watermark,
 )
 
 Key = tuple[str | int, ...]
@@ -60,6 +65,9 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
+        case Pieces() | Paths() | Counts() | Contradicted() | Watermark():
+            # What one worker found goes on in its lane: its keys are those of one worker of the next group, too.
+            return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)
         case PaneReport():  # to the hub, which is one
             return (0,)
         case _:

@@ -6,7 +6,7 @@ import pytest
 
 from stages.follow.shed import Shedder
 from streamer import config
-from streamer.pipeline.stage_factory import reconstruct
+from streamer.pipeline.stage_factory import follow
 from streamer.pipeline.topology import Place
 from streamer.pipeline.warm import warm
 
@@ -14,9 +14,8 @@ from streamer.pipeline.warm import warm
 @pytest.mark.parametrize("fidelity", ["ip", "flow"])
 def test_every_stage_of_the_chain_is_reached(fidelity: str, tmp_path: Path) -> None:
     place = Place(config.load(fidelity=fidelity), tmp_path, 0)
-    last = {"ip": "attribute", "flow": "reconstruct"}[fidelity]
     assert warm(("decode",), place) > 0
-    assert warm((last,), place) > 0
+    assert warm(("profile",), place) > 0
 
 
 def test_a_recording_is_no_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,16 +23,16 @@ def test_a_recording_is_no_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made: list[Shedder] = []
     monkeypatch.setattr(Shedder, "__init__", lambda self, *_: made.append(self))
     live = Place(config.load(), tmp_path, 0, options={"live": True})
-    assert warm(("reconstruct",), live) > 0
+    assert warm(("follow",), live) > 0
     assert not made
 
 
 def test_only_what_is_live_is_shed(tmp_path: Path) -> None:
     never = config.load(**{"flow.most_behind_seconds": 0})
     places = [(config.load(), True), (config.load(), False), (never, True)]
-    stages = [reconstruct(Place(settings, tmp_path, 0, options={"live": live})) for settings, live in places]
+    stages = [follow(Place(settings, tmp_path, 0, options={"live": live})) for settings, live in places]
     assert [stage.sheds for stage in stages] == [True, False, False]
-    assert not reconstruct(Place(config.load(), tmp_path, 0)).sheds
+    assert not follow(Place(config.load(), tmp_path, 0)).sheds
 
 
 def test_stages_of_others_are_left_alone(tmp_path: Path) -> None:

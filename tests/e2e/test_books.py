@@ -11,6 +11,7 @@ import pytest
 
 from capture.recording.replay import Replay
 from stages.messages import Chunk
+from streamer.pipeline.topology import MIDDLE
 from tests.e2e.harness import OVERFLOWS, TIMES_FULL, Streamer, until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,7 +44,14 @@ def test_the_recording_says_what_the_live_run_said(run: Run, start: Run, root: P
 
 def test_each_stage_in_processes_of_its_own(run: Run) -> None:
     """A ring a thread, two workers for each stage, over tcp; the processor overflows."""
-    options = ["--per-thread", "--workers", "2", "--transport", "tcp", "--split", "segment", "--split", "reconstruct"]
+    options = [
+        "--per-thread",
+        "--workers",
+        "2",
+        "--transport",
+        "tcp",
+        *(word for stage in MIDDLE["flow"][1:] for word in ("--split", stage)),
+    ]
     streamer = run("Tiny enough", *options, "--ovf-mb-s", "0.1", env=NO_LIMIT)
     streamer.when_counter(OVERFLOWS)
     streamer.when_decoded(100 << 10)

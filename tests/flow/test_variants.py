@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 from numba import njit
 
 from jvm.code.revisions import Uncertain
-from stages.follow.code import x86
 from stages.follow.repair.candidates import ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
+from stages.pt import x86
 
 BASE = 0x7F00_0000_1000
 _CODE = some.sampled_from([

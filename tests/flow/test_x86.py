@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from jvm.kernels import kernel
-from stages.follow.code import x86
+from stages.pt import x86
 
 
 @kernel

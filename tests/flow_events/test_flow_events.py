@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from benchmarks.flow_truth import FlowTruthError, compare
-from benchmarks.flow_truth.evaluate import FLAGGED, Evaluation, Place, Result
+from benchmarks.flow_truth.evaluate import Evaluation
 from benchmarks.flow_truth.record import record
+from benchmarks.flow_truth.result import FLAGGED, Place, Result
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Mark
 from jvm.code.sites import SiteKind

@@ -12,11 +12,9 @@ from benchmarks.flow_truth import FlowTruthError
 from benchmarks.flow_truth.record import NAME, record
 from capture.emulator.options import EmulatorError
 from capture.recording.replay import Replay
-from stages.decode import stage as decode
-from stages.follow import stage as reconstruct
 from stages.messages import CodeKind, PaneReport
-from stages.segment import stage as segment
-from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer import config
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
@@ -25,7 +23,7 @@ CALLS = 20_000
 
 def invocations(recording: Path, kinds: tuple[CodeKind, ...]) -> Counter[str]:
     """By method, in code of these kinds."""
-    chain = [decode.make(first=True), segment.make(), reconstruct.make()]
+    chain = make_chain(MIDDLE["flow"], Place(config.load(fidelity="flow"), recording.parent, 0))
     out: Counter[str] = Counter()
     names: dict[int, str] = {}
     with Replay(recording) as replay:

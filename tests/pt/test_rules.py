@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jvm.kernels import kernel
-from stages.decode.scan import MARK_WORDS, PADDING, STATE_SIZE, TIME, last_ip_at, walk
 from stages.follow.repair import way
 from stages.messages import MARK_DTYPE, MarkKind
 from stages.pointers import first_item
@@ -18,6 +17,7 @@ from stages.pt import packets as p
 from stages.pt.crystal import ctc_step, full_tsc, tsc_ticks
 from stages.pt.last_ip import full_ip, ip_size, reserved
 from stages.pt.packets import packet_at
+from stages.pt.scan import MARK_WORDS, PADDING, STATE_SIZE, TIME, last_ip_at, walk
 from stages.pt.tnt import count, is_short, long_bits, short_bits
 from tests.pt import naive
 from tests.pt import ptwriter as w

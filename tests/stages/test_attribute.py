@@ -9,11 +9,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from jvm.code import lookup as codetable
-from stages.attribute import stage as attribute
 from stages.attribute.addresses import ADDRESSES, AT_SIZE, OUTSIDE, SITE, UNKNOWN
 from stages.attribute.addresses import attribute as kernel
-from stages.attribute.stage import Attribute
-from stages.decode import stage as decode
+from stages.images import Images
 from stages.messages import (
     Account,
     Chunk,
@@ -32,9 +30,9 @@ from stages.messages import (
     Tick,
 )
 from stages.messages.accounts import joined
-from stages.segment import stage as segment
+from streamer.pipeline.topology import feed_chain, flush_chain
 from tests.jvm.exportwriter import Writer
-from tests.stages import naive
+from tests.stages import chains, naive
 from tests.stages.ptbytes import OVF, PSB, fup, pgd, psb_plus, tip, tnt, tsc
 from tests.stages.test_decode import streams
 from tests.stages.test_segment import FAR, machine, sideband, steps
@@ -53,8 +51,12 @@ def code() -> JitBatch:
 
 
 def chain(messages: list[object], **options: int) -> list[object]:
-    stages = [decode.make(), segment.make(), Attribute(**{"pane_ticks": PANE, "lateness_ticks": 10} | options)]
+    """Each stage with a code image of its own, as in processes of their own."""
+    stages = chains.ip(pane_ticks=PANE, **options)
     for stage in stages:
+        if hasattr(stage, "images"):
+            stage.images = Images(lateness_ticks=10)
+            stage.images.keepers.append(stage)
         out: list[object] = []
         for message in messages:
             out += stage.feed(message)
@@ -193,8 +195,8 @@ def test_any_bytes_add_up_however_they_are_chunked(stream: bytes, cuts: list[int
 
 
 def test_a_segment_waits_for_late_loads() -> None:
-    stage = Attribute(pane_ticks=PANE, lateness_ticks=100)
-    stages = [decode.make(), segment.make(), stage]
+    stages = chains.ip(Images(lateness_ticks=100), pane_ticks=PANE)
+    ready = stages[2]
 
     def send(message: object) -> list[object]:
         messages = [message]
@@ -207,14 +209,14 @@ def test_a_segment_waits_for_late_loads() -> None:
     send(RUNNING)
     send(Chunk(KEY, 0, 0, np.frombuffer(stream, np.uint8), (), 2010))
     send(Tick("h", 42, 2050))
-    assert stage.statistics()["attribute_held_segments"] == 1
+    assert ready.statistics()["ready_held_segments"] == 1
     late = Writer(2090, step=0).method(9, "Lq/Late;", "load").nmethod_load(0xA000, bytes(16), 9, blob=1)
     send(JitBatch("h", 42, 1, np.frombuffer(late.bytes(), np.uint8)))
     send(Tick("h", 42, 2110))
-    assert stage.statistics()["attribute_held_segments"] == 1  # the drain at 2110 is perhaps not all here yet
+    assert ready.statistics()["ready_held_segments"] == 1  # the drain at 2110 is perhaps not all here yet
     send(Tick("h", 42, 2120))
-    assert stage.statistics()["attribute_held_segments"] == 0
-    assert {name for _, _, name, _ in table(stage.flush())} == {"q.Late.load"}
+    assert ready.statistics()["ready_held_segments"] == 0
+    assert {name for _, _, name, _ in table(list(flush_chain(stages)))} == {"q.Late.load"}
 
 
 def test_code_told_before_the_clock_is_known_is_told_in_time() -> None:
@@ -223,7 +225,7 @@ def test_code_told_before_the_clock_is_known_is_told_in_time() -> None:
     late = Writer(2090, step=0).method(9, "Lq/Late;", "load").nmethod_load(0xA000, bytes(16), 9, blob=1).bytes()
     late_batch = JitBatch("h", 42, 1, np.frombuffer(late, np.uint8))
     messages = [batch, late_batch, opened, RUNNING, Chunk(KEY, 0, 0, np.frombuffer(data, np.uint8)), EndOfStream("x")]
-    for stage in (decode.make(), segment.make(), Attribute(lateness_seconds=100e-9)):
+    for stage in chains.ip(Images(100e-9)):
         messages = [m for before in messages for m in stage.feed(before)]
     assert {name for _, _, name, _ in table(messages)} == {"q.Late.load"}
 
@@ -253,16 +255,12 @@ def test_panes_close_in_order_and_only_once() -> None:
 
 def test_a_broken_clock_does_not_take_for_ever() -> None:
     stream = psb_plus(FAR, 0x8000) + tip(0x8004) + tsc((1 << 56) - 1) + tip(0x8008)
-    stage = Attribute(pane_ticks=10)
-    out = decode.make().feed(Chunk(KEY, 0, 0, np.frombuffer(stream, np.uint8)))
-    cut = segment.make()
-    cut.feed(RUNNING)
-    for message in out:
-        for piece in cut.feed(message):
-            stage.feed(piece)
-    reports = stage.flush()
-    assert stage.counts["time_jumps"] == 1
-    assert sum(hits for hits, _ in table(reports).values()) == 2
+    stages = chains.ip(Images(lateness_ticks=0), pane_ticks=10)
+    messages = [StreamOpen(KEY, PtConfig(), Clock(1, 0, 0, 0)), code(), RUNNING]
+    messages.append(Chunk(KEY, 0, 0, np.frombuffer(stream, np.uint8)))
+    reports = [out for message in messages for out in feed_chain(stages, message)] + list(flush_chain(stages))
+    assert stages[3].counts["time_jumps"] == 1
+    assert sum(hits for hits, _ in table(reports).values()) == 3
 
 
 # the kernel
@@ -324,7 +322,3 @@ def test_attributed_tick_by_tick(stream: bytes, inner: list[tuple[float, int]], 
         assert at[SITE] == rows[-1][1]
         sites = [site for _, site in rows[1:] if site != OUTSIDE]
         assert (at[ADDRESSES], at[UNKNOWN]) == (len(sites), sites.count(0))
-
-
-def test_make_takes_plain_parameters() -> None:
-    assert isinstance(attribute.make(worker=1, pane_seconds=0.5), Attribute)

@@ -52,7 +52,7 @@ def test_a_place_is_named_by_blob_offset_and_bytecode() -> None:
 
 def test_addresses_of_the_upper_half() -> None:
     found = Contradictions()
-    found.add(*breaks((5, -4096)), image(), LATER)
+    found.add(*breaks((5, (1 << 64) - 4096)), image(), LATER)
     assert found.take() == (Contradiction(Break.OFF_CODE, "[unknown code]", 0, (1 << 64) - 4096, "", 1),)
 
 

@@ -22,17 +22,14 @@ from capture.live.ring import PerfRing
 from capture.live.source import ring_name
 from jvm.agent.build import library
 from jvm.cbuild import BuildError
-from stages.attribute import stage as attribute
-from stages.decode import stage as decode
 from stages.messages import Account, Chunk, CodeKind, Loss, PaneReport, StreamKey
 from stages.messages.accounts import joined
-from stages.segment import stage as segment
 from tests.jvm.agent.java_process import classes, java
+from tests.stages import chains
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("emulator")]
 DEADLINE = 500.0
 TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
-LATE = 5.0  # seconds: loads come as late as the machine is busy
 
 
 def has_been_full(session: Path) -> bool:
@@ -77,7 +74,7 @@ def run(version: int, session: Path, options: EmulatorOptions, *java_options: st
 
 
 def chain(messages: Iterable[object]) -> list[PaneReport]:
-    stages = decode.make(), segment.make(), attribute.make(lateness_seconds=LATE)
+    stages = chains.ip()
     out: list[object] = []
     for message in messages:
         passed = [message]

@@ -8,12 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from stages.attribute import stage as attribute
-from stages.attribute.stage import Attribute
-from stages.decode.stage import Decode
+from stages import images
 from stages.follow import flow
 from stages.follow.repair import call_targets as callees
-from stages.follow.stage import Reconstruct
 from stages.messages import (
     Account,
     Chunk,
@@ -27,11 +24,11 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
-from stages.segment.stage import Segmentation
 from streamer.hub import Hub
 from streamer.pipeline.topology import feed_chain
 from tests.growth import grown, sizes
 from tests.jvm.exportwriter import Writer
+from tests.stages import chains
 from tests.stages.ptbytes import pgd, pge, psb_plus, tip, tsc
 from tests.stages.test_segment import sideband
 
@@ -96,14 +93,14 @@ class World:
         yield Tick("h", 42, self.now)
 
 
-@pytest.mark.parametrize("last", [Attribute(), Reconstruct()], ids=["ip", "flow"])
-def test_nothing_grows(last: Attribute, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fidelity", ["ip", "flow"])
+def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callees, "SPARE", 64)
-    monkeypatch.setattr(attribute, "SPARE_SITES", 64)
+    monkeypatch.setattr(images, "SPARE_SITES", 64)
     monkeypatch.setattr(flow, "MOST_DEAD", 64)
     now = 0.0
-    hub = Hub(now=lambda: now, fidelity="flow" if isinstance(last, Reconstruct) else "ip", max_methods=1024)
-    stages = [Decode(first=True), Segmentation(), last]
+    hub = Hub(now=lambda: now, fidelity=fidelity, max_methods=1024)
+    stages = chains.flow() if fidelity == "flow" else chains.ip()
     world, names = World(), set()
 
     def run(messages: Iterator[object]) -> None:
@@ -136,9 +133,9 @@ def test_nothing_grows(last: Attribute, monkeypatch: pytest.MonkeyPatch) -> None
     assert closed > EACH * (SECONDS - 20)
     assert len(names) > EACH * (SECONDS - 20)  # all were told by their names, and counted
     assert hub.totals(("h", 42)).decoded > 0
-    counted = last.statistics()
-    assert counted["attribute_sites"] < 500
-    if isinstance(last, Reconstruct):
+    counted = {name: n for stage in stages for name, n in stage.statistics().items()}
+    assert counted["code_sites"] < 500
+    if fidelity == "flow":
         assert counted["flow_generations"] > 4
         assert counted["flow_died"] > SECONDS
         assert counted["flow_threads"] <= 12 * EACH

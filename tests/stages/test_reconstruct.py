@@ -15,18 +15,22 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import UNKNOWN_CODE
 from stages.decode.stage import make as decode
 from stages.follow.cfg.graph import P_BREAK, P_DISABLED
-from stages.follow.flow import Flow
+from stages.follow.flow import Flow, FlowOutput
 from stages.follow.follower import Follower
 from stages.follow.repair.backtracking_search import search
-from stages.follow.stage import make as reconstruct
+from stages.follow.stage import Follow
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.driver import B_OVERFLOW
-from stages.messages import Chunk, JitBatch, Loss, PaneReport, PtConfig, Segment, StreamOpen
+from stages.images import Images, Process
+from stages.messages import Account, Chunk, JitBatch, Loss, PaneReport, Pieces, Segment, StreamOpen
 from stages.profile.inlining import EXECUTED, NOT_TAKEN, TAKEN, Inlining
+from stages.profile.stage import Profile
+from stages.ready.stage import Held, _pieces
 from stages.segment.stage import make as segment
 from streamer.hub import Hub
 from streamer.pipeline.topology import feed_chain, flush_chain
 from streamer.pipeline.warm_flow import compile_flow
+from tests.stages import chains
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 SKIP, CHUNKS = 900, 60  # past the beginning, where nearly all is interpreted
@@ -50,13 +54,23 @@ def segments(messages: list[object], skip: int = SKIP, count: int = CHUNKS) -> I
             return
 
 
-def image_and_config(messages: list[object]) -> tuple[CodeImage, PtConfig, int]:
-    opened = next(m for m in messages if isinstance(m, StreamOpen))
-    image = CodeImage(round(opened.clock.hz / 2))
+def known_code(messages: list[object]) -> tuple[Images, Process]:
+    """All that is told of code in the recording."""
+    images = Images(0.5)
+    images.take(next(m for m in messages if isinstance(m, StreamOpen)))
     for message in messages:
         if isinstance(message, JitBatch):
-            image.feed(message.data)
-    return image, opened.config, round(opened.clock.hz / 50)
+            images.take(message)
+    (process,) = images.processes()
+    return images, process
+
+
+def contradictions(output: FlowOutput) -> int:
+    return int((output.breaks["cause"] != B_OVERFLOW).sum())
+
+
+def as_pieces(process: Process, segment: Segment) -> Pieces:
+    return _pieces(Held(process), [segment], False)
 
 
 def calls_along(image: CodeImage, at: int, addresses: list[int]) -> Counter[int]:
@@ -83,22 +97,18 @@ def calls_along(image: CodeImage, at: int, addresses: list[int]) -> Counter[int]
 
 
 def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -> None:
-    image, config, quantum = image_and_config(messages)
-    follower = Follower(image, config, quantum)
-    plain = Flow(config, context=False)
-    counted: Counter[int] = Counter()
+    images, process = known_code(messages)
+    image, quantum = process.image, round(process.hz / 50)
+    follow, profile = Follow(images), Profile(images=images)
+    plain = Flow(process.config, context=False)
     expected: Counter[int] = Counter()
-    entered: Counter[int] = Counter()
     entries: Counter[int] = Counter()
-    ticks = breaks = 0.0
+    breaks = 0
     joints = 0  # where the way out of a branch is not the next address
     for piece in segments(messages):
-        for c in follower.count(piece):
-            for site, n, calls in zip(c.site.tolist(), c.instructions.tolist(), c.invocations.tolist(), strict=True):
-                counted[site] += n
-                entered[site] += calls
-            ticks += float(c.ticks.sum())
-            breaks += sum(n for _, n in c.breaks)
+        for out in follow.feed(as_pieces(process, piece)):
+            profile.feed(out)
+            breaks += sum(n for _, n in out.events) if isinstance(out, Account) else 0
         at = (piece.tsc_end // quantum + 1) * quantum
         plain.set_code(image.view(at))
         for output in plain.feed(piece):
@@ -107,16 +117,24 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
                 expected[site] += 1
             entries.update(calls_along(image, at, addresses.tolist()))
             joints += 1 + int(np.count_nonzero((output.order == P_BREAK) | (output.order == P_DISABLED)))
+    (counted,) = profile._processes.values()
+    rows = np.concatenate([pane.sum() for pane in counted.panes.values()])
+    instructions: Counter[int] = Counter()
+    entered: Counter[int] = Counter()
+    for site, n, calls in rows[["site", "instructions", "invocations"]].tolist():
+        instructions[site] += n
+        entered[site] += calls
     assert sum(expected.values()) > 1_000_000
-    assert +counted == +expected
+    assert +instructions == +expected
     assert sum(entries.values()) > 10_000
     assert max(abs(entered[site] - entries[site]) for site in entered | entries) <= joints < sum(entries.values()) / 100
-    assert ticks > 0
+    assert rows["ticks"].sum() > 0
     assert breaks < sum(expected.values()) / 1000
 
 
 def test_contradictions_are_told_by_place(messages: list[object]) -> None:
-    image, config, quantum = image_and_config(messages)
+    _, process = known_code(messages)
+    image, config, quantum = process.image, process.config, round(process.hz / 50)
     follower = Follower(image, config, quantum)
     follower.flow.search = None  # as they come
     follower.chooser._shut_entries = lambda _: None  # nor is an entry shut that is known to be
@@ -124,7 +142,7 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
     counted = suspect = 0
     for piece in segments(messages, skip=400, count=40):
-        counted += sum(n for c in follower.count(piece) for _, n in c.breaks)
+        counted += sum(contradictions(output) for output in follower.follow(piece))
         at = (piece.tsc_end // quantum + 1) * quantum
         plain.set_code(image.view(at))
         for output in plain.feed(piece):
@@ -148,13 +166,14 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
 def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None:
     compile_flow()
     compiled = list(search.signatures)
-    image, config, quantum = image_and_config(messages)
+    _, process = known_code(messages)
+    image, config, quantum = process.image, process.config, round(process.hz / 50)
     follower, plain = Follower(image, config, quantum), Follower(image, config, quantum)
     plain.flow.search = None
     left = before = 0
     for piece in segments(messages, skip=400, count=40):
-        left += sum(n for c in follower.count(piece) for _, n in c.breaks)
-        before += sum(n for c in plain.count(piece) for _, n in c.breaks)
+        left += sum(contradictions(output) for output in follower.follow(piece))
+        before += sum(contradictions(output) for output in plain.follow(piece))
     assert before > 500
     assert left <= 20
     assert search.signatures == compiled  # nothing is compiled in the middle of a run
@@ -162,7 +181,7 @@ def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None
 
 
 def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:
-    chain = [decode(), segment(), reconstruct()]
+    chain = chains.flow()
     reports: list[PaneReport] = []
     chunks = 0
     end: dict[object, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,16 +13,13 @@ from hypothesis import strategies as st
 
 import streamer.demo
 from capture.recording.replay import Replay
-from stages.attribute import stage as attribute
-from stages.decode import stage as decode
 from stages.follow import shed
-from stages.follow import stage as reconstruct
 from stages.follow.follower import Follower
 from stages.follow.shed import EACH, Shedder
-from stages.follow.stage import Reconstruct
+from stages.images import Images
 from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
-from stages.segment import stage as segment
 from streamer.pipeline.topology import feed_chain, flush_chain
+from tests.stages import chains
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 CHUNKS = 330
@@ -85,8 +83,7 @@ def messages() -> list[object]:
 class Run:
     """The chain over `messages`; `late(n)`: how many seconds the clock is ahead of the drain at the nth chunk."""
 
-    def __init__(self, messages: list[object], stage: attribute.Attribute, late: Callable[[int], float], clock: Clock):
-        chain = [decode.make(), segment.make(), stage]
+    def __init__(self, messages: list[object], chain: list[Any], late: Callable[[int], float], clock: Clock):
         self.reports: list[PaneReport] = []
         chunks, hz = 0, 0.0
         for message in messages:
@@ -121,8 +118,8 @@ ALL = ("hits", "instructions", "ticks", "invocations")
 
 def test_a_stage_that_keeps_up_sheds_nothing(messages: list[object]) -> None:
     clock = Clock()
-    live = Run(messages, Reconstruct(now=clock, most_behind_seconds=0.25), lambda _: 0.24, clock)
-    recorded = Run(messages, reconstruct.make(), lambda _: 100.0, clock)  # has no clock, however late it is
+    live = Run(messages, chains.flow(now=clock), lambda _: 0.24, clock)
+    recorded = Run(messages, chains.flow(), lambda _: 100.0, clock)  # has no clock, however late it is
     assert live.table(*ALL) == recorded.table(*ALL)
     assert live.sum(lambda a: a.shed) == recorded.sum(lambda a: a.shed) == 0
     assert live.events(Loss.SHED) == recorded.events(Loss.SHED) == 0
@@ -133,8 +130,8 @@ def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monke
     monkeypatch.setattr(shed, "EACH", 1 << 40)
     monkeypatch.setattr(Shedder, "end", lambda _: None)
     clock = Clock()
-    behind = Run(messages, Reconstruct(now=clock, most_behind_seconds=0.25), lambda _: 1.0, clock)
-    plain = Run(messages, attribute.make(lateness_seconds=0.5), lambda _: 0.0, clock)
+    behind = Run(messages, chains.flow(now=clock), lambda _: 1.0, clock)
+    plain = Run(messages, chains.ip(Images(0.5)), lambda _: 0.0, clock)
     assert behind.table(*ALL) == plain.table(*ALL)
     assert sum(behind.table("hits").values()) > 100_000
     assert not behind.table("instructions")
@@ -152,15 +149,15 @@ def test_everything_is_shed_until_the_kernels_are_there(messages: list[object]) 
         chunks = n
         return 0.0
 
-    stage = Reconstruct(now=clock, most_behind_seconds=0.25, followable=lambda: chunks > CHUNKS // 2)
-    assert stage.statistics()["kernels_ready"] == 0
-    run = Run(messages, stage, late, clock)
-    plain = Run(messages, attribute.make(lateness_seconds=0.5), lambda _: 0.0, clock)
+    chain = chains.flow(now=clock, followable=lambda: chunks > CHUNKS // 2)
+    assert chain[3].statistics()["kernels_ready"] == 0
+    run = Run(messages, chain, late, clock)
+    plain = Run(messages, chains.ip(Images(0.5)), lambda _: 0.0, clock)
     decoded = run.sum(lambda a: a.decoded)
     assert decoded == plain.sum(lambda a: a.decoded)
     assert 0 < run.sum(lambda a: a.shed) < decoded
     assert sum(run.table("instructions").values()) > 100_000
-    assert stage.statistics()["kernels_ready"] == 1
+    assert chain[3].statistics()["kernels_ready"] == 1
 
 
 def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +175,10 @@ def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypat
     def late(chunk: int) -> float:
         return 2.0 if 100 < chunk <= 200 else 0.1
 
-    stage = Reconstruct(now=clock, most_behind_seconds=0.25)
-    run = Run(messages, stage, late, clock)
+    chain = chains.flow(now=clock)
+    run = Run(messages, chain, late, clock)
     taken, followed[:] = list(followed), []
-    whole = Run(messages, reconstruct.make(), late, clock)
+    whole = Run(messages, chains.flow(), late, clock)
     every = list(followed)
     at = {(s.stream, s.offset): s for s in taken}
     gone: set[object] = set()
@@ -196,7 +193,7 @@ def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypat
             assert mine.continues == (piece.continues and piece.thread not in gone)
             gone.discard(piece.thread)
     assert len(taken) < len(every)
-    assert run.sum(lambda a: a.shed) == shed_bytes == stage.statistics()["attribute_shed_bytes"]
+    assert run.sum(lambda a: a.shed) == shed_bytes == chain[3].statistics()["follow_shed_bytes"]
     assert run.sum(lambda a: a.decoded) == whole.sum(lambda a: a.decoded)
     assert run.events(Loss.SHED) == breaks > 1  # each piece followed on the way begins another
     assert run.table("hits")

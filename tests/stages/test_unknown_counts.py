@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
-from jvm.code.image import CodeImage
-from stages.follow.follower import Follower
-from stages.messages import PtConfig
+from stages.follow.stage import Follow
+from stages.images import Images
 from stages.profile.inlining import NOTHING, Inlining, Measures
-from tests.flow.helpers import segment
+from stages.profile.stage import Profile
+from stages.ready.stage import Held, _pieces
+from tests.flow.helpers import THREAD, segment
 from tests.flow.test_choice import call
 from tests.jvm.exportwriter import Writer
 from tests.pt import ptwriter as w
@@ -20,26 +21,30 @@ COLUMNS = ("invocations", "untold", "uncounted")
 OWN, OTHER, LAST = BASE, BASE + 0x100, BASE + 0x200
 
 
-def image_of(**code: bytes) -> CodeImage:
+def image_of(**code: bytes) -> Images:
     """Methods a.Own.f, a.Other.f, a.Last.f, as far as there is `code` of them."""
-    image = CodeImage()
+    images = Images(lateness_ticks=0)
+    image = images.of(THREAD.host, THREAD.pid).image
     for k, (name, at) in enumerate((("Own", OWN), ("Other", OTHER), ("Last", LAST)), 1):
         if name in code:
             written = Writer(tsc=10).method(k, f"La/{name};", "f", "()V")
             body = code[name].ljust(32, b"\x90")
             image.feed(written.nmethod_load(at, body, k, entry=at, verified_entry=at, level=1).bytes())
-    return image
+    return images
 
 
-def counted(image: CodeImage, trace: bytes) -> dict[str, dict[str, int]]:
+def counted(images: Images, trace: bytes) -> dict[str, dict[str, int]]:
     """By method: what is not 0."""
-    follower = Follower(image, PtConfig(), 1)
+    process = images.of(THREAD.host, THREAD.pid)
+    follow, profile = Follow(images), Profile(images=images)
     start = w.psb() + w.mode_exec(64) + w.fup(OWN) + w.psbend()
+    for out in follow.feed(_pieces(Held(process), [segment(start + trace, tsc=(100, 200))], False)):
+        profile.feed(out)
     sums: dict[str, Counter[str]] = {name: Counter() for name in COLUMNS}
-    for c in follower.count(segment(start + trace, tsc=(100, 200))):
-        for name, of in sums.items():
-            for site, n in zip(c.site.tolist(), getattr(c, name).tolist(), strict=True):
-                of[image.sites.labels[image.sites.label_of[site]]] += n
+    for pane in profile._processes[process.key].panes.values():
+        for row in pane.sum():
+            for name, of in sums.items():
+                of[images.sites.label(int(row["site"]))] += int(row[name])
     return {name: dict(+of) for name, of in sums.items()}
 
 

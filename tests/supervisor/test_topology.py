@@ -23,7 +23,7 @@ from stages.messages import (
     Tick,
 )
 from streamer.config import Settings, TransportConfig
-from streamer.pipeline.topology import Group, Pipeline, Place, Topology, TopologyError, make, topology
+from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, topology
 from streamer.transport.routing import route, shard
 from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
 
@@ -39,22 +39,22 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", ("decode", "segment", "reconstruct"), 3),
+        ("decode", ("decode", "segment", "ready", "follow", "attribute", "profile"), 3),
         ("hub", ("hub",), 1),
     ]
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
-    assert shape(by_addresses)[1] == ("decode", ("decode", "segment", "attribute"), 3)
+    assert shape(by_addresses)[1] == ("decode", ("decode", "segment", "ready", "attribute", "profile"), 3)
 
 
 def test_every_boundary_can_be_a_socket() -> None:
-    settings = Settings(transport=TransportConfig(workers=2, split=("segment", "reconstruct")))
+    settings = Settings(transport=TransportConfig(workers=2, split=MIDDLE["flow"][1:]))
     plan = topology(settings, pids=[1])
-    assert [g.stages for g in plan.groups] == [("capture",), ("decode",), ("segment",), ("reconstruct",), ("hub",)]
-    assert plan.members == ["capture/0", *(f"{s}/{i}" for s in ("decode", "segment", "reconstruct") for i in (0, 1)),
+    assert [g.stages for g in plan.groups] == [(s,) for s in ("capture", *MIDDLE["flow"], "hub")]
+    assert plan.members == ["capture/0", *(f"{s}/{i}" for s in MIDDLE["flow"] for i in (0, 1)),
                             "hub/0"]  # fmt: skip
     assert plan.groups[1].options == {"pids": [1]}
-    one_cut = topology(Settings(transport=TransportConfig(split=("reconstruct",))))
-    assert [g.stages for g in one_cut.groups[1:3]] == [("decode", "segment"), ("reconstruct",)]
+    one_cut = topology(Settings(transport=TransportConfig(split=("follow",))))
+    assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], MIDDLE["flow"][3:]]
 
 
 @pytest.mark.parametrize(

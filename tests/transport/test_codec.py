@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stages.messages import SIDE_DTYPE, Chunk, Loss, LossMark, PaneReport, Sideband, StreamKey, Tick
+from stages.messages import (
+    MARK_DTYPE,
+    PROFILE_DTYPE,
+    SIDE_DTYPE,
+    Chunk,
+    Loss,
+    LossMark,
+    PaneReport,
+    Sideband,
+    StreamKey,
+    Tick,
+)
 from streamer.transport import codec
 from streamer.transport.codec import CodecError, decode, encode
 from tests.transport import values
@@ -59,7 +70,7 @@ def test_arrays_that_are_not_contiguous_are_sent_right() -> None:
 def test_numpy_scalars_and_counts_as_gauges_are_plain_numbers_on_arrival() -> None:
     tick = decode(encode(Tick("h", 1, np.uint64(2**64 - 1)))).message  # type: ignore[arg-type]
     assert values.same(tick, Tick("h", 1, 2**64 - 1))
-    report = PaneReport("h", 1, 0, 0, np.zeros(0, codec.PROFILE_DTYPE), (), (), gauges=(("lag", 3),))
+    report = PaneReport("h", 1, 0, 0, np.zeros(0, PROFILE_DTYPE), (), (), gauges=(("lag", 3),))
     assert values.same(decode(encode(report)).message.gauges, (("lag", 3.0),))
 
 
@@ -71,7 +82,7 @@ def test_lone_surrogates_in_names_survive() -> None:
     ("message", "why"),
     [
         (Chunk(KEY, 0, 0, np.zeros(3, np.int64)), "expected an array of uint8"),  # type: ignore[arg-type]
-        (Sideband(KEY, 0, np.zeros(1, codec.MARK_DTYPE)), "expected an array of"),
+        (Sideband(KEY, 0, np.zeros(1, MARK_DTYPE)), "expected an array of"),
         (Chunk(KEY, 0, 0, b"bytes"), "expected an array of uint8"),  # type: ignore[arg-type]
         (Tick("h", 1, 2**64), "int cannot be sent"),
         (Tick("h", 1, object()), "object cannot be sent"),  # type: ignore[arg-type]

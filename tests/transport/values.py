@@ -9,12 +9,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 from hypothesis import strategies as st
 
-from streamer.transport.codec import DTYPES, MESSAGES, STRUCTURED
+from streamer.transport.codec import MESSAGES
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 
 
-def of(hint: Any, where: tuple[str, str] = ("", "")) -> st.SearchStrategy[Any]:
+def of(hint: Any, dtype: np.dtype[Any] | None = None) -> st.SearchStrategy[Any]:
     args = get_args(hint)
     if hint is int:
         return INTS
@@ -28,8 +28,8 @@ def of(hint: Any, where: tuple[str, str] = ("", "")) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(hint))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
-        names = [f.name for f in dataclasses.fields(hint)]
-        return st.builds(hint, *[of(hints[n], (hint.__name__, n)) for n in names])
+        fields = dataclasses.fields(hint)
+        return st.builds(hint, *[of(hints[f.name], f.metadata.get("dtype")) for f in fields])
     if isinstance(hint, type) and issubclass(hint, tuple):
         hints = get_type_hints(hint)
         return st.builds(hint, *[of(hints[n]) for n in hint._fields])
@@ -39,7 +39,7 @@ def of(hint: Any, where: tuple[str, str] = ("", "")) -> st.SearchStrategy[Any]:
         return st.tuples(*[of(a) for a in args])
     if get_origin(hint) is np.ndarray:
         scalar = get_args(args[1])[0]
-        dtype = DTYPES[STRUCTURED[where]] if scalar is np.void else np.dtype(scalar)
+        dtype = np.dtype(scalar) if dtype is None else dtype
         return st.binary(max_size=8).flatmap(
             lambda seed: st.integers(0, 5).map(
                 lambda n: np.resize(np.frombuffer(seed or b"\0", np.uint8), n * dtype.itemsize).view(dtype)

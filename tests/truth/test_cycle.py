@@ -12,15 +12,13 @@ from benchmarks.flow_truth.evaluate import Evaluation
 from benchmarks.flow_truth.record import NAME, record
 from capture.emulator.options import EmulatorError
 from capture.recording.replay import Replay
-from stages.decode import stage as decode
-from stages.follow import stage as reconstruct
 from stages.messages import PaneReport
-from stages.segment import stage as segment
 from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.pipeline.topology import feed_chain, flush_chain
 from streamer.views.metrics import registry
 from tests.jdks import java, tool
+from tests.stages import chains
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -79,7 +77,7 @@ def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
 
 def told(recording: Path) -> Hub:
     """What a hub knows when all of a recording has been decoded."""
-    chain = [decode.make(first=True), segment.make(), reconstruct.make()]
+    chain = chains.flow()
     hub = Hub(WindowConfig(), fidelity="flow")
     with Replay(recording) as replay:
         said = [report for message in replay.messages() for report in feed_chain(chain, message)]

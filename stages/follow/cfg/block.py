@@ -82,7 +82,6 @@ from stages.follow.cfg.graph import (
     raw_tables,
     scatter,
 )
-from stages.follow.code import x86
 from stages.follow.code.invalidation import (
     note,
 )
@@ -102,6 +101,7 @@ from stages.pointers import (
     below,
     within,
 )
+from stages.pt import x86
 from stages.pt.return_stack import call_pushes
 
 STRETCH_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop

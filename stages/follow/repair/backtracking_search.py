@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
-from stages.follow.code import x86
 from stages.follow.code.code_copy import CodeWords
 from stages.follow.code.jumps import ANYWHERE, BEHIND_CALL, behind_call_out, leads, loaded
 from stages.follow.repair.candidates import (
@@ -74,6 +73,7 @@ from stages.follow.repair.way import (
     step,
 )
 from stages.pointers import addresses, excluded, holder, i64_at, u8_at
+from stages.pt import x86
 
 I64 = NDArray[np.int64]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from jvm.calls.call_sites import CALL, JMP
 from jvm.code.revisions import Uncertain
 from jvm.kernels import inner
-from stages.follow.code import x86
 from stages.follow.repair.call_table import ANY, NO_CALLS, VTABLE, CallTable
 from stages.pointers import below, least_at, within
+from stages.pt import x86
 
 I64 = NDArray[np.int64]
 

@@ -14,10 +14,10 @@ from collections import namedtuple
 import numpy as np
 
 from jvm.kernels import inner
-from stages.follow.code import x86
 from stages.follow.code.jumps import fits
 from stages.follow.walk.state import NONE
 from stages.pointers import excluded, holder, load64, within
+from stages.pt import x86
 from stages.pt.last_ip import full_ip
 from stages.pt.packets import (
     BBP,

@@ -34,6 +34,9 @@ class Taken(NamedTuple):
     instructions: int
 
 
+NOTHING = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64), 0, 0)
+
+
 class Tally:
     """Adds up orders, one after the other. Of paths made of paths it counts those."""
 

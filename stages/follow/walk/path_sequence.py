@@ -29,7 +29,7 @@ from stages.follow.cfg.graph import (
     blob_of,
     raw_tables,
 )
-from stages.follow.code import x86
+from stages.pt import x86
 
 
 @kernel

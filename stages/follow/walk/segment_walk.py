@@ -47,6 +47,7 @@ from stages.follow.walk.state import (
     raw_walker,
 )  # fmt: skip
 from stages.messages import Segment
+from stages.messages.paths import BREAK_DTYPE
 from stages.pointers import addresses, signed
 
 I64 = NDArray[np.int64]
@@ -55,10 +56,7 @@ LONGEST = 8  # bytes of a packet with TNT bits
 NEVER = int(driver.NEVER)
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
-BREAK_DTYPE = np.dtype(
-    [("order", "<i8"), ("offset", "<i8"), ("cause", "<i8"), ("at", "<i8"), ("ip", "<i8"), ("sure", "<i8"),
-     ("sure_offset", "<i8")]
-)  # fmt: skip
+_BREAK_WORDS = np.dtype([(name, "<i8") for name in ("order", "offset", "cause", "at", "ip", "sure", "sure_offset")])
 LEARNT_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
 _NO_BREAKS, _NOTHING_LEARNT = np.zeros(0, BREAK_DTYPE), np.zeros(0, LEARNT_DTYPE)
 
@@ -113,6 +111,7 @@ class Buffers:
     def _make_stops(self, n: int) -> None:
         self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
         self.ticks = self._zeros(n + 1, np.int64)
+        self.times = self._zeros(n + 1, np.int64)
         self.io[[driver.IO_STOPS, driver.IO_STOP_AT]] = addresses(self.stops, self.stop_at)
 
     def put(self, segment: Segment) -> int:
@@ -126,13 +125,16 @@ class Buffers:
         self.data[size : size + PADDING] = 0
         marks = segment.marks
         numbers = (signed(segment.offset), size, signed(segment.tsc), signed(segment.tsc_end))
-        return int(_intervals(marks["tsc"], marks["offset"], *numbers, self.stops, self.stop_at, self.ticks))
+        return int(
+            _intervals(marks["tsc"], marks["offset"], *numbers, self.stops, self.stop_at, self.ticks, self.times)
+        )
 
 
 @kernel
-def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  # type: ignore[no-untyped-def]
+def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks, times):  # type: ignore[no-untyped-def]
     n = 0
     before = begin
+    times[0] = begin
     for k in range(len(tsc)):
         now = np.int64(tsc[k])
         if now > 0:
@@ -140,6 +142,7 @@ def _intervals(tsc, offset, origin, size, begin, end, stops, stop_at, ticks):  #
             ticks[n] = max(now - before, 0)
             before = now
             n += 1
+            times[n] = now
     ticks[n] = max(end - before, 0)
     return n
 
@@ -164,6 +167,7 @@ class Piece:
         self.thread, self.buffers, self.offset, self.size = thread, buffers, segment.offset, len(segment.data)
         n = buffers.put(segment)
         self.stops, self.stop_at, self._ticks = buffers.stops[:n], buffers.stop_at[:n], buffers.ticks[: n + 1]
+        self._times, self._end = buffers.times[: n + 1], segment.tsc_end
         self._charged = 0  # intervals
         self.gave_up: list[int] = []  # contradictions, by position, of which a search had to leave off
         x = thread.x
@@ -227,18 +231,20 @@ class Piece:
 
     # -- what has been found
 
-    def charge(self, whole: bool) -> tuple[I64, I64]:
-        """Where in the order the intervals begin and end that were walked since this was last asked, and the ticks of
-        each. The last goes on in the next output if not `whole`: that is charged with all of it."""
+    def charge(self, whole: bool) -> tuple[I64, I64, I64]:
+        """Where in the order the intervals begin and end that were walked since this was last asked, the ticks of
+        each, and the times there. The last goes on in the next output if not `whole`: that is charged with all of it.
+        """
         done, reached = self._charged, len(self.stops)
         if not whole:
             reached = int(np.count_nonzero(self.stop_at >= 0))
         self._charged = reached
         at, ticks = np.empty(reached - done + 2, np.int64), self._ticks[done : reached + 1].copy()
         at[0], at[1:-1], at[-1] = 0, self.stop_at[done:reached], self.thread.x[X_OUT]
+        times = np.append(self._times[done : reached + 1], signed(self._end))
         if not whole:
-            ticks[-1] = 0
-        return at, ticks
+            ticks[-1], times[-1] = 0, times[-2]
+        return at, ticks, times
 
     @property
     def order(self) -> NDArray[np.int32]:
@@ -250,12 +256,16 @@ class Piece:
         n = int(self.thread.x[X_BREAKS])
         if n == 0:
             return _NO_BREAKS
-        breaks: NDArray[np.void] = self.buffers.breaks[: n * BR].copy().view(BREAK_DTYPE)
+        words = self.buffers.breaks[: n * BR].view(_BREAK_WORDS)
+        breaks = np.zeros(n, BREAK_DTYPE)
+        for name in _BREAK_WORDS.names or ():
+            breaks[name] = words[name].view(np.uint64) if breaks.dtype[name] == np.uint64 else words[name]
         contradicts = ~np.isin(breaks["cause"], (B_OVERFLOW, B_BAD_PACKET))
         for contradicted in self.gave_up:  # of a packet with TNT bits the walk may break off before or behind it
-            breaks["cause"][contradicts & (np.abs(breaks["offset"] - contradicted) <= LONGEST)] = B_GAVE_UP
-        breaks["offset"] += self.offset
-        breaks["sure_offset"] += self.offset
+            near = np.abs(words["offset"] - contradicted) <= LONGEST
+            breaks["cause"][contradicts & near] = B_GAVE_UP
+        breaks["offset"] += np.uint64(self.offset)
+        breaks["sure_offset"] += np.uint64(self.offset)
         return breaks
 
     @property

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
+from jvm.code.image import CodeImage
+from stages.follow.coalescing import MOST, runs, segment
+from stages.images import Process
 from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
-from stages.ready.coalescing import MOST, runs
-from stages.ready.coalescing import joined as one
+from stages.ready.stage import Held, _pieces
 
 
 def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True, cpu: int = 0) -> Segment:
@@ -20,8 +20,11 @@ def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True
     return Segment(ThreadKey("", 1, tid), StreamKey("", 1, cpu, 0), 0, offset, data, marks, 7, tsc, tsc + 5, continues)
 
 
-def joined(segments: list[Segment], slot: Callable[[Segment], object]) -> list[Segment]:
-    return [one(run) for run in runs(segments, slot)]
+def joined(segments: list[Segment], quantum: int = 1 << 40) -> list[Segment]:
+    if not segments:
+        return []
+    pieces = _pieces(Held(Process(("", 1), CodeImage())), segments, False)
+    return [segment(pieces, a, b) for a, b in zip(*(x.tolist() for x in runs(pieces.rows, quantum)), strict=True)]
 
 
 def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
@@ -29,7 +32,7 @@ def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
 
 
 def test_what_follows_is_joined() -> None:
-    (one,) = joined([piece(10, 5, 100, continues=False), piece(15, 3, 105), piece(18, 1, 110)], lambda s: 0)
+    (one,) = joined([piece(10, 5, 100, continues=False), piece(15, 3, 105), piece(18, 1, 110)])
     assert told([one]) == [(1, 10, 9, 100, 115)]
     assert not one.continues
     assert one.data.tolist() == list(range(10, 19))
@@ -38,15 +41,15 @@ def test_what_follows_is_joined() -> None:
 
 def test_a_hole_another_stream_and_another_slot_are_kept_apart() -> None:
     pieces = [piece(0, 5, 100), piece(6, 5, 105), piece(11, 5, 110, cpu=1), piece(16, 5, 115, cpu=1, continues=False)]
-    assert len(joined(pieces, lambda s: 0)) == 4
-    assert len(joined([piece(0, 5, 100), piece(5, 5, 105)], lambda s: s.tsc)) == 2
-    assert len(joined([piece(0, 5, 100), piece(5, 5, 106)], lambda s: 0)) == 2  # it did not run in between
-    assert len(joined([piece(0, MOST, 100), piece(MOST, 1, 105)], lambda s: 0)) == 2
+    assert len(joined(pieces)) == 4
+    assert len(joined([piece(0, 5, 100), piece(5, 5, 105)], 5)) == 2
+    assert len(joined([piece(0, 5, 100), piece(5, 5, 106)])) == 2  # it did not run in between
+    assert len(joined([piece(0, MOST, 100), piece(MOST, 1, 105)])) == 2
 
 
 def test_other_threads_lie_in_between() -> None:
     pieces = [piece(0, 5, 100), piece(0, 5, 101, tid=2, cpu=1), piece(5, 5, 105), piece(5, 5, 106, tid=2, cpu=1)]
-    assert told(joined(pieces, lambda s: 0)) == [(1, 0, 10, 100, 110), (2, 0, 10, 101, 111)]
+    assert told(joined(pieces)) == [(1, 0, 10, 100, 110), (2, 0, 10, 101, 111)]
 
 
 @given(
@@ -57,10 +60,10 @@ def test_nothing_is_lost_and_order_is_kept(rows: list[tuple[int, int, bool, int]
     for k, (tid, size, continues, gap) in enumerate(rows):
         pieces.append(piece(at[tid] + gap, size, 5 * k, tid, continues))
         at[tid] += gap + size
-    out = joined(pieces, lambda s: s.tsc // 50)
+    out = joined(pieces, 50)
     for tid in at:
         mine, got = ([s for s in those if s.thread.tid == tid] for those in (pieces, out))
         assert [b for s in mine for b in s.data.tolist()] == [b for s in got for b in s.data.tolist()]
         assert sum(not s.continues for s in mine) == sum(not s.continues for s in got)
-        assert all(s.tsc // 50 == o.tsc // 50 for o in got for s in mine if o.tsc <= s.tsc < o.tsc_end - 5)
+        assert all(s.tsc_end // 50 == o.tsc_end // 50 for o in got for s in mine if o.tsc <= s.tsc < o.tsc_end - 5)
     assert [s.tsc for s in out] == sorted(s.tsc for s in out)

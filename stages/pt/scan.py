@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel, near
-from stages.decode.clock import CLOCK_SIZE, CTC_BITS, U64, on_mtc, on_ovf, on_tma, on_tsc
 from stages.messages import U8, MarkKind
 from stages.pointers import first_item, load64, opaque
 from stages.pt import packets as pt
+from stages.pt.clock import CLOCK_SIZE, CTC_BITS, U64, on_mtc, on_ovf, on_tma, on_tsc
 from stages.pt.last_ip import full_ip, ip_size, reserved
 from stages.pt.packets import Int
 

@@ -1,0 +1,98 @@
+"""What the walker gave for the pieces of one release, as one `Paths`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.code.image import CodeImage
+from stages.follow.flow import FlowOutput
+from stages.follow.numbering import Numbering
+from stages.images import ProcessKey
+from stages.messages import LossMark, Paths, Segment, StreamKey
+from stages.messages.paths import BREAK_DTYPE, STOP_DTYPE, TAKEN_DTYPE, Provenance
+
+_NO_BREAKS = np.zeros(0, BREAK_DTYPE)
+
+
+class Batch:
+    """Of one process. Empty after `take`; numbers go on until their generation ends."""
+
+    def __init__(self, key: ProcessKey, image: CodeImage) -> None:
+        self._key, self._image = key, image
+        self._numbering: Numbering | None = None
+        self._generations = 0
+        self._renew = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[tuple[int, ...]] = []
+        self._streams: dict[StreamKey, int] = {}
+        self._orders: list[NDArray[np.int32]] = []
+        self._stops: list[NDArray[np.void]] = []
+        self._breaks: list[NDArray[np.void]] = []
+        self._holes: list[tuple[int, LossMark]] = []
+        self._at = [0, 0, 0]  # order, stops, breaks
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def changing(self) -> None:
+        """The walker's code is about to change."""
+        if self._numbering is not None:
+            self._numbering.describe()
+
+    def renew(self) -> None:
+        """Number everything anew from the next message on."""
+        self._renew = True
+
+    def other_generation(self, output: FlowOutput) -> bool:
+        """Whether what is here must be taken before this is added."""
+        known = self._numbering
+        return bool(self._rows) and known is not None and known.tables is not output.tables.stretch
+
+    def add(self, s: Segment, output: FlowOutput, tsc: int, holes: Sequence[LossMark]) -> None:
+        """`tsc`: the time as of which the walker knew the code. `s`: what was not yet added of the piece."""
+        numbering = self._numbering
+        if numbering is None or numbering.tables is not output.tables.stretch or (self._renew and not self._rows):
+            self._generations += 1
+            self._renew = False
+            numbering = self._numbering = Numbering(output.tables, self._image, self._generations)
+        numbering.number(output.tables, output.order, tsc)
+        stream = self._streams.setdefault(s.stream, len(self._streams))
+        order, stop, broken = self._at
+        ends = order + len(output.order), stop + len(output.stops), broken + len(output.breaks)
+        self._holes += ((len(self._rows), mark) for mark in holes)
+        begin, end = output.stops["tsc"][[0, -1]].tolist()
+        self._rows.append(
+            (s.thread.tid, stream, s.number, s.offset, output.end, begin, end, order, ends[0], stop, ends[1], broken,
+             ends[2], s.continues, Provenance.OBSERVED, not output.whole, 0)
+        )  # fmt: skip
+        self._orders.append(output.order)
+        output.stops["order"] += order
+        self._stops.append(output.stops)
+        if len(output.breaks):
+            breaks = output.breaks.copy()
+            breaks["order"] += order
+            breaks["sure"] += order
+            self._breaks.append(breaks)
+        self._at[:] = ends
+
+    def take(self) -> Paths:
+        """What was added."""
+        assert self._numbering is not None
+        message = Paths(
+            *self._key,
+            self._numbering.generation,
+            tuple(self._streams),
+            np.array(self._rows, TAKEN_DTYPE),
+            np.concatenate(self._orders),
+            np.concatenate([*self._stops, np.zeros(0, STOP_DTYPE)]),
+            np.concatenate(self._breaks) if self._breaks else _NO_BREAKS,
+            tuple(self._holes),
+            **self._numbering.take()._asdict(),
+        )
+        self._clear()
+        return message

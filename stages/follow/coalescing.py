@@ -1,0 +1,63 @@
+"""Pieces of a thread's trace that follow each other, as one: what is done for each is done less often."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages import Pieces, Segment, ThreadKey
+
+MOST = 1 << 20
+"""Bytes of joined pieces."""
+I64 = NDArray[np.int64]
+
+
+def runs(rows: NDArray[np.void], quantum: int) -> tuple[I64, I64]:
+    """(k,) first rows and (k,) rows behind the last of the runs in `Pieces.rows`, in order of time. The rows of a run
+    lie behind each other in one stream and end in one quantum (ticks)."""
+    if not len(rows):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    size = rows["end"] - rows["begin"]
+    before, after = rows[:-1], rows[1:]
+    follows = (
+        (after["tid"] == before["tid"])
+        & (after["stream"] == before["stream"])
+        & (after["continues"] != 0)
+        & (after["offset"] == before["offset"] + size[:-1].astype(np.uint64))
+        & (after["tsc"] == before["tsc_end"])  # no time between
+        & (after["tsc_end"] // np.uint64(quantum) == before["tsc_end"] // np.uint64(quantum))
+        & (after["begin"] == before["end"])
+        & (after["mark"] == before["mark_end"])
+    )
+    first = np.flatnonzero(np.append(True, ~follows))
+    behind = np.append(first[1:], len(rows))
+    if (rows["end"][behind - 1] - rows["begin"][first]).max() > MOST:
+        first, behind = _cut(first, behind, size)
+    order = np.lexsort((rows["tsc_end"][behind - 1], rows["tsc"][first]))  # one in which no time passed comes first
+    return first[order], behind[order]
+
+
+def _cut(first: I64, behind: I64, size: I64) -> tuple[I64, I64]:
+    """Runs of more than `MOST` bytes in several."""
+    begins, ends = [], []
+    for a, b in zip(first.tolist(), behind.tolist(), strict=True):
+        begin = a
+        for k in range(a + 1, b):
+            if size[begin : k + 1].sum() > MOST:
+                begins.append(begin)
+                ends.append(k)
+                begin = k
+        begins.append(begin)
+        ends.append(b)
+    return np.array(begins, np.int64), np.array(ends, np.int64)
+
+
+def segment(pieces: Pieces, first: int, behind: int) -> Segment:
+    """Rows [first, behind), a run, as one segment piece; a view."""
+    a, b = pieces.rows[first], pieces.rows[behind - 1]
+    thread = ThreadKey(pieces.host, pieces.pid, int(a["tid"]))
+    return Segment(
+        thread, pieces.streams[a["stream"]], int(a["number"]), int(a["offset"]), pieces.data[a["begin"] : b["end"]],
+        pieces.marks[a["mark"] : b["mark_end"]], int(a["last_ip"]), int(a["tsc"]), int(b["tsc_end"]),
+        bool(a["continues"]),
+    )  # fmt: skip

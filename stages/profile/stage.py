@@ -1,0 +1,272 @@
+"""What ran, by method, pane by pane: paths and address counts in, pane reports out.
+
+Of paths are counted instructions, entries of compiled methods, and time, shared by the instructions between two time
+marks. A pane closes when the watermark has passed its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.code.sites import SiteKind
+from stages.images import Images, Process, ProcessKey
+from stages.messages import (
+    PROFILE_DTYPE,
+    Account,
+    Contradicted,
+    Contradiction,
+    Counts,
+    EndOfStream,
+    JitBatch,
+    PaneReport,
+    Paths,
+    StreamEnd,
+    StreamKey,
+    StreamOpen,
+    Watermark,
+)
+from stages.messages.accounts import Ledger
+from stages.paths.counts import BlockCounts, Rows
+from stages.paths.dictionary import Dictionary
+from stages.profile import contents
+from stages.profile.contents import Contents
+from stages.profile.entries import Entries
+from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
+from stages.profile.panes import Rows as PaneRows
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Profiled:
+    """One process. Panes go when they are told, streams at their end, the rest stays as the process does."""
+
+    process: Process
+    dictionary: Dictionary
+    entries: Entries
+    contents: Contents = field(default_factory=Contents)
+    panes: dict[int, Pane] = field(default_factory=dict)
+    named: set[int] = field(default_factory=set)
+    ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
+    over: dict[StreamKey, StreamEnd] = field(default_factory=dict)  # streams whose last accounts are still to be told
+    closed: int = -1  # last pane that was closed
+    places: list[Contradiction] = field(default_factory=list)
+    sites: dict[int, int] = field(default_factory=dict)  # of `Counts`, as numbered here
+
+
+class Profile:
+    """Paths, Counts, Contradicted, Account, Watermark → PaneReport. All else passes (StreamEnd behind the last accounts
+    of its stream)."""
+
+    def __init__(
+        self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0
+    ) -> None:
+        """Seconds become ticks by the first stream's clock, unless ticks are given."""
+        self.worker = worker
+        self.images = images or Images()
+        self.images.keepers.append(self)
+        self.counts: Counter[str] = Counter()
+        self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
+        self._processes: dict[ProcessKey, Profiled] = {}
+        self._block_counts = BlockCounts()
+
+    def feed(self, message: object) -> list[object]:
+        return list(self.steps(message))
+
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed`, one message after the other."""
+        match message:
+            case Paths():
+                self._count(self._of(message.host, message.pid), message)
+            case Counts():
+                self._add(self._of(message.host, message.pid), message)
+            case Contradicted():
+                self._of(message.host, message.pid).places += message.places
+            case Account():
+                p = self._of(message.stream.host, message.stream.pid)
+                p.ledgers.setdefault(message.stream, Ledger()).add(message)
+            case Watermark():
+                p = self._of(message.host, message.pid)
+                done = message.tsc // self._ticks(p) - 1
+                if p.process.clocked and done > p.closed and done >= 0:
+                    yield from self._report(p, done)
+                self.images.take(message)
+            case JitBatch() | StreamOpen():
+                self.images.take(message)
+                yield message
+            case StreamEnd():
+                self._of(message.stream.host, message.stream.pid).over[message.stream] = message
+            case EndOfStream():
+                yield from self.flush()
+                yield message
+            case _:
+                yield message
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: everything is told, and every pane closed."""
+        return [out for p in self._processes.values() for out in self._report(p, max(p.panes, default=p.closed))]
+
+    def statistics(self) -> dict[str, int | float]:
+        return {
+            **{f"profile_{name}": n for name, n in sorted(self.counts.items())},
+            "profile_streams": sum(len(p.ledgers) for p in self._processes.values()),
+            "profile_blocks": sum(p.dictionary.blocks.size for p in self._processes.values()),
+            "profile_paths": sum(p.dictionary.paths.size for p in self._processes.values()),
+            **self.images.statistics(),
+        }
+
+    def introduce(self) -> list[object]:
+        """A receiver has begun anew: the clock of each process. Names come again with the reports that use them."""
+        for p in self._processes.values():
+            p.named.clear()
+        return self.images.introduce()
+
+    def sites_used(self) -> Iterable[NDArray[np.int32] | NDArray[np.int64]]:
+        for p in self._processes.values():
+            p.contents.forget()  # they are found again: others of their sites may be dropped now
+            p.sites.clear()
+            yield from (rows["site"] for pane in p.panes.values() for rows in pane.rows)
+            yield from p.entries.sites_used()
+
+    def sites_dropped(self, labels: set[int]) -> None:
+        for p in self._processes.values():
+            p.named -= labels
+
+    def _of(self, host: str, pid: int) -> Profiled:
+        known = self._processes.get((host, pid))
+        if known is None:
+            process = self.images.of(host, pid)
+            known = self._processes[host, pid] = Profiled(process, Dictionary(), Entries(process.image))
+        return known
+
+    def _ticks(self, p: Profiled) -> int:
+        """Of a pane."""
+        return self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
+
+    # What ran
+
+    def _count(self, p: Profiled, message: Paths) -> None:
+        if p.dictionary.take(message):
+            p.contents.forget()
+        group, rows = _grouped(message, self._ticks(p))
+        executed = self._block_counts(
+            p.dictionary, rows, _writable(message.order), message.stops["order"].copy(),
+            message.stops["tsc"].astype(np.int64), message.breaks["sure"].copy(), message.breaks["order"].copy(),
+        )  # fmt: skip
+        found = p.contents.of(executed, p.dictionary, p.process.image, p.entries)
+        keys, where = np.unique(executed.group[found.row].astype(np.int64) << 32 | found.site, return_inverse=True)
+        out = np.zeros(len(keys), ROW_DTYPE)
+        out["site"], whose = keys & 0xFFFFFFFF, keys >> 32
+        out["tid"] = group["tid"][whose]
+        for column, values in zip(contents.COLUMNS, found.counts, strict=True):
+            sums = np.zeros(len(keys), np.int64)
+            np.add.at(sums, where, values)
+            out[column] = sums
+        out["ticks"] = np.rint(np.bincount(where, found.ticks, len(keys)))
+        self.counts["instructions"] += int(found.counts[contents.INSTRUCTIONS].sum())
+        for pane in np.unique(group["pane"]).tolist():
+            p.panes.setdefault(pane, Pane()).add(out[group["pane"][whose] == pane])
+
+    def _add(self, p: Profiled, message: Counts) -> None:
+        for number, label, kind in message.sites:
+            p.sites[number] = self.images.sites.site(label, SiteKind(kind))
+        rows = np.zeros(len(message.counts), ROW_DTYPE)
+        rows["site"] = [p.sites.get(number, 0) for number in message.counts["site"].tolist()]
+        for name in ("tid", "hits", "ticks"):
+            rows[name] = message.counts[name]
+        p.panes.setdefault(message.pane, Pane()).add(rows)
+
+    # Reports
+
+    def _report(self, p: Profiled, upto: int) -> list[object]:
+        """One report of each pane up to `upto` that has something to say, and of `upto` itself: it closes them."""
+        told = tuple(a for ledger in p.ledgers.values() if (a := ledger.take()) is not None)
+        ended, p.over = p.over, {}
+        for stream in ended:
+            p.ledgers.pop(stream, None)
+        numbers = sorted(n for n in p.panes if n <= upto)
+        if upto not in numbers and (upto > p.closed or told or p.places):
+            numbers.append(upto)
+        out: list[object] = []
+        for number in numbers:
+            last = number == numbers[-1]
+            rows = p.panes.pop(number, Pane()).sum()
+            out.append(
+                PaneReport(
+                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows),
+                    told if last else (), number > p.closed and last, self._gauges(p) if last else (),
+                    tuple(p.places) if last else (),
+                )
+            )  # fmt: skip
+        if numbers:
+            p.places.clear()
+        p.closed = max(p.closed, upto)
+        return [*out, *ended.values()]
+
+    def _profile(self, rows: PaneRows) -> NDArray[np.void]:
+        known = self.images.sites
+        profile = np.zeros(len(rows), PROFILE_DTYPE)
+        sites = rows["site"].tolist()
+        profile["method"] = [known.label_of[s] for s in sites]
+        profile["kind"] = [known.kind_of[s] for s in sites]
+        for column in ("tid", *COLUMNS):
+            profile[column] = rows[column]
+        return profile
+
+    def _names(self, p: Profiled, rows: PaneRows) -> tuple[tuple[int, str], ...]:
+        known = self.images.sites
+        new = {known.label_of[s] for s in rows["site"].tolist()} - p.named
+        p.named |= new
+        return tuple((label, known.labels[label]) for label in sorted(new))
+
+    @staticmethod
+    def _gauges(p: Profiled) -> tuple[tuple[str, float], ...]:
+        statistics = p.process.image.statistics()
+        names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
+        gauges = [(name, float(statistics[name])) for name in names if name in statistics]
+        return (*gauges, ("jit_dropped", float(p.process.dropped)))
+
+
+GROUP_DTYPE = np.dtype([("pane", "<i8"), ("tid", "<i4"), ("_", "<i4")])
+
+
+def _grouped(message: Paths, ticks: int) -> tuple[NDArray[np.void], Rows]:
+    """The distinct (pane, thread) of a message, and its rows in that order. A row that crosses into another pane is cut
+    at its first stop there."""
+    rows = message.rows
+    stop, stop_end = rows["stop"], rows["stop_end"]
+    pane = message.stops["tsc"] // np.uint64(ticks)
+    if len(pane):
+        changes = np.flatnonzero(pane[1:] != pane[:-1]) + 1
+        owner = np.searchsorted(stop_end, changes, "right")
+        inside = (changes > stop[np.minimum(owner, len(rows) - 1)]) & (
+            changes < stop_end[np.minimum(owner, len(rows) - 1)] - 1
+        )
+        changes, owner = changes[inside], owner[inside]
+        part = np.concatenate((np.arange(len(rows)), owner))
+        begin = np.concatenate((stop, changes))
+        in_order = np.lexsort((begin, part))
+        part, begin = part[in_order], begin[in_order]
+        last = np.append(part[1:] != part[:-1], True)
+        end = np.where(last, stop_end[part], np.append(begin[1:], 0) + 1)
+    else:
+        part, begin, end = np.arange(len(rows)), stop, stop_end
+    keys = np.zeros(len(part), GROUP_DTYPE)
+    keys["pane"], keys["tid"] = pane[begin], rows["tid"][part]
+    groups, group = np.unique(keys, return_inverse=True)
+    in_order = np.argsort(group, kind="stable")
+    part = part[in_order]
+    return groups, Rows(
+        group[in_order].astype(np.int32), begin[in_order], end[in_order], rows["broken"][part].copy(),
+        rows["broken_end"][part].copy(),
+    )  # fmt: skip
+
+
+def _writable(array: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Kernels are compiled for arrays that can be written."""
+    return array if array.flags.writeable else array.copy()

@@ -1,0 +1,201 @@
+"""Segments wait until the code of their time is known; then they go on, those of one release together.
+
+Loads are told late, by `lateness` at most, so a segment waits until all records up to its end plus that have come. How
+far they have come is known from the messages: all of one drain have the same time, so when a later time appears, those
+of the one before are complete. Then what is made of a segment depends on the trace and the records alone, not on when
+they came: a replay counts what the live run counted. What would wait beyond `max_held` bytes becomes a hole
+CODE_PENDING.
+
+The ends of streams and threads keep their place behind their last segment. A `Watermark` follows each release that
+moves it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+
+from jvm.code.version import FOREVER
+from stages.images import Images, Process
+from stages.messages import (
+    PIECE_DTYPE,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    Pieces,
+    Segment,
+    StreamEnd,
+    StreamOpen,
+    ThreadEnd,
+    Tick,
+    Watermark,
+    accounts,
+)
+
+MOST_BYTES = 4 << 20
+"""Of trace in one message."""
+
+
+@dataclass(slots=True)
+class Held:
+    """Of one process."""
+
+    process: Process
+    segments: deque[Segment] = field(default_factory=deque)
+    bytes: int = 0
+    given: int = 0  # segments that came
+    taken: int = 0  # … and have gone on, or become a hole
+    ends: deque[tuple[int, StreamEnd | ThreadEnd]] = field(default_factory=deque)  # behind so many segments
+    now: int = 0  # time of the drain whose messages are coming
+    complete: int = 0  # time of the one before
+    watermark: int = 0
+
+
+class Ready:
+    """Segment, JitBatch, Tick → Pieces, Watermark, Account; StreamEnd, ThreadEnd in their places. All else passes."""
+
+    def __init__(self, images: Images | None = None, *, max_held: int = 128 << 20) -> None:
+        self.images = images or Images()
+        self.counts: Counter[str] = Counter()
+        self._max_held = max_held
+        self._held: dict[tuple[str, int], Held] = {}
+
+    def feed(self, message: object) -> list[object]:
+        return list(self.steps(message))
+
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed`, one message after the other: what becomes of one is known before the next is made."""
+        match message:
+            case Segment():
+                h = self._of(message.stream.host, message.stream.pid)
+                h.segments.append(message)
+                h.given += 1
+                h.bytes += len(message.data)
+                if h.now == 0 or h.bytes > self._max_held:  # a source that tells no times has told all before
+                    yield from self._release(h)
+            case JitBatch() | StreamOpen():
+                self.images.take(message)
+                yield message
+            case Tick():
+                yield from self._tick(self._of(message.host, message.pid), message.tsc)
+                yield message
+            case StreamEnd() | ThreadEnd():
+                h = self._of(message.stream.host, message.stream.pid)
+                h.ends.append((h.given, message))
+                yield from self._ended(h)
+            case EndOfStream():
+                yield from self.flush_steps()
+                yield message
+            case _:
+                yield message
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: everything that is held goes on."""
+        return list(self.flush_steps())
+
+    def flush_steps(self) -> Iterator[object]:
+        """`flush`, as `steps` is `feed`."""
+        self.images.end()
+        for h in self._held.values():
+            yield from self._take(h, len(h.segments), ended=True)
+
+    def statistics(self) -> dict[str, int | float]:
+        return {
+            **{f"ready_{name}": n for name, n in sorted(self.counts.items())},
+            "ready_held_bytes": sum(h.bytes for h in self._held.values()),
+            "ready_held_segments": sum(len(h.segments) for h in self._held.values()),
+            **self.images.statistics(),
+        }
+
+    def introduce(self) -> list[object]:
+        """A receiver has begun anew: the clock of each process."""
+        return self.images.introduce()
+
+    def _of(self, host: str, pid: int) -> Held:
+        known = self._held.get((host, pid))
+        if known is None:
+            known = self._held[host, pid] = Held(self.images.of(host, pid))
+        return known
+
+    def _tick(self, h: Held, tsc: int) -> Iterator[object]:
+        if tsc <= h.now:
+            return
+        h.complete, h.now = h.now, tsc
+        h.process.image.complete_until = h.complete
+        yield from self._release(h)
+        if not h.process.clocked:
+            return
+        first_held = min((s.tsc for s in h.segments), default=h.complete)
+        done = min(first_held, h.complete - h.process.lateness)
+        if done > h.watermark:
+            h.watermark = done
+            mark = Watermark(*h.process.key, done)
+            yield mark  # panes close before the code of their time is forgotten
+            self.images.take(mark)
+
+    def _release(self, h: Held) -> Iterator[object]:
+        """What need not wait any longer."""
+        p = h.process
+        timeless = h.now == 0 and p.image.primed_at < FOREVER
+        if p.clocked and (timeless or p.image.settled(h.complete)):
+            late = p.lateness
+            due = h.segments if timeless else takewhile(lambda s: s.tsc_end + late <= h.complete, h.segments)
+            yield from self._take(h, sum(1 for _ in due))
+        while h.bytes > self._max_held:
+            (segment,) = self._first(h, 1)
+            size = len(segment.data)
+            self.counts["pending_bytes"] += size
+            yield accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
+        yield from self._ended(h)
+
+    def _take(self, h: Held, count: int, *, ended: bool = False) -> Iterator[object]:
+        """The first segments that are held go on; what ends between two of them does so there."""
+        while count:
+            upto, size = min(count, h.ends[0][0] - h.taken) if h.ends else count, 0
+            for n, segment in enumerate(h.segments):
+                size += len(segment.data)
+                if n + 1 == upto or size >= MOST_BYTES:
+                    upto = n + 1
+                    break
+            yield _pieces(h, self._first(h, upto), ended)
+            yield from self._ended(h)
+            count -= upto
+
+    @staticmethod
+    def _first(h: Held, count: int) -> list[Segment]:
+        h.taken += count
+        taken = [h.segments.popleft() for _ in range(count)]
+        h.bytes -= sum(len(s.data) for s in taken)
+        return taken
+
+    @staticmethod
+    def _ended(h: Held) -> Iterator[object]:
+        while h.ends and h.ends[0][0] <= h.taken:
+            yield h.ends.popleft()[1]
+
+
+def _pieces(h: Held, segments: list[Segment], ended: bool) -> Pieces:
+    # A thread that goes from one CPU to another has pieces in several streams: the earlier one comes first.
+    segments.sort(key=lambda s: (s.thread.tid, s.tsc))
+    streams = {s.stream: 0 for s in segments}
+    streams = {stream: n for n, stream in enumerate(streams)}
+    rows = np.zeros(len(segments), PIECE_DTYPE)
+    columns = ("tid", "stream", "number", "offset", "last_ip", "tsc", "tsc_end", "continues")
+    values = [
+        (s.thread.tid, streams[s.stream], s.number, s.offset, s.last_ip, s.tsc, s.tsc_end, s.continues)
+        for s in segments
+    ]
+    for name, column in zip(columns, zip(*values, strict=True), strict=True):
+        rows[name] = np.array(column, PIECE_DTYPE[name])
+    rows["end"] = np.cumsum([len(s.data) for s in segments])
+    rows["begin"][1:] = rows["end"][:-1]
+    rows["mark_end"] = np.cumsum([len(s.marks) for s in segments])
+    rows["mark"][1:] = rows["mark_end"][:-1]
+    holes = tuple((n, mark) for n, s in enumerate(segments) for mark in s.hole)
+    data = segments[0].data if len(segments) == 1 else np.concatenate([s.data for s in segments])
+    marks = segments[0].marks if len(segments) == 1 else np.concatenate([s.marks for s in segments])
+    return Pieces(*h.process.key, h.now, tuple(streams), rows, data, marks, holes, ended)
