@@ -129,8 +129,8 @@ class Numbering:
         if not self._grown:
             paths, blocks = self._count.tolist()
             return Growth(blocks, np.zeros(0, BLOCK_DTYPE), np.zeros(0, RANGE_DTYPE), np.zeros(0, np.uint8),
-                          np.zeros(0, np.uint64), np.zeros(0, STEP_DTYPE), np.zeros(0, FRAME_DTYPE), (), paths, np.zeros(0, PATH_DTYPE),
-                          np.zeros(0, LINK_DTYPE))  # fmt: skip
+                          np.zeros(0, np.uint64), np.zeros(0, STEP_DTYPE), np.zeros(0, FRAME_DTYPE), (), paths,
+                          np.zeros(0, PATH_DTYPE), np.zeros(0, LINK_DTYPE))  # fmt: skip
         grown, self._grown = self._grown, []
         if len(grown) == 1:
             return grown[0]
