@@ -23,8 +23,8 @@ from jvm.calls.stubs import RESOLVERS, Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind
 from jvm.kernels import inner
-from stages.follow.code import x86
 from stages.pointers import below, excluded, least_at, within
+from stages.pt import x86
 
 I64 = NDArray[np.int64]
 
