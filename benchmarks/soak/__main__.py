@@ -47,10 +47,11 @@ COUNTERS = re.compile(
     | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice)$
     | \.segment_(pieces|segments|switches|undated|unknown_thread_bytes|told_twice|settled_\w+)$
     | \.search_\w+$
-    | \.attribute_(bytes|addresses|unknown_addresses|pending_bytes|time_jumps|jit_dropped|shed_bytes|desync
-        |code_missing)$
+    | \.attribute_(bytes|addresses|unknown_addresses|time_jumps)$
+    | \.(ready_pending_bytes|profile_instructions)$
+    | \.follow_(bytes|shed_bytes|desync|code_missing)$
     | \.code_(loads|unloads|evicted|repeated|patches|patched|patches_nowhere|epoch|stale|unknown_\w+|healed_unloads
-        |overflows|bad_\w+)$
+        |overflows|jit_dropped|bad_\w+)$
     | \.flow_(bytes|unit_bytes|symbols|paths_taken|instructions|misses|context_misses|context_full|generations
         |code_changes|died|patches|held|suspect_\w+|break_\w+|hit_rate|cuts)$
     | \.(drained_bytes|refused_\w+|lost_records|truncated|reread_\w+|jit_bytes|jit_dropped_records|jit_replays

@@ -75,8 +75,7 @@ class BlockCounts:
         while True:
             done, written = _count(
                 begin, written, rows.group, rows.stop, rows.stop_end, rows.broken, rows.broken_end, order, at, tsc,
-                sure, broken, paths["link"], paths["links"], paths["kind"], paths["instructions"], links["number"],
-                links["way"], blocks["instructions"], self._path_times, self._path_ticks, self._seen,
+                sure, broken, paths, links, blocks, self._path_times, self._path_ticks, self._seen,
                 self._block_times, self._block_ticks, self._touched, *self._out,
             )  # fmt: skip
             if done == len(rows.group):
@@ -104,9 +103,8 @@ def _sure(j, k, end, sure, broken):  # type: ignore[no-untyped-def]
 
 @kernel
 def _count(  # type: ignore[no-untyped-def]
-    begin, written, group, stop, stop_end, broken_at, broken_end, order, at, tsc, sure, broken, link, links, kind,
-    instrs, number, way, block_instrs, times, spent, seen, block_times, block_ticks, touched, out_group, out_what,
-    out_times, out_ticks,
+    begin, written, group, stop, stop_end, broken_at, broken_end, order, at, tsc, sure, broken, paths, links, blocks,
+    times, spent, seen, block_times, block_ticks, touched, out_group, out_what, out_times, out_ticks,
 ):  # fmt: skip
     """Rows from `begin` on, whole groups, as long as there is room. Returns the row to go on with, and how many were
     written."""
@@ -128,10 +126,10 @@ def _count(  # type: ignore[no-untyped-def]
                             seen[n] = x
                             n += 1
                         times[x] += 1
-                        total += instrs[x]
+                        total += paths[x].instructions
                     else:
                         times[last] -= x
-                        total -= x * instrs[last]
+                        total -= x * paths[last].instructions
                     j, k = _sure(j + 1, k, broken_end[row], sure, broken)
                 ticks = tsc[s + 1] - tsc[s]
                 if total == 0 or ticks <= 0:
@@ -142,25 +140,25 @@ def _count(  # type: ignore[no-untyped-def]
                     x = np.int64(order[i])
                     if x >= 0:
                         last = x
-                        spent[x] += rate * instrs[x]
+                        spent[x] += rate * paths[x].instructions
                     else:
-                        spent[last] -= rate * x * instrs[last]
+                        spent[last] -= rate * x * paths[last].instructions
                     i, q = _sure(i + 1, q, broken_end[row], sure, broken)
             row += 1
         # paths of paths, then blocks
         end = n
         for m in range(n):
             x = seen[m]
-            if kind[x] != _OF_PATHS:
+            if paths[x].kind != _OF_PATHS:
                 continue
-            rate = spent[x] / instrs[x] if instrs[x] else 0.0
-            for q in range(link[x], link[x] + links[x]):
-                part = np.int64(number[q])
+            rate = spent[x] / paths[x].instructions if paths[x].instructions else 0.0
+            for q in range(paths[x].link, paths[x].link + paths[x].links):
+                part = np.int64(links[q].number)
                 if times[part] == 0:
                     seen[end] = part
                     end += 1
                 times[part] += times[x]
-                spent[part] += rate * instrs[part]
+                spent[part] += rate * paths[part].instructions
             times[x], spent[x] = 0, 0.0
         used = np.int64(0)
         for m in range(end):
@@ -168,15 +166,15 @@ def _count(  # type: ignore[no-untyped-def]
             if x < _FIRST or times[x] == 0:
                 times[x], spent[x] = 0, 0.0
                 continue
-            rate = spent[x] / instrs[x] if instrs[x] else 0.0
-            for q in range(link[x], link[x] + links[x]):
-                b = np.int64(number[q])
-                what = b * WAYS + way[q]
+            rate = spent[x] / paths[x].instructions if paths[x].instructions else 0.0
+            for q in range(paths[x].link, paths[x].link + paths[x].links):
+                b = np.int64(links[q].number)
+                what = b * WAYS + links[q].way
                 if block_times[what] == 0:
                     touched[used] = what
                     used += 1
                 block_times[what] += times[x]
-                block_ticks[what] += rate * block_instrs[b]
+                block_ticks[what] += rate * blocks[b].instructions
             times[x], spent[x] = 0, 0.0
         room = len(out_what) - written
         for m in range(used):

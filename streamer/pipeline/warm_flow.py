@@ -30,18 +30,24 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, and an nmethod without code."""
+    from stages.follow.batch import Batch
     from stages.follow.flow import Flow
     from stages.follow.repair.backtracking_search import Position, choose
     from stages.follow.repair.effort import Effort
     from stages.follow.repair.repair import Chooser
     from stages.profile.inlining import Inlining
+    from stages.profile.stage import Profile
 
     flow = Flow(PtConfig(), context=False)
     for code in (b"\x90\xc3", b"\x90\x90\xc3"):
         flow.set_code(CodeView.of([(0x1000, code)]))
     thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
-    flow.feed(Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False))
+    piece = Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False)
     image = CodeImage()
+    batch, profile = Batch(thread[:2], image), Profile()
+    for output in flow.feed(piece):
+        batch.add(piece, output, 0, ())
+    profile.feed(batch.take())
     known = Chooser(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
