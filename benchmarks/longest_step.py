@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +32,12 @@ from jvm.export.records import ExportError
 from stages.messages import Chunk, JitBatch, Pieces, Segment
 from streamer import config
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
-from streamer.pipeline.warm import warm
+from streamer.pipeline.warm import freeze_heap, warm
 
 LIMIT = 0.1
 """Seconds."""
 PERCENTILES = (50, 90, 99, 99.9)
+SECONDS = itemgetter(0)  # of a `Step`
 
 
 class Step(NamedTuple):
@@ -143,7 +145,7 @@ def report(chain: list[Timed], worst: int) -> str:
         times = 1e3 * np.array(stage.steps_seen)
         values = [*np.percentile(times, PERCENTILES), times.max()]
         lines.append(f"{stage._name:12}{len(times):9}" + "".join(f"{v:10.2f}" for v in values))
-    for step in sorted((step for stage in chain for step in stage.long), reverse=True)[:worst]:
+    for step in sorted((step for stage in chain for step in stage.long), key=SECONDS, reverse=True)[:worst]:
         moved = ", ".join(f"{k} {v:+.6g}" for k, v in step.counted.items())
         lines.append(f"{1e3 * step.seconds:8.1f} ms  {step.stage}, {step.cause}: {moved or 'no counter moved'}")
     return "\n".join(lines)
@@ -157,6 +159,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="all of the worst, on standard output")
     options = parser.parse_args(argv)
     warm(MIDDLE["flow"], _place())
+    freeze_heap()  # as a worker does
     longest = 0.0
     for path in options.recording:
         try:
@@ -166,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         longest = max(longest, *(max(stage.steps_seen) for stage in chain))
         if options.json:
-            steps = sorted((step for stage in chain for step in stage.long), reverse=True)
+            steps = sorted((step for stage in chain for step in stage.long), key=SECONDS, reverse=True)
             print(json.dumps({"recording": str(path), "steps": [s._asdict() for s in steps[: options.worst]]}))
         else:
             print(f"{path}\n{report(chain, options.worst)}\n")

@@ -43,7 +43,7 @@ COUNTERS = re.compile(
     r"""
     \.pid$ | cpu_seconds | \.(restarts|incarnation|failures)$ | \.(lag|age)
     | (sent|received|refused|dropped|missing|skipped|reopened)(_\w+)?$
-    | \.(panes|late_reports|expired_reports|trimmed_rows|folded_names)$
+    | \.(steps|panes|late_reports|expired_reports|trimmed_rows|folded_names)$
     | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice)$
     | \.segment_(pieces|segments|switches|undated|unknown_thread_bytes|told_twice|settled_\w+)$
     | \.search_\w+$

@@ -44,7 +44,7 @@ from streamer.config import Settings
 from streamer.lossy import lost, never_fail
 from streamer.pipeline.lifeline import live_on
 from streamer.pipeline.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make_chain
-from streamer.pipeline.warm import concerns, warm
+from streamer.pipeline.warm import concerns, freeze_heap, warm
 from streamer.session.session import hold
 from streamer.transport.control import Control, Words
 from streamer.transport.link import Receiver, Sender
@@ -155,6 +155,7 @@ class Member:
             if concerns(spec.stages, place):  # in a thread: whoever shares this process with it goes on
                 await trio.to_thread.run_sync(warm, spec.stages, place, abandon_on_cancel=True)
             self._stages = make_chain(spec.stages, place)
+            freeze_heap()
         try:
             if spec.address is not None:
                 self._receiver = self._bound(spec.address)

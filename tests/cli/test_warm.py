@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,10 @@ def test_only_what_is_live_is_shed(tmp_path: Path) -> None:
 
 def test_stages_of_others_are_left_alone(tmp_path: Path) -> None:
     assert warm(("tests.supervisor.parts:count",), Place(config.load(), tmp_path, 0)) == 0
+
+
+def test_the_collector_passes_over_what_was_there_before_work_began() -> None:
+    """A full round of it is a step of a worker: it must not go through all that was imported."""
+    program = "import gc; from streamer.pipeline import worker; worker.freeze_heap(); print(len(gc.get_objects()))"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    assert int(said.stdout) < 1000

@@ -20,8 +20,9 @@ from stages.follow.repair.backtracking_search import Choice
 from stages.follow.repair.call_table import ANY, OWN, CallTable
 from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
+from stages.follow.repair.image_entries import ImageEntries
 from stages.follow.repair.observed_targets import fingerprint
-from stages.follow.repair.resolved_calls import Learnt, with_image
+from stages.follow.repair.resolved_calls import Learnt
 from stages.messages import JitBatch
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
 from tests.flow.test_variants import _variants
@@ -196,7 +197,7 @@ def test_of_the_stubs_of_tables_rather_one_that_nothing_led_to(tsc: int, expecte
         w.method(10 + k, f"LM{k};", "main", class_id=5 + k)
         image.feed(w.nmethod_load(at, caller(at, to, checks=True), 10 + k, [(0x25, [(10 + k, 0)])], level=3).bytes())
     slack = 1000
-    known = with_image(patches((BASE, b"\x90", b"\x91", 1, 2)), image)._replace(calls=Callees(image).now())
+    known = ImageEntries(image).add(patches((BASE, b"\x90", b"\x91", 1, 2)))._replace(calls=Callees(image).now())
     buffer, found = np.zeros(ROOM * WINDOW, np.uint8), np.zeros(ROOM * VA, np.int64)
     buffer[:5] = np.frombuffer(call(CALLER + 0x20, ADAPTER, 0xE8), np.uint8)
     rows = found.reshape(-1, VA)[: int(_variants(known, CALLER + 0x20, WINDOW, tsc, slack, buffer, found))].tolist()
@@ -273,7 +274,7 @@ def test_a_callee_is_offered_and_marked() -> None:
     image.feed(writer.bytes())
     callees = Callees(image).now()
     assert callees.stub.tolist() == [stub]
-    known = with_image(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)), image)._replace(calls=callees)
+    known = ImageEntries(image).add(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)))._replace(calls=callees)
     known = known._replace(taught=np.array([stub + 10]), branch=np.array([[BASE + 0x100, 1]]))
     assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 

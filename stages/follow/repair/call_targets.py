@@ -19,7 +19,7 @@ from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
 from stages.follow.repair.call_table import ANY, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.follow.repair.observed_targets import Led, fingerprint
-from stages.pointers import signed_rows
+from stages.pointers import signed, signed_rows
 
 I64 = NDArray[np.int64]
 T = TypeVar("T")
@@ -52,6 +52,8 @@ class Callees:
         self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
+        self._again: set[int] = set()  # … and of which more may be known now
+        self._entry_rows: dict[int, tuple[int, ...]] = {}  # version → name, holder, entries, since
         self._told = 0  # classes, by then
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
@@ -150,26 +152,15 @@ class Callees:
     def _update(self) -> CallTable:
         versions = list(self._image.versions())
         nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
-        told = self._image.classes.told
-        again = self._partial if told != self._told else frozenset[int]()
-        if told != self._told:
-            declared = self._columns[_DECLARED]
-            for k, known in enumerate(declared):
-                if known < 0:
-                    declared[k] = self._declared(self._invoked[k])
-        self._told = told
-        for v in nmethods:
-            if v.id not in self._of or v.id in again:
-                self._of[v.id] = self._found(v)
-                self._sites = None
-            if self._read.get(v.id) != v.patched:
-                self._read[v.id] = v.patched
-                self._note(v)
+        for v in self._due():
+            self._take(v)
         renews = False
         if len(self._of) > len(nmethods):
             for gone in self._of.keys() - {v.id for v in nmethods}:
                 del self._of[gone], self._stubs[gone], self._read[gone]
+                self._entry_rows.pop(gone, None)
                 self._partial.discard(gone)
+                self._again.discard(gone)
             self._sites = None
             renews = self._numbered > 2 * self._kept + SPARE
             if renews:
@@ -184,8 +175,33 @@ class Callees:
         columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
         return CallTable._make((*self._sites, *callees, *columns))
 
+    def _due(self) -> list[Version]:
+        """The nmethods that are not taken in as they are now."""
+        told = self._image.classes.told
+        if told != self._told:
+            self._told = told
+            self._again |= self._partial
+            declared = self._columns[_DECLARED]
+            for k, known in enumerate(declared):
+                if known < 0:
+                    declared[k] = self._declared(self._invoked[k])
+        return [v for v in self._image.versions() if v.kind == Kind.NMETHOD and self._is_due(v)]
+
+    def _is_due(self, v: Version) -> bool:
+        return v.id not in self._of or v.id in self._again or self._read.get(v.id) != v.patched
+
+    def _take(self, v: Version) -> None:
+        if v.id not in self._of or v.id in self._again:
+            self._again.discard(v.id)
+            self._of[v.id] = self._found(v)
+            self._sites = None
+        if self._read.get(v.id) != v.patched:
+            self._read[v.id] = v.patched
+            self._note(v)
+
     def _number_anew(self) -> None:
         """Forgets callees that no code calls any more, with their names, classes and arguments."""
+        self._entry_rows.clear()
         rows = [row for row in self._of.values() if len(row)]
         live = np.unique(np.concatenate([row[:, 3] for row in rows])) if rows else np.zeros(0, np.int64)
         live = live[live >= 0]
@@ -273,15 +289,20 @@ class Callees:
                 self._sites = None
 
     def _find_entries(self, nmethods: list[Version]) -> None:
-        rows = []
-        for v in nmethods:
-            method = self._image.classes.methods.get(v.method)
-            if method is not None and v.verified_entry and not v.osr_entry:
-                name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
-                rows.append((name, holder, v.verified_entry, v.entry, _made(v), v))
-        rows.sort(key=lambda row: row[0])
-        self._compiled = [row[-1] for row in rows]
-        self._entries = tuple(signed_rows([row[:5] for row in rows], 5).T.copy())
+        compiled = [v for v in nmethods if v.id in self._entry_rows or self._find_entry(v)]
+        rows = np.array([self._entry_rows[v.id] for v in compiled], np.int64).reshape(-1, 5)
+        order = np.argsort(rows[:, 0], kind="stable")
+        self._compiled = [compiled[k] for k in order.tolist()]
+        self._entries = tuple(rows[order].T.copy())
+
+    def _find_entry(self, v: Version) -> bool:
+        """Whether it can be called, as far as is known yet."""
+        method = self._image.classes.methods.get(v.method)
+        if method is None or not v.verified_entry or v.osr_entry:
+            return False
+        name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
+        self._entry_rows[v.id] = name, holder, signed(v.verified_entry), signed(v.entry), signed(_made(v))
+        return True
 
 
 def _new_numbers(kept: I64, size: int) -> I64:

@@ -22,8 +22,9 @@ from stages.follow.repair.call_patching import Bindings, Branch
 from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
 from stages.follow.repair.effort import Effort, Purse
+from stages.follow.repair.image_entries import ImageEntries
 from stages.follow.repair.recent import Recent
-from stages.follow.repair.resolved_calls import Learnt, with_image
+from stages.follow.repair.resolved_calls import Learnt
 from stages.follow.repair.unpatched import Unpatched
 from stages.follow.walk.segment_walk import NEVER, Piece
 from stages.follow.walk.state import (
@@ -59,6 +60,7 @@ class Chooser:
         """`slack`: ticks by which the times of the code image may be wrong."""
         self._flow, self._image, self._slack = flow, image, slack
         self._callees = Callees(image)
+        self._entries = ImageEntries(image)
         self._learnt = Learnt(image, self._callees)
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._unpatched = Unpatched(image)
@@ -244,7 +246,7 @@ class Chooser:
                 place, to, until = self._unpatched.columns()
                 self._stood, self._of_image = (
                     stood,
-                    with_image(known, self._image)._replace(unpatched=place, unpatched_to=to, unpatched_until=until),
+                    self._entries.add(known)._replace(unpatched=place, unpatched_to=to, unpatched_until=until),
                 )
             told = self._of_image
             self._known = known._replace(

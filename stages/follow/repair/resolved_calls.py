@@ -10,55 +10,23 @@ chooses it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jvm.calls.call_sites import CALL_SIZE, STUB_JUMP
-from jvm.calls.stubs import RESOLVERS, Stub, stub_of
+from jvm.calls.stubs import Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind
 from stages.follow.repair.call_targets import Callees
-from stages.follow.repair.candidates import LAST, Known
 from stages.follow.repair.recent import Recent
-from stages.pointers import signed, signed_rows
+from stages.pointers import signed
 
 I64 = NDArray[np.int64]
 
-UNBOUND = RESOLVERS[:3]
 EACH = 4  # targets kept of a call: the last ones
 MOST = 1 << 15  # calls kept: those learnt last
-
-
-def with_image(known: Known, image: CodeImage) -> Known:
-    """What the code image says of nmethods' entries and of the stubs that they call before they are bound."""
-    nmethods = sorted((v for v in image.versions() if v.kind == Kind.NMETHOD), key=lambda v: v.since)
-    entry: dict[int, int] = {}  # the last that stood there
-    door: dict[int, tuple[int, int]] = {}
-    for v in nmethods:
-        closes = min(v.not_entrant, v.until, int(LAST))
-        if v.verified_entry:
-            entry[v.verified_entry] = closes
-        door |= dict.fromkeys((v.entry, v.verified_entry), (v.loaded if v.since else 0, closes))
-    stubs = {stub_of(v): v for v in image.versions() if v.kind != Kind.NMETHOD}
-    refusal = [stubs[Stub.WRONG_METHOD].start] if Stub.WRONG_METHOD in stubs else []
-    resolver = [stubs[stub].start for stub in UNBOUND] if stubs.keys() >= set(UNBOUND) else []
-    inline = [stubs[Stub.INLINE_CACHE].start, stubs[Stub.INLINE_CACHE].end] if Stub.INLINE_CACHE in stubs else []
-    place, refused = _columns(sorted(entry.items()), 2)
-    doors, opens, shuts = _columns([(at, *row) for at, row in sorted(door.items())], 3)
-    return known._replace(
-        entry=place, refused=refused, door=doors, opens=opens, closes=shuts, refusal=_addresses(refusal),
-        inline=_addresses(inline), resolver=_addresses(resolver),
-    )  # fmt: skip
-
-
-def _addresses(of: Sequence[int]) -> I64:
-    return np.array(of, np.uint64).view(np.int64)
-
-
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> I64:
-    return signed_rows(rows, width).T.copy()
 
 
 class Learnt:
