@@ -33,8 +33,18 @@ def runs(rows: NDArray[np.void], quantum: int) -> tuple[I64, I64]:
     behind = np.append(first[1:], len(rows))
     if (rows["end"][behind - 1] - rows["begin"][first]).max() > MOST:
         first, behind = _cut(first, behind, size)
-    order = np.lexsort((rows["tsc_end"][behind - 1], rows["tsc"][first]))  # one in which no time passed comes first
+    order = _in_time(rows[first])
     return first[order], behind[order]
+
+
+def _in_time(rows: NDArray[np.void]) -> I64:
+    """Their order; of those that begin at one time in one stream, by their bytes."""
+    order = np.argsort(rows["tsc"], kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    out = np.empty_like(order)
+    out[place[np.lexsort((place, rows["stream"]))]] = np.lexsort((rows["offset"], rows["stream"]))
+    return out
 
 
 def _cut(first: I64, behind: I64, size: I64) -> tuple[I64, I64]:

@@ -153,15 +153,12 @@ class Ready:
         yield from self._ended(h)
 
     def _take(self, h: Held, count: int, *, ended: bool = False) -> Iterator[object]:
-        """The first segments that are held go on; what ends between two of them does so there."""
+        """The first segments that are held go on, in order of time; an end among them keeps its place."""
         while count:
-            upto, size = min(count, h.ends[0][0] - h.taken) if h.ends else count, 0
-            for n, segment in enumerate(h.segments):
-                size += len(segment.data)
-                if n + 1 == upto or size >= MOST_BYTES:
-                    upto = n + 1
-                    break
-            yield _pieces(h, self._first(h, upto), ended)
+            upto = min(count, h.ends[0][0] - h.taken) if h.ends else count
+            # Streams are told of one after the other, so a thread's pieces of two CPUs need not come in its order.
+            for part in _parts(sorted(self._first(h, upto), key=lambda s: s.tsc)):
+                yield _pieces(h, part, ended)
             yield from self._ended(h)
             count -= upto
 
@@ -176,6 +173,16 @@ class Ready:
     def _ended(h: Held) -> Iterator[object]:
         while h.ends and h.ends[0][0] <= h.taken:
             yield h.ends.popleft()[1]
+
+
+def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Of about `MOST_BYTES` of trace."""
+    begin, size = 0, 0
+    for n, segment in enumerate(segments, 1):
+        size += len(segment.data)
+        if size >= MOST_BYTES or n == len(segments):
+            yield segments[begin:n]
+            begin, size = n, 0
 
 
 def _pieces(h: Held, segments: list[Segment], ended: bool) -> Pieces:

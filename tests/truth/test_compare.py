@@ -11,23 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.flow_truth import compare
-from benchmarks.flow_truth.compare import Decoded
+from benchmarks.flow_truth.reader import Reader
 from benchmarks.flow_truth.steps import BIT, PGD, PGE, PSB, TIP, Steps
-from stages.follow.cfg.graph import (
-    COND,
-    IND,
-    P_BREAK,
-    P_DISABLED,
-    P_FIRST,
-    PA,
-    PA_LEN,
-    PA_POOL,
-    S_FIRST,
-    ST,
-    ST_KIND,
-    ST_RANGE,
-    ST_RANGES,
-)
+from stages.messages.paths import BREAK, DISABLED, FIRST_PATH, BlockEnd
+from tests.truth.told import Break, told
 
 quick = settings(deadline=None, max_examples=100)
 IC = 1 << 30, (1 << 30) + 0x1000
@@ -46,18 +33,17 @@ class World:
     """Truth: steps. Decoded: what `order` says, by default the same."""
 
     steps: list[Step]
-    stretches: list[tuple[int, int, list[Block]]] = field(default_factory=list)  # address, kind, ranges
+    decoded: list[tuple[int, BlockEnd, list[Block]]] = field(default_factory=list)  # blocks: address, end, ranges
     order: list[int] = field(default_factory=list)
-    breaks: list[tuple[int, int]] = field(default_factory=list)
-    suspect: list[int] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
     foreign: set[int] = field(default_factory=set)
 
-    def stretch(self, step: int, ranges: list[Block] | None = None) -> int:
-        """A path of one stretch for a step, with these ranges; its id."""
+    def path(self, step: int, ranges: list[Block] | None = None) -> int:
+        """A path of one block for a step, with these ranges; its number."""
         of = self.steps[step]
         ranges = merged(of.blocks) if ranges is None else ranges
-        self.stretches.append((self.address(step), COND if of.kind == BIT else IND, ranges))
-        return P_FIRST + len(self.stretches) - 1
+        self.decoded.append((self.address(step), BlockEnd.CONDITION if of.kind == BIT else BlockEnd.INDIRECT, ranges))
+        return FIRST_PATH + len(self.decoded) - 1
 
     def address(self, step: int) -> int:
         """Where control stood when the step began."""
@@ -81,27 +67,15 @@ class World:
             first, np.array([s.kind for s in self.steps], np.uint8), np.arange(n, dtype=np.int64) * 10,
             np.array([s.ip for s in self.steps], np.int64), start, end, end - 1,
         )  # fmt: skip
-        size = S_FIRST + len(self.stretches)
-        stretch, address = np.zeros(size * ST, np.int32), np.zeros(size, np.int64)
-        path = np.zeros((P_FIRST + len(self.stretches)) * PA, np.int32)
-        ranges: list[tuple[int, int, int]] = []
-        for i, (where, kind, each) in enumerate(self.stretches):
-            s, p = S_FIRST + i, P_FIRST + i
-            stretch[s * ST + ST_KIND], stretch[s * ST + ST_RANGE] = kind, len(ranges)
-            stretch[s * ST + ST_RANGES], address[s] = len(each), where
-            path[p * PA + PA_LEN], path[p * PA + PA_POOL] = 1, i
-            ranges += [(lo, hi, 1) for lo, hi in each]
-        decoded = Decoded(
-            np.array(self.order, np.int32), np.array(self.suspect, np.uint8),
-            np.array([b[0] for b in self.breaks], np.int64), np.array([b[1] for b in self.breaks], np.int64), path,
-            np.arange(S_FIRST, size, dtype=np.int32), stretch, address, np.array(ranges, np.int64).reshape(-1),
-        )  # fmt: skip
+        reader = Reader()
+        paths = [[number] for number in range(len(self.decoded))]
+        ((_, taken),) = reader.rows(told(self.decoded, paths, self.order, self.breaks))
         counts = np.zeros(compare.COUNTS, np.int64)
         foreign = np.array([number in self.foreign for number in range(n)], np.uint8)
         state = np.zeros(compare.C_SIZE, np.int64) if state is None else state
         verdict = np.full(len(start), 255, np.uint8)
         incidents = np.zeros((64, 6), np.int64)
-        used, _ = compare._compare(decoded, steps, 0, True, foreign, *IC, state, counts, verdict, incidents)
+        used, _ = compare.compare(taken, reader.code, steps, True, foreign, *IC, state, counts, verdict, incidents)
         assert used <= n
         for what in range(compare.COUNTS):  # block by block the same
             if what not in (compare.EXTRA, compare.MISALIGNED, compare.COMPARED):
@@ -137,7 +111,7 @@ def worlds(draw: st.DrawFn) -> World:
             at += 0x100
         steps.append(Step(kind, blocks, {TIP: at, PGD: 1 << 40, PSB: at}.get(kind, 0)))
     world = World(steps)
-    world.order = [P_DISABLED if n < 0 else world.stretch(n) for n in world.elements()]
+    world.order = [DISABLED if n < 0 else world.path(n) for n in world.elements()]
     return world
 
 
@@ -170,7 +144,7 @@ def test_a_block_that_was_not_decoded(world: World, data: st.DataObject) -> None
     place, step = step_to_damage(world, data)
     blocks = list(world.steps[step].blocks)
     del blocks[data.draw(st.integers(0, len(blocks) - 1))]
-    world.order[place] = world.stretch(step, merged(blocks))
+    world.order[place] = world.path(step, merged(blocks))
     counts = world.run()
     assert counts[compare.WRONG] == 1
     assert counts[compare.RIGHT] == total(world) - 1
@@ -183,7 +157,7 @@ def test_a_block_that_was_decoded_otherwise(world: World, data: st.DataObject) -
     place, step = step_to_damage(world, data)
     blocks = list(world.steps[step].blocks)
     blocks[data.draw(st.integers(0, len(blocks) - 1))] = (0x900000, 0x900007)
-    world.order[place] = world.stretch(step, merged(blocks))
+    world.order[place] = world.path(step, merged(blocks))
     counts = world.run()
     assert counts[compare.WRONG] == 1
     assert counts[compare.RIGHT] == total(world) - 1
@@ -196,7 +170,7 @@ def test_a_block_that_never_ran(world: World, data: st.DataObject) -> None:
     place, step = step_to_damage(world, data)
     blocks = list(world.steps[step].blocks)
     blocks.insert(data.draw(st.integers(0, len(blocks))), (0x900000, 0x900007))
-    world.order[place] = world.stretch(step, merged(blocks))
+    world.order[place] = world.path(step, merged(blocks))
     counts = world.run()
     assert counts[compare.EXTRA] == 1
     assert counts[compare.RIGHT] == total(world)
@@ -210,8 +184,8 @@ def test_two_that_change_places(world: World, data: st.DataObject) -> None:
         world, data, (next(k for k in (BIT, TIP, PGD) if any(s.kind == k for s in world.steps)),)
     )
     other, second = step_to_damage(world, data, (world.steps[first].kind,))
-    world.order[one] = world.stretch(first, merged(world.steps[second].blocks))
-    world.order[other] = world.stretch(second, merged(world.steps[first].blocks))
+    world.order[one] = world.path(first, merged(world.steps[second].blocks))
+    world.order[other] = world.path(second, merged(world.steps[first].blocks))
     counts = world.run()
     both = len(world.steps[first].blocks) + len(world.steps[second].blocks) if first != second else 0
     assert counts[compare.WRONG] == both
@@ -221,30 +195,35 @@ def test_two_that_change_places(world: World, data: st.DataObject) -> None:
 
 @quick
 @given(worlds(), st.data())
-def test_a_stretch_left_out_or_put_in_is_noticed(world: World, data: st.DataObject) -> None:
+def test_a_block_left_out_or_put_in_is_noticed(world: World, data: st.DataObject) -> None:
     place, step = step_to_damage(world, data)
     if data.draw(st.booleans()):
         del world.order[place]
     else:
-        world.order.insert(place, world.stretch(step))
+        world.order.insert(place, world.path(step))
     counts = world.run()
     late = [s.kind for s in world.steps[step:] if s.kind != PSB]
     noticed = counts[compare.MISALIGNED] + counts[compare.WRONG] + counts[compare.EXTRA] + flagged(counts)
     assert noticed or not late
 
 
+def broken_off(world: World, place: int, step: int, sure: int) -> int:
+    """The decoder breaks off in front of that element of the order; how many blocks are lost with that."""
+    back = next((n for n in range(step, len(world.steps)) if world.steps[n].ip and world.steps[n].kind != PGD), None)
+    behind = len(world.steps) if back is None else back
+    pairs = list(zip(world.order, world.elements(), strict=True))
+    world.order = [e for e, n in pairs[:place]] + [BREAK] + [e for e, n in pairs[place:] if n < 0 or n > behind]
+    world.breaks = [Break(place, 7, sure, 10 * step)]
+    upto = len(world.steps) - 1 if back is None else back
+    return sum(len(s.blocks) for s in world.steps[step : upto + 1])
+
+
 @quick
 @given(worlds(), st.data())
 def test_a_break_flags_what_is_up_to_the_next_address(world: World, data: st.DataObject) -> None:
     place, step = step_to_damage(world, data)
-    back = next((n for n in range(step, len(world.steps)) if world.steps[n].ip and world.steps[n].kind != PGD), None)
-    behind = len(world.steps) if back is None else back
-    pairs = list(zip(world.order, world.elements(), strict=True))
-    world.order = [e for e, n in pairs[:place]] + [P_BREAK] + [e for e, n in pairs[place:] if n < 0 or n > behind]
-    world.breaks = [(10 * step, 7)]
+    lost = broken_off(world, place, step, place)
     counts = world.run()
-    upto = len(world.steps) - 1 if back is None else back
-    lost = sum(len(s.blocks) for s in world.steps[step : upto + 1])
     assert counts[compare.LOST + 7] == flagged(counts) == lost
     assert counts[compare.RIGHT] == total(world) - lost
     assert counts[compare.MISALIGNED] == 0
@@ -252,15 +231,24 @@ def test_a_break_flags_what_is_up_to_the_next_address(world: World, data: st.Dat
 
 @quick
 @given(worlds(), st.data())
-def test_suspect_is_flagged_and_another_thread_is_wrong(world: World, data: st.DataObject) -> None:
+def test_suspect_is_flagged(world: World, data: st.DataObject) -> None:
     place, step = step_to_damage(world, data)
-    world.suspect = [int(n == place) for n in range(len(world.order))]
+    before = world.elements()[:place]
+    sure = data.draw(st.integers(0, place))
+    doubtful = sum(len(world.steps[n].blocks) for n in before[sure:])
+    lost = broken_off(world, place, step, sure)
     counts = world.run()
-    assert counts[compare.SUSPECT_RIGHT] == len(world.steps[step].blocks)
-    assert counts[compare.RIGHT] == total(world) - len(world.steps[step].blocks)
-    world.suspect, world.foreign = [], {step}
-    counts = world.run()
-    assert counts[compare.FOREIGN] == len(world.steps[step].blocks)
+    assert counts[compare.SUSPECT_RIGHT] == doubtful
+    assert counts[compare.RIGHT] == total(world) - lost - doubtful
+    assert counts[compare.MISALIGNED] == 0
+
+
+@quick
+@given(worlds(), st.data())
+def test_another_threads_is_wrong(world: World, data: st.DataObject) -> None:
+    _, step = step_to_damage(world, data)
+    world.foreign = {step}
+    assert world.run()[compare.FOREIGN] == len(world.steps[step].blocks)
 
 
 @pytest.mark.parametrize("where", ["truth", "decoded", "both", "neither"])
@@ -269,12 +257,12 @@ def test_inline_cache_stubs_count_on_neither_side(where: str) -> None:
     ran = [call, stub, method] if where in ("truth", "both") else [call, method]
     decoded = [call, stub, method] if where in ("decoded", "both") else [call, method]
     world = World([Step(PGE, [], 0x1000), Step(BIT, ran), Step(PGD, [(0x5008, 0x500B)], 1 << 40)])
-    world.order = [world.stretch(1, decoded), world.stretch(2), P_DISABLED]
+    world.order = [world.path(1, decoded), world.path(2), DISABLED]
     counts = world.run()
     assert counts[compare.RIGHT] == 3
     assert counts[compare.IC] == (len(ran) == 3)
     assert counts[compare.WRONG] == counts[compare.EXTRA] == counts[compare.MISALIGNED] == 0
-    world.order[0] = world.stretch(1, [call, (0x6000, 0x6008)])
+    world.order[0] = world.path(1, [call, (0x6000, 0x6008)])
     counts = world.run()
     assert (counts[compare.RIGHT], counts[compare.WRONG]) == (2, 1)
 
@@ -292,7 +280,7 @@ def test_a_thread_goes_on_in_the_next_piece(world: World, data: st.DataObject) -
         tail.steps.insert(0, head.steps.pop())
     n = len(head.steps)
     for part, lo, hi in ((head, 0, n), (tail, n, len(world.steps))):
-        part.stretches = world.stretches
+        part.decoded = world.decoded
         part.order = [e for e, step in pairs if lo <= step < hi]
     counts = head.run(state)
     counts = counts + tail.run(state)

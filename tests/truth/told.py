@@ -1,0 +1,64 @@
+"""`Paths` of one row, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stages.messages import Paths, StreamKey
+from stages.messages.paths import (
+    BLOCK_DTYPE,
+    BREAK_DTYPE,
+    FIRST_PATH,
+    FRAME_DTYPE,
+    LINK_DTYPE,
+    PATH_DTYPE,
+    RANGE_DTYPE,
+    STEP_DTYPE,
+    STOP_DTYPE,
+    TAKEN_DTYPE,
+    BlockEnd,
+    PathKind,
+)
+
+KEY = StreamKey("h", 1, 0, -1)
+
+
+class Break(NamedTuple):
+    order: int
+    cause: int
+    sure: int
+    offset: int
+
+
+def told(
+    blocks: Sequence[tuple[int, BlockEnd, list[tuple[int, int]]]],
+    paths: Sequence[list[int]],
+    order: list[int],
+    breaks: Sequence[Break] = (),
+    made: Sequence[list[int]] = (),
+) -> Paths:
+    """`blocks`: first address, end, ranges. `paths`: of blocks, by position; `made`: of paths, by their numbers."""
+    rows, ranges = np.zeros(len(blocks), BLOCK_DTYPE), []
+    for row, (start, ends, each) in zip(rows, blocks, strict=True):
+        row["start"], row["ends"], row["range"], row["ranges"] = start, ends, len(ranges), len(each)
+        ranges += [(lo, hi, 1) for lo, hi in each]
+    lists = [*paths, *made]
+    path_rows = np.zeros(len(lists), PATH_DTYPE)
+    path_rows["links"] = [len(each) for each in lists]
+    path_rows["link"] = np.cumsum(path_rows["links"]) - path_rows["links"]
+    path_rows["kind"] = [PathKind.OF_BLOCKS] * len(paths) + [PathKind.OF_PATHS] * len(made)
+    links = np.zeros(sum(map(len, lists)), LINK_DTYPE)
+    links["number"] = [number for each in lists for number in each]
+    row = np.zeros(1, TAKEN_DTYPE)
+    row["order_end"], row["broken_end"] = len(order), len(breaks)
+    broken = np.zeros(len(breaks), BREAK_DTYPE)
+    for name in Break._fields:
+        broken[name] = [getattr(b, name) for b in breaks]
+    none = np.zeros(0, STOP_DTYPE), np.zeros(0, np.uint8), np.zeros(0, STEP_DTYPE), np.zeros(0, FRAME_DTYPE)
+    return Paths(
+        "h", 1, 1, (KEY,), row, np.array(order, np.int32), none[0], broken, (), 0, rows,
+        np.array(ranges, RANGE_DTYPE), *none[1:], (), FIRST_PATH, path_rows, links,
+    )  # fmt: skip
