@@ -52,11 +52,11 @@ class Reader:
     """Of one process."""
 
     def __init__(self) -> None:
-        self._dictionary = Dictionary()
+        self.dictionary = Dictionary()
 
     def rows(self, message: Paths) -> Iterator[tuple[np.void, Taken]]:
         """Raises DictionaryError."""
-        d = self._dictionary
+        d = self.dictionary
         d.take(message)
         order, breaks = message.order.copy(), message.breaks  # kernels are compiled for arrays that can be written
         paths, links = d.paths.rows, d.links.rows
@@ -74,7 +74,7 @@ class Reader:
     @property
     def code(self) -> Code:
         """As of the message that was read last."""
-        blocks, ranges = self._dictionary.blocks.rows, self._dictionary.ranges.rows
+        blocks, ranges = self.dictionary.blocks.rows, self.dictionary.ranges.rows
         lo, hi = ranges["lo"].view(np.int64), ranges["hi"].view(np.int64)
         return Code(blocks["start"].view(np.int64), blocks["ends"], blocks["range"], blocks["ranges"], lo, hi)
 
