@@ -143,7 +143,7 @@ class Follow:
                 if batch.other_generation(output):
                     yield batch.take()
                 batch.add(rest, output, follower.at, holes)
-                rest, holes = behind(rest, output.end), []
+                rest, holes = rest_of(rest, output.end), []
                 if len(output.breaks):
                     yield self._broken(s, output.breaks["cause"])
             yield Account(s.stream, s.offset, s.offset + len(s.data), len(s.data), ())
@@ -190,6 +190,6 @@ class Follow:
             yield Contradicted(host, pid, places)
 
 
-def behind(s: Segment, at: int) -> Segment:
+def rest_of(s: Segment, at: int) -> Segment:
     """The piece from stream position `at` on."""
     return replace(s, offset=at, data=s.data[at - s.offset :], continues=True)

@@ -14,7 +14,7 @@ from jvm.code.snapshot import CodeView
 from stages.follow import coalescing
 from stages.follow.batch import Batch
 from stages.follow.flow import Capacity, Flow
-from stages.follow.stage import behind
+from stages.follow.stage import rest_of
 from stages.images import Images
 from stages.messages import PIECE_DTYPE, Paths, Pieces, Segment, StreamKey, ThreadKey
 from stages.messages.paths import BlockEnd
@@ -31,7 +31,7 @@ def told(flow: Flow, piece: Segment) -> list[Paths]:
         if batch.other_generation(output):
             out.append(batch.take())
         batch.add(rest, output, 0, ())
-        rest = behind(rest, output.end)
+        rest = rest_of(rest, output.end)
     return [*out, batch.take()]
 
 
