@@ -57,8 +57,9 @@ def told(
     broken = np.zeros(len(breaks), BREAK_DTYPE)
     for name in Break._fields:
         broken[name] = [getattr(b, name) for b in breaks]
-    none = np.zeros(0, STOP_DTYPE), np.zeros(0, np.uint8), np.zeros(0, STEP_DTYPE), np.zeros(0, FRAME_DTYPE)
     return Paths(
-        "h", 1, 1, (KEY,), row, np.array(order, np.int32), none[0], broken, (), 0, rows,
-        np.array(ranges, RANGE_DTYPE), *none[1:], (), FIRST_PATH, path_rows, links,
+        "h", 1, 1, (KEY,), row, np.array(order, np.int32), np.zeros(0, STOP_DTYPE), broken, (), first_block=0,
+        blocks=rows, ranges=np.array(ranges, RANGE_DTYPE), lengths=np.zeros(0, np.uint8), cycles=np.zeros(0, np.uint64),
+        steps=np.zeros(0, STEP_DTYPE), frames=np.zeros(0, FRAME_DTYPE), methods=(), first_path=FIRST_PATH,
+        paths=path_rows, links=links,
     )  # fmt: skip
