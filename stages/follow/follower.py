@@ -55,6 +55,7 @@ class Follower:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
                 yield None
+                yield from self.chooser.prepare()
                 if self._census != self._image.census:
                     self._census = self._image.census
                     self.flow.jumps = jumps.of_image(self._image)

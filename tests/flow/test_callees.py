@@ -16,6 +16,7 @@ from jvm.calls.stubs import Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER, Kind
 from jvm.export import records as export
+from stages.follow.repair import call_targets
 from stages.follow.repair.backtracking_search import Choice
 from stages.follow.repair.call_table import ANY, OWN, CallTable
 from stages.follow.repair.call_targets import Callees
@@ -321,3 +322,39 @@ def test_the_calls_of_a_real_jvm() -> None:
     assert seen["stub"] > 50
     assert seen["runtime"] > 500
     assert np.all(np.diff(table.site) > 0)
+
+
+def test_what_is_taken_in_by_steps_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch by batch, with searches now and then; code that is gone is dropped without one."""
+    monkeypatch.setattr(call_targets, "SPARE", 64)
+    monkeypatch.setattr(call_targets, "VERSIONS", 2)
+    image, plain = CodeImage(0), CodeImage(0)
+    stepwise, at_once = Callees(image), Callees(plain)
+    steps = batches = 0
+    with Replay(Path(streamer.demo.__file__).parent / "shop.json") as replay:
+        for message in replay.messages():
+            if not isinstance(message, JitBatch):
+                continue
+            batches += 1
+            for each in (image, plain):
+                each.feed(message.data)
+                if batches % 10 == 0:
+                    each.forget_before(max(v.loaded for v in each.versions()))
+            steps += sum(1 for _ in stepwise.prepare())
+            assert stepwise._of.keys() == {v.id for v in image.versions() if v.kind == Kind.NMETHOD}
+            if batches % 7 == 0:
+                compare(stepwise.now(), at_once.now())
+    table = stepwise.now()
+    compare(table, at_once.now())
+    assert np.count_nonzero(table.callee >= 0) > 300
+    assert steps > 20
+
+
+def compare(a: CallTable, b: CallTable) -> None:
+    """The same calls, and of each the same entries."""
+    assert a.site.tolist() == b.site.tolist()
+    assert a.stub.tolist() == b.stub.tolist()
+    assert a.looks.tolist() == b.looks.tolist()
+    assert (a.callee < 0).tolist() == (b.callee < 0).tolist()
+    for k in np.flatnonzero(a.callee >= 0)[::97].tolist():
+        assert entries(a, k) == entries(b, k)

@@ -7,6 +7,7 @@ its method up in a table. All that is inferred, not read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +35,8 @@ _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
 
 _DECLARED = 4  # column of callees
 SPARE = 4096
+VERSIONS = 16
+"""Taken in by one step: some milliseconds, where all are large."""
 
 
 class _Numbers(dict[T, int]):
@@ -68,8 +71,21 @@ class Callees:
         self._sites: tuple[I64, ...] | None = None  # of calls, if no version has come or gone
         self._compiled: list[Version] = []  # the entries below are theirs
         self._entries: tuple[I64, ...] = ()
-        self._epoch = -1
+        self._epoch = self._prepared = -1
+        self._renewed = False  # numbered anew since the entries were last found
         self._calls = NO_CALLS
+
+    def prepare(self) -> Iterator[None]:
+        """Takes in the code that has come, some versions a step, and drops what is gone: much may come at once, and the
+        next search is not to wait for all of it."""
+        if self._prepared == self._image.epoch:
+            return
+        self._prepared = self._image.epoch
+        for n, v in enumerate(self._due(), 1):
+            self._take(v)
+            if n % VERSIONS == 0:
+                yield
+        self._forget([v for v in self._image.versions() if v.kind == Kind.NMETHOD])
 
     def now(self) -> CallTable:
         if self._epoch != self._image.epoch:
@@ -154,26 +170,30 @@ class Callees:
         nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
         for v in self._due():
             self._take(v)
-        renews = False
-        if len(self._of) > len(nmethods):
-            for gone in self._of.keys() - {v.id for v in nmethods}:
-                del self._of[gone], self._stubs[gone], self._read[gone]
-                self._entry_rows.pop(gone, None)
-                self._partial.discard(gone)
-                self._again.discard(gone)
-            self._sites = None
-            renews = self._numbered > 2 * self._kept + SPARE
-            if renews:
-                self._number_anew()
+        self._forget(nmethods)
         if self._sites is None:
             self._sites = self._all_sites()
             self._find_entries(nmethods)
-        if renews:
-            self._kept = self._numbered
+        if self._renewed:
+            self._renewed, self._kept = False, self._numbered
         callees = tuple(np.array(column, np.int64) for column in self._columns)
         until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
         columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
         return CallTable._make((*self._sites, *callees, *columns))
+
+    def _forget(self, nmethods: list[Version]) -> None:
+        """All but `nmethods`, which have all been taken in."""
+        if len(self._of) <= len(nmethods):
+            return
+        for gone in self._of.keys() - {v.id for v in nmethods}:
+            del self._of[gone], self._stubs[gone], self._read[gone]
+            self._entry_rows.pop(gone, None)
+            self._partial.discard(gone)
+            self._again.discard(gone)
+        self._sites = None
+        if not self._renewed and self._numbered > 2 * self._kept + SPARE:
+            self._renewed = True
+            self._number_anew()
 
     def _due(self) -> list[Version]:
         """The nmethods that are not taken in as they are now."""

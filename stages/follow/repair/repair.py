@@ -9,6 +9,7 @@ code does.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,10 @@ class Chooser:
         self._purse = Purse()
         self.counts: Counter[str] = Counter()
         flow.search, flow.taught = self, self.taught
+
+    def prepare(self) -> Iterator[None]:
+        """In steps: makes the next search one that does not have to read much code first."""
+        yield from self._callees.prepare()
 
     def begin(self, segment: Segment) -> None:
         """What comes is in this segment."""
