@@ -29,6 +29,7 @@ from stages.messages import (
     EndOfStream,
     JitBatch,
     Loss,
+    LossMark,
     Pieces,
     Segment,
     StreamOpen,
@@ -151,7 +152,8 @@ class Follow:
         if batch:
             yield batch.take()
         if shed:
-            yield replace(pieces, rows=pieces.rows[sorted(shed)], holes=(), shed=True)
+            shed.sort()
+            yield replace(pieces, rows=pieces.rows[shed], holes=_of(pieces.holes, shed), shed=True)
 
     def _of(self, key: ProcessKey) -> tuple[Follower, Batch, int]:
         p = self.images.of(*key)
@@ -193,3 +195,9 @@ class Follow:
 def rest_of(s: Segment, at: int) -> Segment:
     """The piece from stream position `at` on."""
     return replace(s, offset=at, data=s.data[at - s.offset :], continues=True)
+
+
+def _of(holes: tuple[tuple[int, LossMark], ...], rows: list[int]) -> tuple[tuple[int, LossMark], ...]:
+    """Those before `rows` (ascending), by position among these."""
+    at = {row: n for n, row in enumerate(rows)}
+    return tuple((at[row], mark) for row, mark in holes if row in at)

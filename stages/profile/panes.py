@@ -31,10 +31,10 @@ class Pane:
         # np.concatenate compares the fields of each two arrays, in Python
         every = np.frombuffer(b"".join(rows.tobytes() for rows in self.rows), ROW_DTYPE)
         keys, where = np.unique(
-            every["site"].astype(np.int64) << 32 | every["tid"].astype(np.int64), return_inverse=True
+            every["site"].astype(np.int64) << 32 | every["tid"].astype(np.uint32).astype(np.int64), return_inverse=True
         )
         out = np.zeros(len(keys), ROW_DTYPE)
-        out["site"], out["tid"] = keys >> 32, keys & 0xFFFFFFFF
+        out["site"], out["tid"] = keys >> 32, (keys & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         for column in COLUMNS:
             np.add.at(out[column], where, every[column])
         return out

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
 
-row = st.tuples(st.integers(0, 3), st.integers(0, 2), *(st.integers(0, 1 << 62) for _ in COLUMNS))
+row = st.tuples(st.integers(0, 3), st.integers(-2, 2), *(st.integers(0, 1 << 62) for _ in COLUMNS))
 
 
 @given(st.lists(st.lists(row, max_size=4), max_size=6))
