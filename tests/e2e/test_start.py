@@ -43,7 +43,7 @@ def test_compilers_die_with_the_one_who_needs_them(start: Callable[..., Streamer
     """Killed when it has done nothing but wait for its kernels."""
     streamer = start("replay", DEMO, "--port", "0", env={"XDG_CACHE_HOME": str(root / "cache")})
     compilers = until(
-        lambda: [p for p, line in streamer.processes().items() if "warmflow" in line and loaded(p)], "it compiles"
+        lambda: [p for p, line in streamer.processes().items() if "warm_flow" in line and loaded(p)], "it compiles"
     )
     os.kill(compilers[0], signal.SIGSTOP)
     streamer.process.kill()

@@ -58,7 +58,7 @@ def test_other_threads_lie_in_between() -> None:
 def test_nothing_is_lost_and_order_is_kept(rows: list[tuple[int, int, bool, int]]) -> None:
     pieces, at = [], {1: 0, 2: 0, 3: 0}
     for k, (tid, size, continues, gap) in enumerate(rows):
-        pieces.append(piece(at[tid] + gap, size, 5 * k, tid, continues))
+        pieces.append(piece(at[tid] + gap, size, 5 * k, tid, continues, tid))
         at[tid] += gap + size
     out = joined(pieces, 50)
     for tid in at:
