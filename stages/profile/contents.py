@@ -6,6 +6,7 @@ conditional branch have rows of their own, for calls that are made on one of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ assert (int(Way.UNKNOWN), int(Way.TAKEN), int(Way.NOT_TAKEN)) == (EXECUTED, TAKE
 
 
 COLUMNS = ("instructions", "invocations", "untold", "uncounted")
+BLOCKS = 256
+"""In one step: in code that runs for the first time each may lie in an nmethod of its own, which is taken apart."""
 INSTRUCTIONS, INVOCATIONS, UNTOLD, UNCOUNTED = range(len(COLUMNS))
 
 
@@ -49,12 +52,19 @@ class Contents:
         self._counts = np.empty((len(COLUMNS), 1 << 12), np.int64)
         self._used = 0
 
-    def of(self, e: Executed, d: Dictionary, image: CodeImage, entries: Entries) -> Found:
-        """What was executed, by site."""
+    def prepare(self, e: Executed, d: Dictionary, image: CodeImage, entries: Entries) -> Iterator[None]:
+        """Finds what the blocks hold that run for the first time, in steps."""
         self._grow(len(d.blocks.rows))
         new = np.unique(e.block[self._first[WAYS * e.block] < 0])
-        for tsc in np.unique(d.blocks.rows["tsc"][new]).tolist():
-            self._describe(new[d.blocks.rows["tsc"][new] == tsc], d, image, entries, tsc)
+        times = d.blocks.rows["tsc"][new]
+        for tsc in np.unique(times).tolist():
+            blocks = new[times == tsc]
+            for k in range(0, len(blocks), BLOCKS):
+                self._describe(blocks[k : k + BLOCKS], d, image, entries, tsc)
+                yield
+
+    def of(self, e: Executed, d: Dictionary) -> Found:
+        """What was executed, by site. All of it must have been prepared."""
         left = np.flatnonzero(self._branches[e.block] & (e.way != EXECUTED))
         row = np.concatenate((np.arange(len(e.block)), left))
         what = np.concatenate((WAYS * e.block, WAYS * e.block[left] + e.way[left]))

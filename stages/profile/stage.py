@@ -76,13 +76,13 @@ class Profile:
         self._block_counts = BlockCounts()
 
     def feed(self, message: object) -> list[object]:
-        return list(self.steps(message))
+        return [out for out in self.steps(message) if out is not None]
 
     def steps(self, message: object) -> Iterator[object]:
-        """`feed`, one message after the other."""
+        """`feed` in steps: None between two of them."""
         match message:
             case Paths():
-                self._count(self._of(message.host, message.pid), message)
+                yield from self._count(self._of(message.host, message.pid), message)
             case Counts():
                 self._add(self._of(message.host, message.pid), message)
             case Contradicted():
@@ -150,7 +150,7 @@ class Profile:
 
     # What ran
 
-    def _count(self, p: Profiled, message: Paths) -> None:
+    def _count(self, p: Profiled, message: Paths) -> Iterator[None]:
         if p.dictionary.take(message):
             p.contents.forget()
         group, rows = _grouped(message, self._ticks(p))
@@ -158,7 +158,9 @@ class Profile:
             p.dictionary, rows, _writable(message.order), message.stops["order"].copy(),
             message.stops["tsc"].astype(np.int64), message.breaks["sure"].copy(), message.breaks["order"].copy(),
         )  # fmt: skip
-        found = p.contents.of(executed, p.dictionary, p.process.image, p.entries)
+        yield
+        yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
+        found = p.contents.of(executed, p.dictionary)
         keys, where = np.unique(executed.group[found.row].astype(np.int64) << 32 | found.site, return_inverse=True)
         out = np.zeros(len(keys), ROW_DTYPE)
         out["site"], whose = keys & 0xFFFFFFFF, keys >> 32
