@@ -187,7 +187,7 @@ double tsc_hz(void);
 void service_start(struct stream *s, uint64_t tsc);             /* tracing begins, outside the filter */
 void service_switched(struct thread *t, struct stream *s, uint64_t tsc); /* t has just come */
 void service_time(struct thread *t, struct stream *s);          /* before the packets of a block */
-void service(struct thread *t, struct stream *s, uint64_t ip, bool entering); /* `ip`: the next instruction */
+void service(struct thread *t, struct stream *s, const struct block *b, bool entering); /* `b`: is entered now */
 void service_commit(struct stream *s);                          /* if it is time to */
 void service_end(struct stream *s, uint64_t tsc);
 

@@ -91,7 +91,7 @@ void flow_inside(unsigned vcpu, void *block)
 	if (unlikely(s->head >= s->limit || changed))
 		/* Not at a block that runs for the last time with bytes that are newer elsewhere: behind a PSB they hold. */
 		if (!changed || code_is_as_last_seen(b))
-			service(t, s, b->start, entering);
+			service(t, s, b, entering);
 	t->at = b;
 	s->counters->blocks++;
 	if (t->truth)

@@ -82,22 +82,30 @@ static void put_time(struct thread *t, struct stream *s, uint64_t tsc, uint64_t 
 	truth_mark(t, s, TRUTH_TIME, tsc, ip);
 }
 
-/* The TSC and the code epoch that belongs to it: no change lies between them. */
-static uint64_t tsc_of_epoch(struct stream *s)
+/* The TSC and the code epoch that belongs to it: no change lies between them. False: the code of block b, if there is
+ * one, is not what it was when b was entered; a PSB here would promise the newer bytes. */
+static bool tsc_of_epoch(struct stream *s, const struct block *b, uint64_t *tsc)
 {
 	for (;;) {
-		uint64_t epoch = atomic_load(&code_epoch), tsc = rdtsc();
-		if (!(epoch & 1) && atomic_load(&code_epoch) == epoch) {
+		uint64_t epoch = atomic_load(&code_epoch);
+		*tsc = rdtsc();
+		if (epoch & 1)
+			continue;
+		if (options.psb_on_code_change && b && !code_is_as_last_seen(b))
+			return false;
+		if (atomic_load(&code_epoch) == epoch) {
 			s->code_epoch = epoch;
-			return tsc;
+			return true;
 		}
 	}
 }
 
-static void put_psb(struct thread *t, struct stream *s, uint64_t ip)
+static void put_psb(struct thread *t, struct stream *s, uint64_t ip, const struct block *b)
 {
+	uint64_t tsc;
+	if (!tsc_of_epoch(s, b, &tsc))
+		return; /* at the next block */
 	encoder_flush_tnt(s);
-	uint64_t tsc = tsc_of_epoch(s);
 	encoder_cyc_at(s, tsc);
 	truth_mark(t, s, TRUTH_PSB, tsc, ip);
 	encoder_put(s, 0x8202820282028202, 8);
@@ -161,7 +169,7 @@ static void restart(struct thread *t, struct stream *s, uint64_t ip)
 {
 	bool inside = s->packet_en;
 	s->packet_en = false;
-	put_psb(t, s, ip);
+	put_psb(t, s, ip, NULL);
 	if (inside)
 		encoder_enable(s, ip);
 }
@@ -201,8 +209,9 @@ void service_commit(struct stream *s)
 	set_limit(s);
 }
 
-void service(struct thread *t, struct stream *s, uint64_t ip, bool entering)
+void service(struct thread *t, struct stream *s, const struct block *b, bool entering)
 {
+	uint64_t ip = b->start;
 	if (s->stopped)
 		try_resume(t, s, ip, entering);
 	if (full(s)) {
@@ -212,7 +221,7 @@ void service(struct thread *t, struct stream *s, uint64_t ip, bool entering)
 	}
 	if (!s->stopped && (s->head >= s->next_psb ||
 			    (options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch)))
-		put_psb(t, s, ip);
+		put_psb(t, s, ip, b);
 	service_commit(s);
 }
 
@@ -268,7 +277,7 @@ void service_start(struct stream *s, uint64_t tsc)
 	s->packet_en = false;
 	if (full(s)) /* a ring used before, and not yet read */
 		stop(s, tsc);
-	put_psb(NULL, s, 0);
+	put_psb(NULL, s, 0, NULL);
 	set_limit(s);
 }
 
