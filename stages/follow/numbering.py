@@ -47,7 +47,7 @@ from stages.messages.paths import (
     PathKind,
     Way,
 )
-from stages.paths.dictionary import spans
+from stages.paths.dictionary import instructions_of, spans
 from stages.pt import x86
 
 I64 = NDArray[np.int64]
@@ -203,7 +203,7 @@ class Numbering:
         steps: list[NDArray[np.void]] = []
         frames: list[NDArray[np.void]] = []
         n_steps = n_frames = 0
-        addresses = _addresses(ranges, lengths)
+        addresses = instructions_of(ranges, lengths)
         first = rows["length"] - self._lengths
         for id_ in np.unique(rows["version"]).tolist():
             version = image.version(id_)
@@ -263,15 +263,6 @@ class Numbering:
         taken = t.address[t.stretch[id_ * ST + ST_TAKEN]] == t.address[to]
         links["way"][blocks] = np.where(branched, np.where(taken, Way.TAKEN, Way.NOT_TAKEN), Way.UNKNOWN)
         return rows, links
-
-
-def _addresses(ranges: NDArray[np.void], lengths: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """(m,) addresses of the instructions of all ranges, one after the other."""
-    full = ranges[ranges["instructions"] > 0]
-    length = lengths.astype(np.uint64)
-    before = np.cumsum(length, dtype=np.uint64) - length
-    begin = np.cumsum(full["instructions"]) - full["instructions"]
-    return np.asarray(before + np.repeat(full["lo"] - before[begin], full["instructions"]), np.uint64)
 
 
 @inner

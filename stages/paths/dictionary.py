@@ -85,16 +85,17 @@ class Dictionary:
         rows = self.blocks.rows[blocks]
         first = np.concatenate((np.zeros(1, np.int64), np.cumsum(rows["instructions"], dtype=np.int64)))
         ranges, _ = spans(rows["range"].astype(np.int64), rows["ranges"].astype(np.int64))
-        each = self.ranges.rows[ranges]
-        sizes = each["instructions"]
         lengths, _ = spans(rows["length"], rows["instructions"].astype(np.int64))
-        length = self.lengths.rows[lengths].astype(np.uint64)
-        before = np.cumsum(length, dtype=np.uint64) - length  # bytes since the first instruction of all
-        begin = np.cumsum(sizes) - sizes
-        begin = begin[sizes > 0]
-        lo = each["lo"][sizes > 0]
-        out = before + np.repeat(lo - before[begin], sizes[sizes > 0])
-        return out, first
+        return instructions_of(self.ranges.rows[ranges], self.lengths.rows[lengths]), first
+
+
+def instructions_of(ranges: NDArray[np.void], lengths: NDArray[np.generic]) -> NDArray[np.uint64]:
+    """(m,) addresses of the instructions of (n,) RANGE_DTYPE, one range's after the other's; `lengths` are theirs."""
+    full = ranges[ranges["instructions"] > 0]
+    length = lengths.astype(np.uint64)
+    before = np.cumsum(length, dtype=np.uint64) - length  # bytes since the first instruction of all
+    begin = np.cumsum(full["instructions"]) - full["instructions"]
+    return np.asarray(before + np.repeat(full["lo"] - before[begin], full["instructions"]), np.uint64)
 
 
 def spans(at: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
