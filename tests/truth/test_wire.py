@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 import trio
 
-from benchmarks.flow_truth import FlowTruthError
 from benchmarks.flow_truth.evaluate import STAGES, Evaluation
-from benchmarks.flow_truth.record import NAME, record
-from capture.emulator.options import EmulatorError
+from benchmarks.flow_truth.record import NAME
 from capture.recording.replay import Replay
 from stages.messages import Chunk, Paths
 from streamer.config import Settings, TransportConfig
 from streamer.pipeline.supervisor import Supervisor
 from streamer.pipeline.topology import topology
 from tests.jdks import java, tool
+from tests.truth.recorded import recorded
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 
@@ -62,13 +61,7 @@ class Reading:
 def run_of(tmp_path: Path) -> Path:
     (tmp_path / "Sum.java").write_text(PROGRAM)
     subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, tmp_path / "Sum.java"], check=True, timeout=120)
-    try:
-        run = record([java(17), "-XX:+UseSerialGC", "-cp", str(tmp_path), "Sum"], tmp_path / "run")
-    except FlowTruthError as error:
-        if isinstance(error.__cause__, EmulatorError):
-            pytest.skip(str(error))
-        raise
-    assert run.status == 0
+    recorded([java(17), "-XX:+UseSerialGC", "-cp", str(tmp_path), "Sum"], tmp_path / "run")
     return tmp_path / "run"
 
 
