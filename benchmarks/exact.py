@@ -38,7 +38,7 @@ class _Search:
         """Bytes looked for; not more."""
         self._most = most
         self._at: dict[StreamKey, tuple[ThreadKey, int, int]] = {}  # thread; where the part under way begins, and ends
-        self._died = self._patches = 0.0  # stretches, and changes of bytes, by then
+        self._died = self._patches = 0.0  # blocks, and changes of bytes, by then
         self.best: tuple[StreamKey, int, int] | None = None
         self.code: list[tuple[int, bytes]] = []
 

@@ -51,12 +51,12 @@ class Batch:
     def other_generation(self, output: FlowOutput) -> bool:
         """Whether what is here must be taken before this is added."""
         known = self._numbering
-        return bool(self._rows) and known is not None and known.tables is not output.tables.stretch
+        return bool(self._rows) and known is not None and known.tables is not output.tables.block
 
     def add(self, s: Segment, output: FlowOutput, tsc: int, holes: Sequence[LossMark]) -> None:
         """`tsc`: the time as of which the walker knew the code. `s`: what was not yet added of the piece."""
         numbering = self._numbering
-        if numbering is None or numbering.tables is not output.tables.stretch or (self._renew and not self._rows):
+        if numbering is None or numbering.tables is not output.tables.block or (self._renew and not self._rows):
             self._generations += 1
             self._renew = False
             numbering = self._numbering = Numbering(output.tables, self._image, self._generations)

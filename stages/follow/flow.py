@@ -11,26 +11,24 @@ from numpy.typing import NDArray
 
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER
-from stages.follow.cfg import block as stretch
-from stages.follow.cfg import context, rehash
-from stages.follow.cfg import miss_handler as growth
+from stages.follow.cfg import block, context, miss_handler, rehash
 from stages.follow.cfg.graph import (
-    G_CMEMO,
+    FIRST_BLOCK,
+    G_BLOCKS,
     G_CMISSES,
+    G_CONTEXT_CACHE,
     G_CONTEXT_FULL,
     G_CUTS,
     G_INTERPRETER_HI,
     G_INTERPRETER_LO,
-    G_MEMO,
     G_MISSES,
     G_NODES,
     G_PATHS,
-    G_STRETCHES,
-    G_UNIT_BYTES,
-    G_UNITS,
-    ME,
-    S_FIRST,
-    UW,
+    G_TNT_CACHE,
+    G_WINDOW_BYTES,
+    G_WINDOWS,
+    TC,
+    WC_WORDS,
     Tables,
 )
 from stages.follow.cfg.tables import Capacity, empty, enlarged
@@ -38,13 +36,13 @@ from stages.follow.code import invalidation as index
 from stages.follow.code.code_copy import Code, Image
 from stages.follow.code.jumps import NO_JUMPS, Jumps
 from stages.follow.walk import path_sequence as orders
-from stages.follow.walk.path_counts import NOTHING, Tally, spread
-from stages.follow.walk.segment_walk import LEARNT_DTYPE, NEVER, Buffers, Piece, Thread
-from stages.follow.walk.state import B_END, BREAK_NAMES, CONTRADICTION, DONE, PAUSED, TABLES_FULL, TAUGHT, X_AT
+from stages.follow.walk.path_counts import NOTHING, PathCounts, spread
+from stages.follow.walk.segment_walk import NEVER, RESOLVED_DTYPE, Buffers, Piece, Thread
+from stages.follow.walk.state import B_END, BREAK_NAMES, CALL_UPDATED, CONTRADICTION, DONE, PAUSED, TABLES_FULL, X_AT
 from stages.messages import PtConfig, Segment, ThreadKey
 from stages.messages.paths import BREAK_DTYPE, STOP_DTYPE
 
-__all__ = ["BREAK_DTYPE", "LEARNT_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
+__all__ = ["BREAK_DTYPE", "RESOLVED_DTYPE", "Capacity", "Flow", "FlowOutput", "Spent"]
 
 
 class Spent(NamedTuple):
@@ -71,7 +69,7 @@ class FlowOutput:
     ticks: NDArray[np.float64]  # TSC ticks spent in each
     suspect_instructions: int
     suspect_bytes: int  # of trace
-    learnt: NDArray[np.void]  # LEARNT_DTYPE: where resolvers went; see `Flow.jumps`
+    resolved: NDArray[np.void]  # RESOLVED_DTYPE: where resolvers went; see `Flow.jumps`
     end: int  # position in the stream up to which packets were taken
     whole: bool  # the piece ends with it; else bits of the last packet may be left for the next output
 
@@ -95,7 +93,7 @@ Search = Callable[[ThreadKey, Piece], bool]
 """Called at a contradiction, with the walker at the last packet before it that carried an address. True: something was
 done about it (`Flow.patch`), walk again; False: the walk breaks off here."""
 TRIES = 3  # without getting any further
-MOST_DEAD = 1 << 14  # stretches without code; when they are more, and more than the others, tables are renewed
+MOST_DEAD = 1 << 14  # blocks without code; when they are more, and more than the others, tables are renewed
 SLICE = 1 << 15
 """Bytes of trace, about, that are walked in one step: met for the first time they take some milliseconds."""
 
@@ -103,8 +101,8 @@ SLICE = 1 << 15
 class Flow:
     """Follows the threads of one process through its code.
 
-    `context=False` leaves calling contexts out, `tally=False` how often each path was taken (then the statistics have
-    no instructions either). Not thread-safe; different processes' flows share nothing, and so
+    `context=False` leaves calling contexts out, `count_paths=False` how often each path was taken (then the statistics
+    have no instructions either). Not thread-safe; different processes' flows share nothing, and so
     do a stream's parts between PSBs, given a Flow each.
     """
 
@@ -113,11 +111,11 @@ class Flow:
         config: PtConfig | None = None,
         *,
         context: bool = True,
-        tally: bool = True,
+        count_paths: bool = True,
         capacity: Capacity | None = None,
     ) -> None:
         self._config = config or PtConfig()
-        self._context, self._tallies = context, tally
+        self._context, self._counts_paths = context, count_paths
         self._capacity = capacity or Capacity()
         self._capacity.check()
         self._threads: dict[ThreadKey, Thread] = {}
@@ -126,15 +124,15 @@ class Flow:
         self._buffers = Buffers()
         self._unsettled = 0  # steps of contexts
         self._sums = dict.fromkeys(
-            ("bytes", "unit_bytes", "symbols", "paths_taken", "instructions", "misses", "context_misses",
+            ("bytes", "window_bytes", "symbols", "paths_taken", "instructions", "misses", "context_misses",
              "context_full", "generations", "code_changes", "died", "patches", "held",
              "suspect_instructions", "suspect_bytes"),
             0,
         )  # fmt: skip
         self._break_kinds = np.zeros(B_END, np.int64)
         self.search: Search | None = None
-        self.taught: Callable[[Piece], None] | None = None
-        """Told, where contradictions are held, right behind a packet by which `FlowOutput.learnt` got another row."""
+        self.call_updated: Callable[[Piece], None] | None = None
+        """Told, where contradictions are held, right behind a packet by which `FlowOutput.resolved` got another row."""
         self.changing: Callable[[], None] | None = None
         """Told before code changes: what is known of paths that were taken can be described by it still."""
         self._new_tables()
@@ -181,7 +179,7 @@ class Flow:
 
     @property
     def jumps(self) -> Jumps:
-        """What is known of indirect jumps. Where those went that teach is in `FlowOutput.learnt`, with the return
+        """What is known of indirect jumps. Where those went that teach is in `FlowOutput.resolved`, with the return
         address on top of the stack; target 0: that an adapter called what fixes the call."""
         return self._jumps
 
@@ -191,7 +189,7 @@ class Flow:
             return
         self._change()
         before, self._jumps = self._jumps, jumps
-        self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), door=jumps.doors))
+        self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), entry=jumps.entries))
         g = self._tables.g
         g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
         if np.array_equal(before.interpreter, jumps.interpreter):
@@ -214,8 +212,8 @@ class Flow:
         """A new generation: empty tables. Calling contexts go with them."""
         c = self._capacity
         self._use(empty(c, self._image.code, self._jumps, self._config, self._context))
-        self._tally = Tally(c.paths)
-        self._dead = 0  # stretches in them
+        self._path_counts = PathCounts(c.paths)
+        self._dead = 0  # blocks in them
 
     @property
     def tables(self) -> Tables:
@@ -229,7 +227,7 @@ class Flow:
 
     def _use(self, tables: Tables) -> None:
         self._tables = tables
-        self._raw = tables.raw(growth.address())
+        self._raw = tables.raw(miss_handler.address())
 
     def _root(self) -> int:
         g = self._tables.g
@@ -255,9 +253,9 @@ class Flow:
         for thread in self._threads.values():
             x = thread.x
             here = old.address[np.append(thread.ring, x[X_AT])]
-            stretch.intern_all(self._raw, here)
+            block.intern_all(self._raw, here)
             thread.ring[:] = here[:-1]
-            if x[X_AT] >= S_FIRST:
+            if x[X_AT] >= FIRST_BLOCK:
                 x[X_AT] = here[-1]
             thread.begin_context(self._root())
 
@@ -265,7 +263,7 @@ class Flow:
         g = self._tables.g
         for name, column in (
             ("misses", G_MISSES), ("context_misses", G_CMISSES), ("context_full", G_CONTEXT_FULL),
-            ("unit_bytes", G_UNIT_BYTES),
+            ("window_bytes", G_WINDOW_BYTES),
         ):  # fmt: skip
             self._sums[name] += int(g[column])
             g[column] = 0
@@ -282,7 +280,7 @@ class Flow:
     def steps(self, segment: Segment) -> Iterator[FlowOutput | None]:
         """`feed` in steps of which none takes long, where there is a `search`; None behind each but the last. Nothing
         else may be fed, and no code set, until it has come to its end."""
-        if self._dead > max(MOST_DEAD, int(self._tables.g[G_STRETCHES]) // 2):
+        if self._dead > max(MOST_DEAD, int(self._tables.g[G_BLOCKS]) // 2):
             self._renew()
         thread = self._threads.get(segment.thread)
         if thread is None:
@@ -318,9 +316,9 @@ class Flow:
                     hold, tries = before + 1, 0
                 yield None
                 continue
-            if result == TAUGHT:
-                if self.taught is not None:
-                    self.taught(piece)
+            if result == CALL_UPDATED:
+                if self.call_updated is not None:
+                    self.call_updated(piece)
                 continue
             yield self._output(key, piece, result == DONE)
             if result == DONE:
@@ -330,7 +328,7 @@ class Flow:
             piece.begin_output()
 
     def _output(self, key: ThreadKey, piece: Piece, whole: bool) -> FlowOutput:
-        order, breaks, learnt = piece.order, piece.breaks, piece.learnt
+        order, breaks, resolved = piece.order, piece.breaks, piece.resolved
         at, ticks, times = piece.charge(whole)
         stops = np.zeros(len(at), STOP_DTYPE)
         stops["order"], stops["tsc"] = at, times.view(np.uint64)
@@ -343,9 +341,9 @@ class Flow:
                 certain = orders.observed(order, breaks["sure"], breaks["order"])
                 gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
                 suspect = int(t.path_instrs[orders.paths(gone)].sum())
-                at = orders.moved(at, breaks["sure"], breaks["order"]) if self._tallies else at
-                learnt = learnt[~orders.inside(learnt["order"], breaks["sure"], breaks["order"])]
-        spent = self._tally(t, certain, at, ticks) if self._tallies else NOTHING
+                at = orders.moved(at, breaks["sure"], breaks["order"]) if self._counts_paths else at
+                resolved = resolved[~orders.inside(resolved["order"], breaks["sure"], breaks["order"])]
+        spent = self._path_counts(t, certain, at, ticks) if self._counts_paths else NOTHING
         if self._context:
             self._fold(piece.thread, certain)
         for name, more in (
@@ -355,7 +353,7 @@ class Flow:
         ):  # fmt: skip
             self._sums[name] += more
         end = piece.offset + (piece.size if whole else piece.position)
-        return FlowOutput(key, t, order, stops, breaks, *spent[:3], suspect, lost, learnt, end, whole)
+        return FlowOutput(key, t, order, stops, breaks, *spent[:3], suspect, lost, resolved, end, whole)
 
     def _fold(self, thread: Thread, order: NDArray[np.int32]) -> None:
         at = 0
@@ -363,13 +361,13 @@ class Flow:
         if self._unsettled > context.UNSETTLED:
             self.settle_contexts()
         while True:
-            contexts = len(self._tables.cmemo) // 2
+            contexts = len(self._tables.context_cache) // 2
             more = contexts < self._capacity.contexts
             at = int(context.fold(self._raw, thread.context, order, at, more))
             if at == len(order):
                 return
             self._tables.last_step[: 2 * int(self._tables.g[G_PATHS])] = 0  # it names slots
-            self._use(self._tables._replace(cmemo=rehash.pairs(self._tables.cmemo, 2 * contexts)))
+            self._use(self._tables._replace(context_cache=rehash.pairs(self._tables.context_cache, 2 * contexts)))
 
     def forget(self, thread: ThreadKey) -> None:
         """The thread has ended."""
@@ -385,16 +383,16 @@ class Flow:
         return {
             **{k: float(v) for k, v in s.items()},
             "hit_rate": 1 - s["misses"] / max(s["paths_taken"], 1),
-            "stretches": float(g[G_STRETCHES]),
+            "blocks": float(g[G_BLOCKS]),
             "paths": float(g[G_PATHS]),
             "threads": float(len(self._threads)),
-            "memo": float(g[G_MEMO]),
-            "memo_slots": float(len(self._tables.memo) // ME),
-            "units": float(g[G_UNITS]),
-            "unit_slots": float(len(self._tables.units) // UW),
+            "tnt_cache": float(g[G_TNT_CACHE]),
+            "tnt_cache_slots": float(len(self._tables.tnt_cache) // TC),
+            "windows": float(g[G_WINDOWS]),
+            "window_slots": float(len(self._tables.windows) // WC_WORDS),
             "cuts": float(g[G_CUTS]),
             "nodes": float(g[G_NODES]) if self._context else 0.0,
-            "contexts": float(g[G_CMEMO]),
+            "contexts": float(g[G_CONTEXT_CACHE]),
             "bytes_of_tables": float(sum(a.nbytes for a in self._tables)),
             **{f"break_{names[k]}": float(v) for k, v in enumerate(self._break_kinds) if k},
         }

@@ -25,9 +25,9 @@ SLACK_QUANTA = 50
 
 
 class Follower:
-    def __init__(self, image: CodeImage, config: PtConfig, quantum: int, *, tally: bool = True) -> None:
+    def __init__(self, image: CodeImage, config: PtConfig, quantum: int, *, count_paths: bool = True) -> None:
         """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
-        self.flow = Flow(config, context=False, tally=tally)
+        self.flow = Flow(config, context=False, count_paths=count_paths)
         self.contradictions = Contradictions()
         self.chooser = Chooser(self.flow, image, SLACK_QUANTA * max(1, quantum))
         self.at = -1  # the time as of which the walker knows the code
@@ -44,7 +44,7 @@ class Follower:
         self.chooser.begin(segment)
         for output in self.flow.steps(segment):
             if output is not None:
-                self.chooser.learn(output.learnt)
+                self.chooser.take_resolved(output.resolved)
                 if len(output.breaks):
                     self.contradictions.add(output.breaks, _suspect(output), self._image, self.at)
             yield output

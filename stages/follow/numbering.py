@@ -18,19 +18,19 @@ from jvm.kernels import inner, kernel
 from stages.follow.cfg import graph
 from stages.follow.cfg.cycle import untold
 from stages.follow.cfg.graph import (
+    BL,
+    BL_FROM,
+    BL_INSTRS,
+    BL_KIND,
+    BL_RANGE,
+    BL_RANGES,
+    BL_TAKEN,
     COND,
     PA,
     PA_FLAGS,
     PA_LEN,
     PA_POOL,
     PATH_OF_PATHS,
-    ST,
-    ST_FROM,
-    ST_INSTRS,
-    ST_KIND,
-    ST_RANGE,
-    ST_RANGES,
-    ST_TAKEN,
     Tables,
     blob_of,
     raw_tables,
@@ -82,7 +82,7 @@ class Numbering:
     """Of one generation of a process's tables; dropped with it."""
 
     def __init__(self, tables: Tables, image: CodeImage, generation: int) -> None:
-        self.tables = tables.stretch  # the array stands for the generation
+        self.tables = tables.block  # the array stands for the generation
         self.generation = generation
         self._image = image
         self._path = np.zeros(len(tables.path_instrs), np.int32)  # numbers by the walker's ids; 0: none yet
@@ -163,15 +163,15 @@ class Numbering:
         rows = np.zeros(len(ids), BLOCK_DTYPE)
         rows["start"], rows["last"] = t.address[ids].view(np.uint64), t.last[ids].view(np.uint64)
         rows["tsc"] = tsc
-        rows["instructions"] = t.stretch[ids * ST + ST_INSTRS]
-        kind = t.stretch[ids * ST + ST_KIND]
+        rows["instructions"] = t.block[ids * BL + BL_INSTRS]
+        kind = t.block[ids * BL + BL_KIND]
         rows["ends"] = _ENDS[np.minimum(kind, graph.RESOLVE)]
-        whole = t.stretch[ids * ST + ST_FROM].astype(np.int64)  # of which it is the beginning
-        rows["ends"][(kind == graph.CUT) & (t.stretch[whole * ST + ST_KIND] == graph.LOOP)] = BlockEnd.LOOP
-        rows["ranges"] = t.stretch[ids * ST + ST_RANGES]
+        whole = t.block[ids * BL + BL_FROM].astype(np.int64)  # of which it is the beginning
+        rows["ends"][(kind == graph.CUT) & (t.block[whole * BL + BL_KIND] == graph.LOOP)] = BlockEnd.LOOP
+        rows["ranges"] = t.block[ids * BL + BL_RANGES]
         rows["range"] = self._ranges + np.cumsum(rows["ranges"]) - rows["ranges"]
         rows["length"] = self._lengths + np.cumsum(rows["instructions"], dtype=np.int64) - rows["instructions"]
-        where, _ = spans(t.stretch[ids * ST + ST_RANGE].astype(np.int64), rows["ranges"].astype(np.int64))
+        where, _ = spans(t.block[ids * BL + BL_RANGE].astype(np.int64), rows["ranges"].astype(np.int64))
         ranges = np.zeros(len(where), RANGE_DTYPE)
         for k, name in enumerate(("lo", "hi", "instructions")):
             ranges[name] = t.ranges[3 * where + k].view(np.uint64) if k < 2 else t.ranges[3 * where + k]
@@ -259,8 +259,8 @@ class Numbering:
         blocks = np.flatnonzero(~of_paths)
         id_, to = inside[blocks], t.pool[where[blocks] + 1].astype(np.int64)
         links["number"][blocks] = self._block[id_] - 1
-        branched = (t.stretch[id_ * ST + ST_KIND] == COND) & (to > 0)
-        taken = t.address[t.stretch[id_ * ST + ST_TAKEN]] == t.address[to]
+        branched = (t.block[id_ * BL + BL_KIND] == COND) & (to > 0)
+        taken = t.address[t.block[id_ * BL + BL_TAKEN]] == t.address[to]
         links["way"][blocks] = np.where(branched, np.where(taken, Way.TAKEN, Way.NOT_TAKEN), Way.UNKNOWN)
         return rows, links
 

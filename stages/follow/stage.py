@@ -159,7 +159,7 @@ class Follow:
         p = self.images.of(*key)
         quantum = max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
         if key not in self._followers:
-            self._followers[key] = Follower(p.image, p.config, quantum, tally=False)
+            self._followers[key] = Follower(p.image, p.config, quantum, count_paths=False)
             batch = self._batches[key] = Batch(key, p.image)
             self._followers[key].flow.changing = batch.changing
             if self._now is not None:

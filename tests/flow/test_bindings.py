@@ -123,7 +123,7 @@ def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
     chooser.begin(piece)
     outputs = flow.feed(piece)
     assert not any(len(out.breaks) for out in outputs)
-    assert chooser.counts["taught"] == compiled
+    assert chooser.counts["call_updated"] == compiled
     assert chooser.counts["searches"] == 0
     ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
     assert (CALLEE + 0x20 in ran) == compiled
@@ -137,9 +137,11 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     code[0x25:0x27] = b"\xff\xe0"  # jmp rax
     image.feed(Writer(tsc=10).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
     image.feed(written("invokestatic").bytes())
-    for k, door in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
+    for k, verified in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
         body = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
-        told = Writer(tsc=900 + k).nmethod_load(door - 0x20, body, 2 + k, entry=door - 0x20, verified_entry=door)
+        told = Writer(tsc=900 + k).nmethod_load(
+            verified - 0x20, body, 2 + k, entry=verified - 0x20, verified_entry=verified
+        )
         image.feed(told.bytes())
     image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3).bytes())
     flow = Flow(PtConfig())
@@ -155,5 +157,5 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
     back = at + 5
     assert ran == [at, resolver, CALLEE + 0x1020, back] + [at, CALLEE + 0x1020, back] * 3
-    assert chooser.counts["taught"] == 1
+    assert chooser.counts["call_updated"] == 1
     assert chooser.counts["searches"] == 0

@@ -23,7 +23,7 @@ from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
 from stages.follow.repair.image_entries import ImageEntries
 from stages.follow.repair.observed_targets import fingerprint
-from stages.follow.repair.resolved_calls import Learnt
+from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.messages import JitBatch
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
 from tests.flow.test_variants import _variants
@@ -255,10 +255,10 @@ def test_a_call_that_looks_at_the_receiver_comes_to_an_adapter_by_its_check() ->
 @pytest.mark.parametrize("opcode", ["invokestatic", "invokevirtual"])
 def test_a_call_that_went_to_an_adapter_goes_through_its_stub(opcode: str) -> None:
     image = image_of(opcode)
-    learnt = Learnt(image, Callees(image))
-    learnt.add([(CALLER + 0x25, ADAPTER)], 5000)
-    assert learnt.branches.address.tolist() == [CALLER + 0x20, CALLER + STUB + calls.STUB_JUMP]
-    assert learnt.branches.value.tolist() == [[CALLER + STUB, 0], [ADAPTER, 1]]
+    resolved = ResolvedCalls(image, Callees(image))
+    resolved.add([(CALLER + 0x25, ADAPTER)], 5000)
+    assert resolved.branches.address.tolist() == [CALLER + 0x20, CALLER + STUB + calls.STUB_JUMP]
+    assert resolved.branches.value.tolist() == [[CALLER + STUB, 0], [ADAPTER, 1]]
 
 
 def test_a_callee_is_offered_and_marked() -> None:
@@ -276,7 +276,7 @@ def test_a_callee_is_offered_and_marked() -> None:
     callees = Callees(image).now()
     assert callees.stub.tolist() == [stub]
     known = ImageEntries(image).add(patches((BASE + 0x300, b"\x90", b"\x91", 1, 2)))._replace(calls=callees)
-    known = known._replace(taught=np.array([stub + 10]), branch=np.array([[BASE + 0x100, 1]]))
+    known = known._replace(resolved=np.array([stub + 10]), branch=np.array([[BASE + 0x100, 1]]))
     assert chosen(code, TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 

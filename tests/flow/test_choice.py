@@ -18,7 +18,7 @@ from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import Known
 from stages.follow.repair.effort import Effort
 from stages.follow.repair.repair import Chooser
-from stages.follow.repair.resolved_calls import Learnt
+from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
@@ -80,7 +80,7 @@ def test_the_change_is_put_where_it_is_seen() -> None:
 
 def test_what_was_never_read_but_learnt_is_marked() -> None:
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    known = known._replace(taught=np.array([BASE]), branch=np.array([[BASE + 0x200, 0]]))
+    known = known._replace(resolved=np.array([BASE]), branch=np.array([[BASE + 0x200, 0]]))
     assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 
@@ -211,8 +211,8 @@ def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:
     )
     version = next(iter(image.versions()))
     version.entry, version.verified_entry = 0x1000, 0x1020
-    learnt = Learnt(image, Callees(image))
+    resolved = ResolvedCalls(image, Callees(image))
     nowhere, no_stack = (0x6005, 0x9999), (0, 0x1020)
-    learnt.add([(0x1015, 0x1020), (0x1025, 0x9999), nowhere, no_stack], 5000)
-    assert learnt.branches.address.tolist() == [0x1010, 0x1010, 0x1020]
-    assert learnt.branches.value.tolist() == [[0x1020, 0], [0x1000, 0], [0x9999, 0]]
+    resolved.add([(0x1015, 0x1020), (0x1025, 0x9999), nowhere, no_stack], 5000)
+    assert resolved.branches.address.tolist() == [0x1010, 0x1010, 0x1020]
+    assert resolved.branches.value.tolist() == [[0x1020, 0], [0x1000, 0], [0x9999, 0]]

@@ -88,7 +88,7 @@ def test_nothing_else_fits() -> None:
 def test_a_search_knows_it_too() -> None:
     """Of two functions that call the VM alike, the call leads to the one to which the VM came back."""
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    known = known._replace(taught=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (ONE, OTHER)]))
+    known = known._replace(resolved=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (ONE, OTHER)]))
     for back in (ONE, OTHER):
         found = chosen(code(0x200), rounds(back + 3), known)  # there a jump, say, that takes an address
         assert found is not None
@@ -122,7 +122,7 @@ def test_a_call_leads_where_the_loaded_address_says(one: bytes, ip: int | None, 
     outputs = flow.feed(segment(_START + w.pad() * padding + out))
     assert breaks(outputs) == ([] if right else [state.B_WRONG_TARGET])
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    known = known._replace(taught=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (ONE, OTHER)]))
+    known = known._replace(resolved=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (ONE, OTHER)]))
     found = chosen(code(0x200, one, BY_REGISTER), out, known)
     assert found is not None
     assert found[0].code == call(BASE, BASE + (ONE if right else OTHER))

@@ -208,9 +208,7 @@ def test_code_that_changes() -> None:
     second = flow.feed(segment(trace))
     assert [ip - BASE for ip in addresses(second)] == [0, 2, 4, 0]
     assert flow.statistics()["died"] >= 1
-    assert set(orders.stretches(first[0].tables, first[0].order)) != set(
-        orders.stretches(second[0].tables, second[0].order)
-    )
+    assert set(orders.blocks(first[0].tables, first[0].order)) != set(orders.blocks(second[0].tables, second[0].order))
     before = flow.statistics()["misses"]
     flow.set_code(CodeView.of([(BASE, b"\x74\x02\xeb\x00\xff\xe0"), (BASE + 64, b"\x90")], epoch=2))
     assert addresses(flow.feed(segment(trace))) == addresses(second)
@@ -272,7 +270,7 @@ def test_full_tables_make_a_new_generation() -> None:
     code, instructions = program(rng, 4000)
     processor = Processor(rng, instructions)
     processor.run(60000)
-    flow = Flow(capacity=Capacity(stretches=1 << 16, paths=4096, memo=4096, pool=1 << 17, nodes=64, contexts=1 << 14))
+    flow = Flow(capacity=Capacity(blocks=1 << 16, paths=4096, tnt_cache=4096, pool=1 << 17, nodes=64, contexts=1 << 14))
     flow.set_code(CodeView.of([(BASE, code)]))
     outputs = flow.feed(segment(processor.trace))
     assert addresses(outputs) == processor.executed
@@ -287,7 +285,7 @@ def test_bad_views_and_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="outside"):
         Flow().set_code(CodeView.of([(BASE, b"abc")])._replace(code=np.zeros(1, np.uint8)))
     with pytest.raises(ValueError, match="small"):
-        Flow(capacity=Capacity(stretches=100))
+        Flow(capacity=Capacity(blocks=100))
 
 
 def test_time_goes_where_instructions_went() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from jvm.code.snapshot import CodeView
-from stages.follow.code.jumps import NO_JUMPS, TEACHES
+from stages.follow.code.jumps import NO_JUMPS, UPDATES_CALL
 from stages.follow.flow import Flow, FlowOutput
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk import state
@@ -173,10 +173,10 @@ def test_where_resolvers_went() -> None:
     trace = _START + w.tip(BASE + 32) + w.tnt8("!!") + w.tip(BASE + 32) + w.tnt8("!.") + w.fup(BASE + 7) + w.tip_pgd()
     flow = flow_over(bytes(code))
     for known in (False, True, False):
-        flow.jumps = NO_JUMPS._replace(ranges=np.array([(BASE + 16, BASE + 20, TEACHES)])) if known else NO_JUMPS
+        flow.jumps = NO_JUMPS._replace(ranges=np.array([(BASE + 16, BASE + 20, UPDATES_CALL)])) if known else NO_JUMPS
         (out,) = flow.feed(segment(trace))
         assert not len(out.breaks)
-        seen = [(int(row["returns"]), int(row["target"])) for row in out.learnt]
+        seen = [(int(row["returns"]), int(row["target"])) for row in out.resolved]
         assert seen == ([(BASE + 5, BASE + 32)] * 2 if known else [])
 
 

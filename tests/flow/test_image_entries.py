@@ -28,19 +28,19 @@ class Image:
 
 def plain(image: Image) -> dict[str, list[int]]:
     entry: dict[int, int] = {}
-    door: dict[int, tuple[int, int]] = {}
+    entry_point: dict[int, tuple[int, int]] = {}
     for v in sorted((v for v in image.kept if v.kind == Kind.NMETHOD), key=lambda v: v.since):
         closes = min(v.not_entrant, v.until, int(LAST))
         if v.verified_entry:
             entry[v.verified_entry] = closes
         for address in (v.entry, v.verified_entry):
-            door[address] = v.loaded if v.since else 0, closes
+            entry_point[address] = v.loaded if v.since else 0, closes
     return {
         "entry": sorted(entry),
         "refused": [entry[at] for at in sorted(entry)],
-        "door": sorted(door),
-        "opens": [door[at][0] for at in sorted(door)],
-        "closes": [door[at][1] for at in sorted(door)],
+        "entry_point": sorted(entry_point),
+        "opens": [entry_point[at][0] for at in sorted(entry_point)],
+        "closes": [entry_point[at][1] for at in sorted(entry_point)],
     }
 
 

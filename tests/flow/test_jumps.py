@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jvm.code.image import CodeImage
-from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, TEACHES, Jumps, of_image
+from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, of_image
 from stages.follow.walk import state
 from tests.flow.helpers import breaks, segment
 from tests.flow.test_choice import call, chosen, laid_out, patches
@@ -32,13 +32,13 @@ def test_the_stubs_of_an_image() -> None:
     image.feed(written.bytes())
     jumps = of_image(image)
     assert jumps.ranges.tolist() == [
-        [0x1000, 0x1040, TEACHES],
-        [0x3000, 0x3020, TEACHES],
+        [0x1000, 0x1040, UPDATES_CALL],
+        [0x3000, 0x3020, UPDATES_CALL],
         [0x4000, 0x4020, EITHER],
         [0x5000, 0x5002, INTO_COMPILED],
     ]
     assert jumps.interpreter.tolist() == [0x8000, 0x8100]
-    assert jumps.doors.tolist() == [0x6000, 0x6020]
+    assert jumps.entries.tolist() == [0x6000, 0x6020]
     assert of_image(CodeImage()).ranges.shape == (0, 3)
 
 
@@ -57,7 +57,7 @@ def jumps(what: int, interpreter: tuple[int, int] = (INTERPRETER, INTERPRETER + 
         (RCX, jumps(EITHER), True, True),
         (TABLE, jumps(INTO_COMPILED), False, True),
         (TABLE, jumps(INTO_COMPILED), True, False),
-        (TABLE, jumps(TEACHES), True, True),
+        (TABLE, jumps(UPDATES_CALL), True, True),
         (TABLE, jumps(ANYWHERE), True, True),
         (RCX, jumps(EITHER, (0, 0)), False, True),
         (b"\xff\xd1", jumps(EITHER), False, True),  # a call
@@ -92,14 +92,14 @@ def test_a_search_knows_it_too() -> None:
     loop = (0, call(BASE, BASE + 0x180)), (5, b"\x75\xf9"), (0x100, RCX), (0x110, R11), (0x40, b"\x75\xbe\xc3")
     code = laid_out(*loop, (0x180, b"\x75\xfe"))
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    known = known._replace(taught=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (0x100, 0x110)]))
+    known = known._replace(resolved=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (0x100, 0x110)]))
     trace = (w.tip(BASE + 0x40) + w.tnt8("!")) * 20
     for at in (0x100, 0x110):
         guess = chosen(code, trace, known)
         assert guess is not None
         assert guess[0].code == call(BASE, BASE + at)
-        ranges, interpreter, doors = jumps(EITHER)
-        known = known._replace(jump=ranges.reshape(-1), interpreter=interpreter, doors=doors)
+        ranges, interpreter, entries = jumps(EITHER)
+        known = known._replace(jump=ranges.reshape(-1), interpreter=interpreter, method_entries=entries)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_return_leads_to_no_entry(to: int, known: Jumps, right: bool) -> None:
     assert breaks(outputs) == ([] if right else [state.B_WRONG_TARGET] * 3)
     parts = (0x40, b"\xc3"), (0x60, b"\xff\xe0"), (0x180, b"\x75\xfe"), (to - BASE, b"\xff\xe0")
     fits = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
-    fits = fits._replace(jump=known.ranges.reshape(-1), interpreter=known.interpreter, doors=known.doors)
-    fits = fits._replace(taught=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (0x40, 0x60)]))
+    fits = fits._replace(jump=known.ranges.reshape(-1), interpreter=known.interpreter, method_entries=known.entries)
+    fits = fits._replace(resolved=np.array([BASE, BASE]), branch=np.array([[BASE + k, 0] for k in (0x40, 0x60)]))
     choice = chosen(laid_out((0, call(BASE, BASE + 0x180)), *parts), (w.tip(to) + w.tip(BASE)) * 20, fits)
     assert choice is not None
     assert choice[0].code == call(BASE, BASE + (0x40 if right else 0x60))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from stages.follow.cfg.window_cache import home_of, window_of
+from stages.follow.cfg.window_cache import hash_of, home_of
 from stages.pointers import addresses, i32_at, load64, product, store64
 
 WORD = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -24,7 +24,7 @@ def _homes(words, out):  # type: ignore[no-untyped-def]
     for j in range(mask + 1):
         key = np.int64(words[4 * j + 3])
         if key > 0:
-            out[j] = home_of(window_of(words[4 * j], words[4 * j + 1], words[4 * j + 2], key)) & mask
+            out[j] = home_of(hash_of(words[4 * j], words[4 * j + 1], words[4 * j + 2], key)) & mask
 
 
 def test_windows_are_spread_as_their_products_say() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from numba import njit
 
 from jvm.code.revisions import Uncertain
-from stages.follow.repair.candidates import ROOM, V_FAR, V_INSN, V_LEARNT, V_TARGET, VA, WINDOW, Known, variants
+from stages.follow.repair.candidates import ROOM, V_FAR, V_INFERRED, V_INSN, V_TARGET, VA, WINDOW, Known, variants
 from stages.pt import x86
 
 BASE = 0x7F00_0000_1000
@@ -46,7 +46,7 @@ def _read(code: bytes, here: int) -> tuple[int, int]:
 def _naive(
     now: bytes, patches: list[tuple[int, bytes, bytes, int, int]], calls: list[int], tsc: int, slack: int
 ) -> list[tuple[int, int, int, int]]:
-    """(instruction, target, distance in time, learnt); the first is what stands there, the others in any order."""
+    """(instruction, target, distance in time, inferred); the first is what stands there, the others in any order."""
     touching = [p for p in patches if -len(p[1]) < p[0] < WINDOW - 1][-24:]
     state = bytearray(now)
 
@@ -71,10 +71,10 @@ def _naive(
         distance = (target - BASE - 5).to_bytes(4, "little", signed=True)
         found.append((*_read(b"\xe8" + distance + now[5:], BASE), 2, 1))
     best: dict[tuple[int, int], tuple[int, int]] = {}
-    for insn, target, far, learnt in found[1:]:
+    for insn, target, far, inferred in found[1:]:
         if insn & 0xFF and insn >> 8 & 0xFF != x86.BAD and (insn, target) != found[0][:2]:
             known = best.get((insn, target))
-            best[insn, target] = (min(far, known[0]), known[1]) if known else (far, learnt)
+            best[insn, target] = (min(far, known[0]), known[1]) if known else (far, inferred)
     return [found[0], *((*key, *value) for key, value in best.items())]
 
 
@@ -106,13 +106,13 @@ def test_all_that_it_may_have_been(
             np.ones(len(patches), np.int64),
             np.frombuffer(store, np.uint8),
         )
-    )._replace(taught=np.full(len(calls), BASE), branch=np.array([(to, 0) for to in calls], np.int64).reshape(-1, 2))
+    )._replace(resolved=np.full(len(calls), BASE), branch=np.array([(to, 0) for to in calls], np.int64).reshape(-1, 2))
     buffer = np.zeros(ROOM * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
     found = np.zeros(ROOM * VA, np.int64)
     n = _variants(known, BASE, WINDOW, tsc, slack, buffer, found)
     rows = found.reshape(-1, VA)[:n]
-    got = [tuple(int(row[c]) for c in (V_INSN, V_TARGET, V_FAR, V_LEARNT)) for row in rows]
+    got = [tuple(int(row[c]) for c in (V_INSN, V_TARGET, V_FAR, V_INFERRED)) for row in rows]
     expected = _naive(now, patches, calls, tsc, slack)
     assert got[0] == expected[0]
     assert sorted(got[1:]) == sorted(expected[1:])

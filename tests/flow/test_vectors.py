@@ -1,7 +1,7 @@
 """Intel's decoder vectors through the fast path: what ran, where it broke off, when it was.
 
 The exact decoder, which `tests/pt/test_vectors.py` compares with Intel's expectations, says what is right. The fast
-path hands on less: whole stretches alone, so where it breaks off the beginning of one is missing; and where a packet
+path hands on less: whole blocks alone, so where it breaks off the beginning of one is missing; and where a packet
 leads to code that is not known it waits for the next address without a word, since a trace without filter is full of
 it.
 """
@@ -172,7 +172,7 @@ def test_what_ran(vector: Vector) -> None:
         assert mine.mark == right.mark
         assert mine.ran == right.ran[: len(mine.ran)]
         missing = right.ran[len(mine.ran) :]
-        if missing:  # the beginning of the stretch that was broken off, up to its last instruction
+        if missing:  # the beginning of the block that was broken off, up to its last instruction
             assert mine.mark in ("break", "unknown")
             assert missing[-1] <= mine.at < missing[-1] + 15
 

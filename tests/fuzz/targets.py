@@ -36,7 +36,7 @@ from jvm.export import records as export
 from jvm.export import seal
 from jvm.export.ring import RingReader, file_header
 from stages.decode.stage import Decode
-from stages.follow.cfg.block import PACKET_STRETCHES
+from stages.follow.cfg.block import PACKET_BLOCKS
 from stages.follow.cfg.graph import Tables
 from stages.follow.flow import Capacity, Flow
 from stages.follow.walk import path_sequence as orders
@@ -211,7 +211,7 @@ class _FencedFlow(Flow):
             self._threads[THREAD] = Thread(1, _zeros)
 
 
-_SMALL = Capacity(4 * PACKET_STRETCHES, 4096, 4096, 16 * PACKET_STRETCHES, 1 << 17, 256, 1024)
+_SMALL = Capacity(4 * PACKET_BLOCKS, 4096, 4096, 16 * PACKET_BLOCKS, 1 << 17, 256, 1024)
 
 
 @cache

@@ -40,7 +40,7 @@ def test_a_piece_in_several_generations_is_told_in_rows_that_join() -> None:
     code, instructions = program(rng, 4000)
     processor = Processor(rng, instructions)
     processor.run(60000)
-    flow = Flow(capacity=Capacity(stretches=1 << 16, paths=4096, memo=4096, pool=1 << 17, nodes=64, contexts=1 << 14))
+    flow = Flow(capacity=Capacity(blocks=1 << 16, paths=4096, tnt_cache=4096, pool=1 << 17, nodes=64, contexts=1 << 14))
     flow.set_code(CodeView.of([(BASE, code)]))
     piece = segment(processor.trace, offset=1000, tsc=(7, 9))
     messages = told(flow, piece)

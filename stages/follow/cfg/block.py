@@ -1,7 +1,7 @@
-"""Finding stretches: where code leads from an address until a packet is needed.
+"""Finding blocks: where code leads from an address until a packet is needed.
 
-Addresses become stretch ids here, and stretches the paths of one stretch that a TIP completes. An asynchronous event
-in the middle makes a shorter stretch that ends at its address.
+Addresses become block ids here, and blocks the paths of one block that a TIP completes. An asynchronous event
+in the middle makes a shorter block that ends at its address.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -14,6 +14,19 @@ import numpy as np
 
 from jvm.kernels import inner, kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_EFFECT,
+    BL_FALL,
+    BL_FROM,
+    BL_INSTRS,
+    BL_KIND,
+    BL_PUSH,
+    BL_PUSHED,
+    BL_PUSHES,
+    BL_RANGE,
+    BL_RANGES,
+    BL_TAKEN,
+    BL_TIP_PATH,
     COND,
     CUT,
     DEAD,
@@ -21,10 +34,12 @@ from stages.follow.cfg.graph import (
     E_LEADS,
     E_MANY,
     E_POP,
-    E_TEACHES,
+    E_UPDATES,
     FAR,
     FULL,
     G_ADDRESS_MASK,
+    G_BLOCK_ROOM,
+    G_BLOCKS,
     G_CODE_SIZE,
     G_CUT_MASK,
     G_CUTS,
@@ -35,16 +50,14 @@ from stages.follow.cfg.graph import (
     G_LINES,
     G_LINK_ROOM,
     G_LINKS,
-    G_MEMO,
-    G_MEMO_MASK,
     G_PATH_ROOM,
     G_PATHS,
     G_POOL,
     G_POOL_ROOM,
     G_RANGE_ROOM,
     G_RANGES,
-    G_STRETCH_ROOM,
-    G_STRETCHES,
+    G_TNT_CACHE,
+    G_TNT_CACHE_MASK,
     IND,
     LOOP,
     OFF,
@@ -62,19 +75,6 @@ from stages.follow.cfg.graph import (
     PATH_RETURNS,
     RESOLVE,
     RET,
-    ST,
-    ST_EFFECT,
-    ST_FALL,
-    ST_FROM,
-    ST_INSTRS,
-    ST_KIND,
-    ST_PUSH,
-    ST_PUSHED,
-    ST_PUSHES,
-    ST_RANGE,
-    ST_RANGES,
-    ST_TAKEN,
-    ST_TIP_PATH,
     STUCK,
     UNWALKED,
     blob_of,
@@ -91,7 +91,7 @@ from stages.follow.code.jumps import (
     EITHER,
     INTO_COMPILED,
     LOADED,
-    TEACHES,
+    UPDATES_CALL,
     behind_call_out,
     known,
     leads,
@@ -104,9 +104,9 @@ from stages.pointers import (
 from stages.pt import x86
 from stages.pt.return_stack import call_pushes
 
-STRETCH_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop
+BLOCK_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
-PACKET_STRETCHES = np.int64(64 * (TRANSFER_LIMIT + 8))  # more than one packet can bring
+PACKET_BLOCKS = np.int64(64 * (TRANSFER_LIMIT + 8))  # more than one packet can bring
 PACKET_PATHS = np.int64(64)  # the same
 PACKET_LINKS = np.int64(64 * 80)  # the same, of lines too
 ONCE = np.int64(1)
@@ -115,23 +115,23 @@ _NOWHERE = np.int64(0)
 
 @inner
 def intern(t, address):  # type: ignore[no-untyped-def]
-    """The stretch that begins at `address`, made (unwalked) where there is none. FULL: no room."""
+    """The block that begins at `address`, made (unwalked) where there is none. FULL: no room."""
     mask = t.g[G_ADDRESS_MASK]
     i = scatter(address) & mask
     while t.by_address[2 * i + 1] != 0:
         if t.by_address[2 * i] == address:
             s = t.by_address[2 * i + 1]
-            if t.stretch[s * ST + ST_KIND] != DEAD:
+            if t.block[s * BL + BL_KIND] != DEAD:
                 return s
             break
         i = (i + 1) & mask
-    s = t.g[G_STRETCHES]
-    if s >= t.g[G_STRETCH_ROOM]:
+    s = t.g[G_BLOCKS]
+    if s >= t.g[G_BLOCK_ROOM]:
         return FULL
-    t.g[G_STRETCHES] = s + 1
+    t.g[G_BLOCKS] = s + 1
     t.address[s] = address
-    for k in range(ST):
-        t.stretch[s * ST + k] = 0
+    for k in range(BL):
+        t.block[s * BL + k] = 0
     t.by_address[2 * i] = address
     t.by_address[2 * i + 1] = s
     return s
@@ -139,7 +139,7 @@ def intern(t, address):  # type: ignore[no-untyped-def]
 
 @kernel
 def intern_all(where, those):  # type: ignore[no-untyped-def]
-    """Replace each address in `those` by its stretch; 0 stays 0. `where`: `Tables.raw()`."""
+    """Replace each address in `those` by its block; 0 stays 0. `where`: `Tables.raw()`."""
     t = raw_tables(where)
     for k in range(len(those)):
         if those[k]:
@@ -149,7 +149,7 @@ def intern_all(where, those):  # type: ignore[no-untyped-def]
 @inner
 def alive(t, s):  # type: ignore[no-untyped-def]
     """`s`, or what replaces it if its code has changed. FULL: no room."""
-    return intern(t, t.address[s]) if t.stretch[s * ST + ST_KIND] == DEAD else s
+    return intern(t, t.address[s]) if t.block[s * BL + BL_KIND] == DEAD else s
 
 
 @inner
@@ -170,15 +170,15 @@ def room(t, packets):  # type: ignore[no-untyped-def]
     """Whether all that so many packets can need fits. A packet is begun with room for two, and what it does on the
     way asks for one: so it is never given up half done."""
     g = t.g
-    stretches = packets * PACKET_STRETCHES
+    blocks = packets * PACKET_BLOCKS
     return (
-        g[G_STRETCHES] + stretches < g[G_STRETCH_ROOM]
-        and 4 * (g[G_STRETCHES] + stretches) < 3 * g[G_ADDRESS_MASK]
+        g[G_BLOCKS] + blocks < g[G_BLOCK_ROOM]
+        and 4 * (g[G_BLOCKS] + blocks) < 3 * g[G_ADDRESS_MASK]
         and g[G_PATHS] + packets * 256 < g[G_PATH_ROOM]
-        and g[G_POOL] + 2 * stretches < g[G_POOL_ROOM]
-        and g[G_RANGES] + stretches < g[G_RANGE_ROOM]
+        and g[G_POOL] + 2 * blocks < g[G_POOL_ROOM]
+        and g[G_RANGES] + blocks < g[G_RANGE_ROOM]
         and 2 * (g[G_CUTS] + packets) < g[G_CUT_MASK]
-        and 2 * (g[G_MEMO] + packets * PACKET_PATHS) < g[G_MEMO_MASK]
+        and 2 * (g[G_TNT_CACHE] + packets * PACKET_PATHS) < g[G_TNT_CACHE_MASK]
         and g[G_LINKS] + packets * PACKET_LINKS < g[G_LINK_ROOM]
         and 4 * (g[G_LINES] + packets * PACKET_LINKS) < 3 * g[G_LINE_MASK]
     )
@@ -186,12 +186,12 @@ def room(t, packets):  # type: ignore[no-untyped-def]
 
 @inner
 def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
-    """Follow the code from the beginning of stretch `s` to where a packet is needed, or, if `bounded`, to `stop`.
+    """Follow the code from the beginning of block `s` to where a packet is needed, or, if `bounded`, to `stop`.
 
     Fills the row of `s`; false if `stop` was never reached. Ranges and pushes go to the ends of their pools.
     """
     g = t.g
-    r = s * ST
+    r = s * BL
     here = t.address[s]
     first_range, first_push = g[G_RANGES], g[G_POOL]
     instrs, transfers, since = 0, 0, 0
@@ -213,7 +213,7 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
             if b < 0:
                 kind = OFF
                 break
-        if instrs >= STRETCH_LIMIT or transfers >= TRANSFER_LIMIT:
+        if instrs >= BLOCK_LIMIT or transfers >= TRANSFER_LIMIT:
             kind = LOOP
             break
         place = t.blob_at[b] + here - t.blob_start[b]
@@ -262,7 +262,7 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
             kind = IND
             if what == x86.JUMP_IND:
                 led = leads(t.jump, g[G_JUMPS], here, t.code, place)
-                if led == TEACHES:
+                if led == UPDATES_CALL:
                     kind = RESOLVE
             elif loaded(t.code, place, here - t.blob_start[b]):
                 led = LOADED
@@ -285,32 +285,32 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
         g[G_RANGES] = n + 1
     if kind == OFF and instrs == 0:
         kind = OUTSIDE
-    t.stretch[r + ST_KIND] = kind
-    t.stretch[r + ST_INSTRS] = instrs
-    t.stretch[r + ST_RANGE] = first_range
-    t.stretch[r + ST_RANGES] = g[G_RANGES] - first_range
-    t.stretch[r + ST_PUSH] = first_push
-    t.stretch[r + ST_PUSHES] = g[G_POOL] - first_push
-    t.stretch[r + ST_TAKEN] = taken
-    t.stretch[r + ST_FALL] = fall
+    t.block[r + BL_KIND] = kind
+    t.block[r + BL_INSTRS] = instrs
+    t.block[r + BL_RANGE] = first_range
+    t.block[r + BL_RANGES] = g[G_RANGES] - first_range
+    t.block[r + BL_PUSH] = first_push
+    t.block[r + BL_PUSHES] = g[G_POOL] - first_push
+    t.block[r + BL_TAKEN] = taken
+    t.block[r + BL_FALL] = fall
     pushes = g[G_POOL] - first_push
     fixes = 0
     if kind == OUT and what == x86.CALL and pushes == 1 and known(t.jump, g[G_JUMPS], begin) == EITHER:
-        fixes = E_TEACHES  # an adapter calls SharedRuntime::fixup_callers_callsite
+        fixes = E_UPDATES  # an adapter calls SharedRuntime::fixup_callers_callsite
     hop = E_HOP if (kind == IND or kind == RESOLVE) and what == x86.JUMP_IND else 0
     hop |= fixes | (led << E_LEADS if led >= INTO_COMPILED else 0)
-    t.stretch[r + ST_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
-    t.stretch[r + ST_PUSHED] = t.pool[first_push] if pushes else 0
+    t.block[r + BL_EFFECT] = (E_MANY if pushes > 1 else pushes) | (E_POP if kind == RET else 0) | hop
+    t.block[r + BL_PUSHED] = t.pool[first_push] if pushes else 0
     return not bounded or kind == CUT
 
 
 @inner
 def leads_out(t, s, ip):  # type: ignore[no-untyped-def]
-    """Whether stretch `s`, which is walked and ends tracing, may lead to `ip` outside of the filter."""
-    row = s * ST
-    if t.stretch[row + ST_KIND] == OUT:
+    """Whether block `s`, which is walked and ends tracing, may lead to `ip` outside of the filter."""
+    row = s * BL
+    if t.block[row + BL_KIND] == OUT:
         return t.last[s] == ip
-    if t.stretch[row + ST_EFFECT] >> E_LEADS != LOADED:
+    if t.block[row + BL_EFFECT] >> E_LEADS != LOADED:
         return True
     here = t.last[s]
     b = blob_of(t, here)
@@ -329,24 +329,24 @@ def returns_in(t, ip):  # type: ignore[no-untyped-def]
 
 @inner
 def _own_path(t, s):  # type: ignore[no-untyped-def]
-    """Give stretch `s` the path that is this stretch alone: what a TIP completes."""
+    """Give block `s` the path that is this block alone: what a TIP completes."""
     t.pool[t.g[G_POOL]] = s
     t.g[G_POOL] += 1
     p = new_path(t, ONCE)
     t.pool[t.g[G_POOL]] = 0
     t.g[G_POOL] += 1
-    t.path[p * PA + PA_PUSH] = t.stretch[s * ST + ST_PUSH]
-    t.path[p * PA + PA_PUSHES] = t.stretch[s * ST + ST_PUSHES]
-    t.path[p * PA + PA_HIGH] = t.stretch[s * ST + ST_PUSHES]
-    t.path[p * PA + PA_FLAGS] = PATH_RETURNS if t.stretch[s * ST + ST_KIND] == RET else 0
-    t.path[p * PA + PA_START] = t.stretch[s * ST + ST_FROM] if t.stretch[s * ST + ST_FROM] else s
-    t.path[p * PA + PA_INSTRS] = t.path_instrs[p] = t.stretch[s * ST + ST_INSTRS]
-    t.stretch[s * ST + ST_TIP_PATH] = p
+    t.path[p * PA + PA_PUSH] = t.block[s * BL + BL_PUSH]
+    t.path[p * PA + PA_PUSHES] = t.block[s * BL + BL_PUSHES]
+    t.path[p * PA + PA_HIGH] = t.block[s * BL + BL_PUSHES]
+    t.path[p * PA + PA_FLAGS] = PATH_RETURNS if t.block[s * BL + BL_KIND] == RET else 0
+    t.path[p * PA + PA_START] = t.block[s * BL + BL_FROM] if t.block[s * BL + BL_FROM] else s
+    t.path[p * PA + PA_INSTRS] = t.path_instrs[p] = t.block[s * BL + BL_INSTRS]
+    t.block[s * BL + BL_TIP_PATH] = p
 
 
 @inner
 def walk(t, s):  # type: ignore[no-untyped-def]
-    """Find where stretch `s` leads. FULL: no room for it."""
+    """Find where block `s` leads. FULL: no room for it."""
     if not room(t, ONCE):
         return FULL
     _trace(t, s, False, _NOWHERE)
@@ -356,28 +356,28 @@ def walk(t, s):  # type: ignore[no-untyped-def]
 
 
 @inner
-def cut_stretch(t, s, ip):  # type: ignore[no-untyped-def]
-    """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
+def cut_block(t, s, ip):  # type: ignore[no-untyped-def]
+    """The part of block `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
     if not room(t, ONCE):
         return FULL
     mask = t.g[G_CUT_MASK]
     i = scatter(ip ^ s << 40) & mask
     while t.by_cut[i] != 0:
         c = np.int64(t.by_cut[i])
-        if t.stretch[c * ST + ST_FROM] == s and t.last[c] == ip:
+        if t.block[c * BL + BL_FROM] == s and t.last[c] == ip:
             return c
         i = (i + 1) & mask
     g = t.g
     ranges, pool = g[G_RANGES], g[G_POOL]
-    c = g[G_STRETCHES]
-    g[G_STRETCHES] = c + 1
+    c = g[G_BLOCKS]
+    g[G_BLOCKS] = c + 1
     t.address[c] = t.address[s]
     if not _trace(t, c, True, ip):
         # the pools can be taken back; ids of return addresses may have come behind c, so c stays, unused
         g[G_RANGES], g[G_POOL] = ranges, pool
-        t.stretch[c * ST + ST_KIND] = DEAD
+        t.block[c * BL + BL_KIND] = DEAD
         return 0
-    t.stretch[c * ST + ST_FROM] = s
+    t.block[c * BL + BL_FROM] = s
     _own_path(t, c)
     note(t, c)
     t.by_cut[i] = c
@@ -397,12 +397,12 @@ def enters_vm(t, ip):  # type: ignore[no-untyped-def]
 
 @inner
 def passes(t, s, ip):  # type: ignore[no-untyped-def]
-    """Whether an instruction of stretch `s` begins at `ip`."""
-    r = s * ST
+    """Whether an instruction of block `s` begins at `ip`."""
+    r = s * BL
     if ip == t.last[s]:
         return True
-    for k in range(t.stretch[r + ST_RANGES]):
-        n = np.int64(t.stretch[r + ST_RANGE]) + k
+    for k in range(t.block[r + BL_RANGES]):
+        n = np.int64(t.block[r + BL_RANGE]) + k
         here, hi = t.ranges[3 * n], t.ranges[3 * n + 1]
         if within(here, ip, hi):
             b = blob_of(t, here)

@@ -1,9 +1,9 @@
 """Calling contexts: a tree whose nodes are (parent, return address).
 
-A path moves from one node to another: ``(node, what was before, path) → node'``, remembered in `Tables.cmemo` together
-with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its instructions
-to it. The last step along each path stands by itself too, where it is found without waiting for the node before.
-So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
+A path moves from one node to another: ``(node, what was before, path) → node'``, remembered in `Tables.context_cache`
+together with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its
+instructions to it. The last step along each path stands by itself too, where it is found without waiting for the node
+before. So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
 begins. A path made of paths is one step too; what was spent in which node is added up by `settle`.
 
 The tree is not the return stack of 64 entries: the stack must do exactly what the
@@ -20,11 +20,13 @@ import numpy as np
 
 from jvm.kernels import inner, kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_KIND,
     DEAD,
     G_CALL_MASK,
-    G_CMEMO,
-    G_CMEMO_MASK,
     G_CMISSES,
+    G_CONTEXT_CACHE,
+    G_CONTEXT_CACHE_MASK,
     G_CONTEXT_FULL,
     G_NODE_ROOM,
     G_NODES,
@@ -42,8 +44,6 @@ from stages.follow.cfg.graph import (
     PATH_LEAVES,
     PATH_RETURNS,
     PATH_TURNS,
-    ST,
-    ST_KIND,
     raw_tables,
     scatter,
 )
@@ -54,8 +54,8 @@ DEPTH_LIMIT = 4096  # deeper recursion stays in the node
 SEARCH_LIMIT = 256  # frames unwound at once
 
 # a step: node << 32 | what is behind << BEHIND | path
-# a slot of `Tables.cmemo`: such a step, with nothing behind; node' | times not yet counted << TIMES
-# of `Tables.last_step`: a step; node' | its slot in `cmemo` << TIMES
+# a slot of `Tables.context_cache`: such a step, with nothing behind; node' | times not yet counted << TIMES
+# of `Tables.last_step`: a step; node' | its slot in `context_cache` << TIMES
 BEHIND, TIMES = 30, 24
 PATHS, NODE, ONE_TIME = (1 << BEHIND) - 1, (1 << TIMES) - 1, 1 << TIMES
 UNSETTLED = 1 << 38  # no more steps than that between two calls of `settle`
@@ -69,7 +69,7 @@ LEFT = PATH_LEAVES  # tracing ended there: if it resumes behind the last call, t
 
 @inner
 def child(t, node, ret):  # type: ignore[no-untyped-def]
-    """The node of a call from `node` that returns to stretch `ret`. With no room, or too deep: `node` itself."""
+    """The node of a call from `node` that returns to block `ret`. With no room, or too deep: `node` itself."""
     key = node << 32 | ret
     mask = t.g[G_CALL_MASK]
     i = scatter(key) & mask
@@ -98,7 +98,7 @@ def _parent(t, node):  # type: ignore[no-untyped-def]
 
 @inner
 def returned(t, node, s):  # type: ignore[no-untyped-def]
-    """The node after a return from `node` to stretch `s`."""
+    """The node after a return from `node` to block `s`."""
     if np.int64(t.node[node * NO + NO_RETURN]) == s:
         return np.int64(t.node[node * NO + NO_PARENT])
     up = node
@@ -106,7 +106,7 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
         if np.int64(t.node[up * NO + NO_PARENT]) == 0:
             break
         ret = np.int64(t.node[up * NO + NO_RETURN])
-        if ret == s or (t.stretch[ret * ST + ST_KIND] == DEAD and t.address[ret] == t.address[s]):
+        if ret == s or (t.block[ret * BL + BL_KIND] == DEAD and t.address[ret] == t.address[s]):
             return np.int64(t.node[up * NO + NO_PARENT])
         up = np.int64(t.node[up * NO + NO_PARENT])
     parent = np.int64(t.node[node * NO + NO_PARENT])
@@ -115,7 +115,7 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
 
 @inner
 def _back(t, node, behind, s):  # type: ignore[no-untyped-def]
-    """The node in which a path begins at stretch `s`, after what is behind."""
+    """The node in which a path begins at block `s`, after what is behind."""
     if behind:
         if np.int64(t.node[node * NO + NO_RETURN]) == s:
             return _parent(t, node)
@@ -146,25 +146,25 @@ def _through(t, key, times):  # type: ignore[no-untyped-def]
 
 @inner
 def _step(t, key):  # type: ignore[no-untyped-def]
-    """The node behind a step and where in `cmemo` that stands, as in `Tables.last_step`. What the step spends is noted.
-    With no room to note it, it is added at once, and the result is -1 - node."""
+    """The node behind a step and where in `context_cache` that stands, as in `Tables.last_step`. What the step spends
+    is noted. With no room to note it, it is added at once, and the result is -1 - node."""
     path = key & PATHS
     key = _back(t, key >> 32, (key >> BEHIND) & 3, np.int64(t.path[path * PA + PA_START])) << 32 | path
-    mask = t.g[G_CMEMO_MASK]
+    mask = t.g[G_CONTEXT_CACHE_MASK]
     i = scatter(key) & mask
-    while t.cmemo[2 * i] != 0:
-        if t.cmemo[2 * i] == key:
-            value = t.cmemo[2 * i + 1]
-            t.cmemo[2 * i + 1] = value + ONE_TIME
+    while t.context_cache[2 * i] != 0:
+        if t.context_cache[2 * i] == key:
+            value = t.context_cache[2 * i + 1]
+            t.context_cache[2 * i + 1] = value + ONE_TIME
             return value & NODE | i << TIMES
         i = (i + 1) & mask
     t.g[G_CMISSES] += 1
-    if 3 * t.g[G_CMEMO] >= 2 * mask:
+    if 3 * t.g[G_CONTEXT_CACHE] >= 2 * mask:
         return -1 - _through(t, key, ONCE)
     after = _through(t, key, NEVER)
-    t.g[G_CMEMO] += 1
-    t.cmemo[2 * i] = key
-    t.cmemo[2 * i + 1] = after | ONE_TIME
+    t.g[G_CONTEXT_CACHE] += 1
+    t.context_cache[2 * i] = key
+    t.context_cache[2 * i + 1] = after | ONE_TIME
     return after | i << TIMES
 
 
@@ -191,7 +191,7 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
             flags = np.int64(t.path[row + PA_FLAGS])
             instrs = np.int64(t.path[row + PA_INSTRS])
             if behind or flags & PATH_TURNS or t.path[row + PA_PUSHES] > 0:
-                if may_grow and 3 * (t.g[G_CMEMO] + 2) > 2 * t.g[G_CMEMO_MASK]:
+                if may_grow and 3 * (t.g[G_CONTEXT_CACHE] + 2) > 2 * t.g[G_CONTEXT_CACHE_MASK]:
                     break
                 if spent:
                     t.node_instrs[node] += spent
@@ -199,7 +199,7 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
                 key = node << 32 | behind << BEHIND | path
                 if t.last_step[2 * path] == key:
                     found = t.last_step[2 * path + 1]
-                    t.cmemo[2 * (found >> TIMES) + 1] += ONE_TIME
+                    t.context_cache[2 * (found >> TIMES) + 1] += ONE_TIME
                 else:
                     found = _step(t, key)
                     t.last_step[2 * path], t.last_step[2 * path + 1] = key if found >= 0 else 0, found
@@ -217,8 +217,8 @@ def fold(where, c, order, begin, may_grow):  # type: ignore[no-untyped-def]
 def settle(where):  # type: ignore[no-untyped-def]
     """Bring `Tables.node_instrs` up to date. `where`: `Tables.raw()`."""
     t = raw_tables(where)
-    for i in range(t.g[G_CMEMO_MASK] + 1):
-        key, value = t.cmemo[2 * i], t.cmemo[2 * i + 1]
+    for i in range(t.g[G_CONTEXT_CACHE_MASK] + 1):
+        key, value = t.context_cache[2 * i], t.context_cache[2 * i + 1]
         if value >= ONE_TIME:
             _through(t, key, value >> TIMES)
-            t.cmemo[2 * i + 1] = value & NODE
+            t.context_cache[2 * i + 1] = value & NODE

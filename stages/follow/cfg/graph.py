@@ -1,14 +1,14 @@
 """The decision graph: machine code cut at the places where a decoder needs a packet.
 
-A *stretch* begins at an address where control can arrive (a branch target, a return address, the IP of a packet)
+A *block* begins at an address where control can arrive (a branch target, a return address, the IP of a packet)
 and runs, over direct jumps and calls, to the next instruction whose outcome only the trace knows. It is found once,
 when control first arrives there, and then stands for all it passed: address ranges, instructions, calls.
 
-The decoder's position is "in stretch s, waiting for what its last instruction does". So the states of the walker
-are stretches, and a path is the list of the stretches it completed.
+The decoder's position is "in block s, waiting for what its last instruction does". So the states of the walker
+are blocks, and a path is the list of the blocks it completed.
 
-All of it lies in flat arrays of fixed capacity (`Tables`). Stretch ids are never used twice in one generation of
-the tables: when code changes, the stretches over it die, and their addresses get new ids when control arrives there
+All of it lies in flat arrays of fixed capacity (`Tables`). Block ids are never used twice in one generation of
+the tables: when code changes, the blocks over it die, and their addresses get new ids when control arrives there
 again. An id therefore names a place in one version of the code.
 """
 
@@ -28,7 +28,7 @@ I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
-# How a stretch ends (ST_KIND). The first three, and RESOLVE, take a TIP.
+# How a block ends (BL_KIND). The first three, and RESOLVE, take a TIP.
 UNWALKED, IND, RET, FAR, COND = 0, 1, 2, 3, 4
 OUT = 5  # a direct branch, or just the next instruction, left the IP filter: a TIP.PGD must follow
 OFF = 6  # left the known code
@@ -36,21 +36,21 @@ STUCK = 7  # bytes that are no instruction, or UD2: only an asynchronous event c
 LOOP = 8  # a loop without packets: the same
 CUT = 9  # ended by an asynchronous event
 OUTSIDE = 10  # does not begin in known code: nothing to follow until a packet leads back
-LOST = 11  # no stretch: waiting for an address
-DISABLED = 12  # no stretch: tracing is off until a TIP.PGE
+LOST = 11  # no block: waiting for an address
+DISABLED = 12  # no block: tracing is off until a TIP.PGE
 DEAD = 13  # its code has changed
 RESOLVE = 14  # an indirect jump by which a resolver goes to what it has found (stages.follow.code.jumps)
 
-# columns of a stretch's row, one cache line
-ST = 16
+# columns of a block's row, one cache line
+BL = 16
 (
-    ST_KIND, ST_TIP_PATH, ST_EFFECT, ST_PUSHED, ST_INSTRS, ST_RANGE, ST_RANGES, ST_PUSH, ST_PUSHES, ST_TAKEN, ST_FALL,
-    ST_FROM, ST_MEMOS,
+    BL_KIND, BL_TIP_PATH, BL_EFFECT, BL_PUSHED, BL_INSTRS, BL_RANGE, BL_RANGES, BL_PUSH, BL_PUSHES, BL_TAKEN, BL_FALL,
+    BL_FROM, BL_CACHED,
 ) = range(13)  # fmt: skip
 
-# ST_EFFECT: what a TIP at the stretch's end does to the return stack
-E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes ST_PUSHED; pops after it; pushes a list; is a jump
-E_TEACHES = 16  # has left the filter for what changes the call before it
+# BL_EFFECT: what a TIP at the block's end does to the return stack
+E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes BL_PUSHED; pops after it; pushes a list; is a jump
+E_UPDATES = 16  # has left the filter for what changes the call before it
 E_LEADS = 5  # from this bit on what is known of a jump, if it says where it leads: INTO_… in stages.follow.code.jumps
 
 # columns of a path's row
@@ -58,26 +58,26 @@ PA = 8
 PA_POOL, PA_LEN, PA_PUSH, PA_PUSHES, PA_HIGH, PA_FLAGS, PA_START, PA_INSTRS = range(8)
 PATH_RETURNS = 1  # in PA_FLAGS: its last instruction is a RET to a frame from before it, which the next path begins in
 PATH_LEAVES = 2  # tracing is off behind it
-PATH_OF_PATHS = 4  # of a unit: its list (PA_POOL, PA_LEN) is of paths, not of stretches
+PATH_OF_PATHS = 4  # of a window: its list (PA_POOL, PA_LEN) is of paths, not of blocks
 PATH_TURNS = 8  # and one of them, not the last, calls or returns: for contexts it is each of its paths, not one
 
-# columns of a memo slot
-ME = 8
-ME_KEY, ME_NEXT, ME_PATH, ME_FLAGS, ME_PUSHED = range(5)
+# columns of a TNT cache slot
+TC = 8
+TC_KEY, TC_NEXT, TC_PATH, TC_FLAGS, TC_PUSHED = range(5)
 
-UW = 16  # 64-bit words of a unit
+WC_WORDS = 16  # 64-bit words of a window
 
-# stretch ids and path ids with a meaning of their own
-S_LOST, S_DISABLED, S_FIRST = (np.int64(k) for k in range(3))
+# block ids and path ids with a meaning of their own
+LOST_BLOCK, DISABLED_BLOCK, FIRST_BLOCK = (np.int64(k) for k in range(3))
 P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = (np.int64(k) for k in range(4))
 
 # counters, settings and sizes in `g`
 (
-    G_STRETCHES, G_PATHS, G_POOL, G_RANGES, G_MEMO, G_NODES, G_CMEMO, G_FILTER_LO, G_FILTER_HI, G_NORETCOMP,
-    G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_STRETCH_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
-    G_ADDRESS_MASK, G_CUT_MASK, G_MEMO_MASK, G_CALL_MASK, G_CMEMO_MASK, G_BLOBS, G_CODE_SIZE, G_LINKS, G_LINK_ROOM,
-    G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_JUMPS, G_UNITS, G_UNIT_MASK, G_UNIT_BYTES, G_EPOCH, G_INTERPRETER_LO,
-    G_INTERPRETER_HI, G_DOORS, G_ERRATA, G_SIZE,
+    G_BLOCKS, G_PATHS, G_POOL, G_RANGES, G_TNT_CACHE, G_NODES, G_CONTEXT_CACHE, G_FILTER_LO, G_FILTER_HI, G_NORETCOMP,
+    G_MISSES, G_CUTS, G_CMISSES, G_CONTEXT_FULL, G_BLOCK_ROOM, G_PATH_ROOM, G_POOL_ROOM, G_RANGE_ROOM, G_NODE_ROOM,
+    G_ADDRESS_MASK, G_CUT_MASK, G_TNT_CACHE_MASK, G_CALL_MASK, G_CONTEXT_CACHE_MASK, G_BLOBS, G_CODE_SIZE, G_LINKS,
+    G_LINK_ROOM, G_LINES, G_LINE_MASK, G_LONG, G_OFF, G_JUMPS, G_WINDOWS, G_WINDOW_MASK, G_WINDOW_BYTES, G_EPOCH,
+    G_INTERPRETER_LO, G_INTERPRETER_HI, G_ENTRIES, G_ERRATA, G_SIZE,
 ) = range(42)  # fmt: skip
 
 RING = DEPTH  # entries of the return stack
@@ -93,58 +93,58 @@ class Tables(NamedTuple):
     blob_end: I64
     blob_at: I64
     jump: I64  # lo, hi (one past), what is known of the indirect jumps there: see stages.follow.code.jumps
-    door: I64  # entries of methods
+    entry: I64  # entries of methods
     g: I64
-    stretch: I32
-    address: I64  # first address of each stretch
+    block: I32
+    address: I64  # first address of each block
     last: I64  # address of its last instruction; where it left, if OUT or OFF
     by_address: I64  # open addressing: address, id
     by_cut: I32  # open addressing: id
-    by_line: I64  # open addressing: line of code, list of the stretches over it
+    by_line: I64  # open addressing: line of code, list of the blocks over it
     link: I32  # lists: value, next
-    memo: I32
+    tnt_cache: I32
     path: I32
     path_instrs: I64  # instructions on each path
-    pool: I32  # lists of stretch ids: of paths, each with where it leads behind it (0: a TIP says), and of pushed
+    pool: I32  # lists of block ids: of paths, each with where it leads behind it (0: a TIP says), and of pushed
     # return addresses
     ranges: I64  # lo, hi (one past), instructions
-    node: I32  # calling contexts: parent, return address' stretch, depth, spare
-    by_call: I64  # open addressing: parent << 32 | return stretch, node
-    cmemo: I64  # open addressing, see stages.follow.cfg.context
+    node: I32  # calling contexts: parent, return address' block, depth, spare
+    by_call: I64  # open addressing: parent << 32 | return block, node
+    context_cache: I64  # open addressing, see stages.follow.cfg.context
     node_instrs: I64
-    units: I64  # open addressing, see stages.follow.cfg.window_cache
+    windows: I64  # open addressing, see stages.follow.cfg.window_cache
     seen: I32  # windows seen once
-    draft: I64  # of a unit
+    draft: I64  # of a window
     last_step: I64  # of contexts along each path
 
     def raw(self, grow: int = 0) -> I64:
         """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
         (`stages.follow.cfg.miss`) that fills them, where they are to be filled."""
         g = self.g
-        g[G_STRETCH_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
+        g[G_BLOCK_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
         g[G_RANGE_ROOM], g[G_NODE_ROOM], g[G_LINK_ROOM] = (
             len(self.ranges) // 3,
             len(self.node_instrs),
             len(self.link) // 2,
         )
         g[G_ADDRESS_MASK], g[G_CUT_MASK] = len(self.by_address) // 2 - 1, len(self.by_cut) - 1
-        g[G_MEMO_MASK], g[G_CALL_MASK] = len(self.memo) // ME - 1, len(self.by_call) // 2 - 1
-        g[G_CMEMO_MASK], g[G_LINE_MASK] = len(self.cmemo) // 2 - 1, len(self.by_line) // 2 - 1
-        g[G_UNIT_MASK] = len(self.units) // UW - 1
+        g[G_TNT_CACHE_MASK], g[G_CALL_MASK] = len(self.tnt_cache) // TC - 1, len(self.by_call) // 2 - 1
+        g[G_CONTEXT_CACHE_MASK], g[G_LINE_MASK] = len(self.context_cache) // 2 - 1, len(self.by_line) // 2 - 1
+        g[G_WINDOW_MASK] = len(self.windows) // WC_WORDS - 1
         g[G_BLOBS], g[G_CODE_SIZE], g[G_JUMPS] = len(self.blob_start), len(self.code), len(self.jump) // 3
-        g[G_DOORS] = len(self.door)
+        g[G_ENTRIES] = len(self.entry)
         where = np.empty(len(self) + 2, np.int64)
         where[:-2] = addresses(*self)
         where[-2:] = where.ctypes.data, grow
         return where
 
 
-Raw = namedtuple("Raw", (*Tables._fields, "unit", "here", "grow"))  # type: ignore[misc]
+Raw = namedtuple("Raw", (*Tables._fields, "window_numbers", "here", "miss"))  # type: ignore[misc]
 
 
 @inner
 def raw_tables(a):  # type: ignore[no-untyped-def]
-    """The tables as pointers, from `Tables.raw()`; `unit` are the `units` as 32-bit numbers."""
+    """The tables as pointers, from `Tables.raw()`; `window` are the `windows` as 32-bit numbers."""
     return Raw(  # type: ignore[call-arg]
         u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i64_at(a[6]), i32_at(a[7]),
         i64_at(a[8]), i64_at(a[9]), i64_at(a[10]), i32_at(a[11]), i64_at(a[12]), i32_at(a[13]), i32_at(a[14]),

@@ -1,4 +1,4 @@
-"""What the walker asks for when it meets it for the first time: stretches to be walked or cut short, paths to be built.
+"""What the walker asks for when it meets it for the first time: blocks to be walked or cut short, paths to be built.
 
 All of it is one function (`stages.follow.cfg.miss_handler`), called by its address. Numba compiles what a kernel calls
 into the kernel, and optimises it there once more, at each level of calls anew: for this part, the largest and least
@@ -15,14 +15,14 @@ import numpy as np
 
 from jvm.kernels import inner
 from stages.follow.cfg.graph import (
+    BL,
+    BL_KIND,
     DEAD,
     FULL,
-    G_MEMO_MASK,
-    ME,
-    ME_FLAGS,
-    ME_KEY,
-    ST,
-    ST_KIND,
+    G_TNT_CACHE_MASK,
+    TC,
+    TC_FLAGS,
+    TC_KEY,
     UNWALKED,
 )
 from stages.follow.code.invalidation import (
@@ -31,52 +31,52 @@ from stages.follow.code.invalidation import (
 )
 from stages.pointers import call
 
-TO_WALK, TO_CUT, TO_PASS, TO_BUILD, TO_LEARN, TO_CHECK = (np.int64(k) for k in range(6))
+TO_WALK, TO_CUT, TO_PASS, TO_BUILD, TO_RECORD, TO_CHECK = (np.int64(k) for k in range(6))
 
 
 @inner
 def ready(t, s):  # type: ignore[no-untyped-def]
     """`s`, or what replaces it if its code has changed, walked. FULL: no room."""
-    kind = t.stretch[s * ST + ST_KIND]
-    return call(t.grow, t.here, TO_WALK, s, TO_WALK) if kind == UNWALKED or kind == DEAD else s
+    kind = t.block[s * BL + BL_KIND]
+    return call(t.miss, t.here, TO_WALK, s, TO_WALK) if kind == UNWALKED or kind == DEAD else s
 
 
 @inner
 def cut(t, s, ip):  # type: ignore[no-untyped-def]
-    """The part of stretch `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
-    return call(t.grow, t.here, TO_CUT, s, ip)
+    """The part of block `s` before the instruction at `ip`. 0: `ip` is not on it; FULL: no room."""
+    return call(t.miss, t.here, TO_CUT, s, ip)
 
 
 @inner
-def on_stretch(t, s, ip):  # type: ignore[no-untyped-def]
-    """Whether an instruction of stretch `s` begins at `ip`."""
-    return call(t.grow, t.here, TO_PASS, s, ip) != 0
+def on_block(t, s, ip):  # type: ignore[no-untyped-def]
+    """Whether an instruction of block `s` begins at `ip`."""
+    return call(t.miss, t.here, TO_PASS, s, ip) != 0
 
 
 @inner
-def learnt(t):  # type: ignore[no-untyped-def]
-    """Remember the draft as a unit. FULL: no room."""
-    return call(t.grow, t.here, TO_LEARN, TO_WALK, TO_WALK)
+def recorded(t):  # type: ignore[no-untyped-def]
+    """Remember the draft as a window. FULL: no room."""
+    return call(t.miss, t.here, TO_RECORD, TO_WALK, TO_WALK)
 
 
 @inner
 def still_right(t, i):  # type: ignore[no-untyped-def]
-    """Whether the unit in slot `i` is, after code has changed."""
-    return call(t.grow, t.here, TO_CHECK, i, TO_WALK) != 0
+    """Whether the window in slot `i` is, after code has changed."""
+    return call(t.miss, t.here, TO_CHECK, i, TO_WALK) != 0
 
 
 @inner
 def lookup(t, s, byte):  # type: ignore[no-untyped-def]
-    """The memo slot of (`s`, `byte`), built where it is missing. FULL: no room."""
+    """The TNT cache slot of (`s`, `byte`), built where it is missing. FULL: no room."""
     key = s << 8 | byte
-    mask = t.g[G_MEMO_MASK]
+    mask = t.g[G_TNT_CACHE_MASK]
     i = slot_of(key) & mask
     while True:
-        k = np.int64(t.memo[ME * i + ME_KEY])
-        if k == key and not np.int64(t.memo[ME * i + ME_FLAGS]) & F_STALE:
+        k = np.int64(t.tnt_cache[TC * i + TC_KEY])
+        if k == key and not np.int64(t.tnt_cache[TC * i + TC_FLAGS]) & F_STALE:
             return i
         if k == 0 or k == key:
-            if call(t.grow, t.here, TO_BUILD, s, byte) == FULL:
+            if call(t.miss, t.here, TO_BUILD, s, byte) == FULL:
                 return FULL
             i = slot_of(key) & mask
             continue

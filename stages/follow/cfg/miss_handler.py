@@ -8,14 +8,14 @@ from functools import cache
 
 from stages.follow.cfg.block import (
     alive,
-    cut_stretch,
+    cut_block,
     passes,
     walk,
 )
 from stages.follow.cfg.graph import (
+    BL,
+    BL_KIND,
     FULL,
-    ST,
-    ST_KIND,
     UNWALKED,
     raw_tables,
 )
@@ -23,8 +23,8 @@ from stages.follow.cfg.miss import (
     TO_BUILD,
     TO_CHECK,
     TO_CUT,
-    TO_LEARN,
     TO_PASS,
+    TO_RECORD,
 )
 from stages.follow.cfg.tnt_path_cache import (
     build,
@@ -33,7 +33,7 @@ from stages.follow.cfg.window_cache import (
     still,
 )
 from stages.follow.cfg.window_recorder import (
-    learn,
+    record,
 )
 from stages.pointers import entry, i64_at
 
@@ -43,15 +43,15 @@ def _grow(where: int, what: int, s: int, of: int) -> int:
     if what == TO_BUILD:
         return build(t, s, of)  # type: ignore[no-any-return]
     if what == TO_CUT:
-        return cut_stretch(t, s, of)  # type: ignore[no-any-return]
+        return cut_block(t, s, of)  # type: ignore[no-any-return]
     if what == TO_PASS:
         return passes(t, s, of)  # type: ignore[no-any-return]
-    if what == TO_LEARN:
-        return learn(t)  # type: ignore[no-any-return]
+    if what == TO_RECORD:
+        return record(t)  # type: ignore[no-any-return]
     if what == TO_CHECK:
         return still(t, s)  # type: ignore[no-any-return]
     s = alive(t, s)
-    if s != FULL and t.stretch[s * ST + ST_KIND] == UNWALKED:
+    if s != FULL and t.block[s * BL + BL_KIND] == UNWALKED:
         return walk(t, s)  # type: ignore[no-any-return]
     return s
 

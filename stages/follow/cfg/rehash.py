@@ -7,16 +7,16 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.follow.cfg.graph import (
-    ME,
-    ME_KEY,
-    UW,
+    TC,
+    TC_KEY,
+    WC_WORDS,
     scatter,
 )
 from stages.follow.cfg.window_cache import (
-    U_KEY,
-    UN,
+    WC,
+    WC_KEY,
+    hash_of,
     home_of,
-    window_of,
 )
 from stages.follow.code.invalidation import (
     slot_of,
@@ -24,16 +24,16 @@ from stages.follow.code.invalidation import (
 
 
 @kernel
-def _memo(old, new):  # type: ignore[no-untyped-def]
-    mask = len(new) // ME - 1
-    for j in range(len(old) // ME):
-        key = np.int64(old[ME * j + ME_KEY])
+def _tnt_cache(old, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // TC - 1
+    for j in range(len(old) // TC):
+        key = np.int64(old[TC * j + TC_KEY])
         if key == 0:
             continue
         i = slot_of(key) & mask
-        while new[ME * i + ME_KEY] != 0:
+        while new[TC * i + TC_KEY] != 0:
             i = (i + 1) & mask
-        new[ME * i : ME * i + ME] = old[ME * j : ME * j + ME]
+        new[TC * i : TC * i + TC] = old[TC * j : TC * j + TC]
 
 
 @kernel
@@ -50,24 +50,24 @@ def _pairs(old, new):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _units(old, numbers, new):  # type: ignore[no-untyped-def]
-    mask = len(new) // UW - 1
+def _windows(old, numbers, new):  # type: ignore[no-untyped-def]
+    mask = len(new) // WC_WORDS - 1
     n = 0
-    for j in range(len(old) // UW):
-        key = np.int64(numbers[UN * j + U_KEY])
+    for j in range(len(old) // WC_WORDS):
+        key = np.int64(numbers[WC * j + WC_KEY])
         if key <= 0:
             continue
-        i = home_of(window_of(old[UW * j], old[UW * j + 1], old[UW * j + 2], key)) & mask
-        while new[UW * i + U_KEY // 2] != 0:
+        i = home_of(hash_of(old[WC_WORDS * j], old[WC_WORDS * j + 1], old[WC_WORDS * j + 2], key)) & mask
+        while new[WC_WORDS * i + WC_KEY // 2] != 0:
             i = (i + 1) & mask
-        new[UW * i : UW * i + UW] = old[UW * j : UW * j + UW]
+        new[WC_WORDS * i : WC_WORDS * i + WC_WORDS] = old[WC_WORDS * j : WC_WORDS * j + WC_WORDS]
         n += 1
     return n
 
 
-def memo(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
-    new = np.zeros(slots * ME, np.int32)
-    _memo(old, new)
+def tnt_cache(old: NDArray[np.int32], slots: int) -> NDArray[np.int32]:
+    new = np.zeros(slots * TC, np.int32)
+    _tnt_cache(old, new)
     return new
 
 
@@ -78,6 +78,6 @@ def pairs(old: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
     return new
 
 
-def units(old: NDArray[np.int64], new: NDArray[np.int64]) -> int:
-    """Copy the units that are alive to an empty table; how many."""
-    return int(_units(old, old.view(np.int32), new))
+def windows(old: NDArray[np.int64], new: NDArray[np.int64]) -> int:
+    """Copy the windows that are alive to an empty table; how many."""
+    return int(_windows(old, old.view(np.int32), new))

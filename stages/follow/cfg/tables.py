@@ -8,10 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.follow.cfg import rehash
-from stages.follow.cfg.block import PACKET_LINKS, PACKET_PATHS, PACKET_STRETCHES
+from stages.follow.cfg.block import PACKET_BLOCKS, PACKET_LINKS, PACKET_PATHS
 from stages.follow.cfg.context import BEHIND, NO, TIMES
 from stages.follow.cfg.graph import (
+    BL,
+    BL_KIND,
     DISABLED,
+    DISABLED_BLOCK,
+    FIRST_BLOCK,
+    G_BLOCKS,
     G_ERRATA,
     G_FILTER_HI,
     G_FILTER_LO,
@@ -19,23 +24,18 @@ from stages.follow.cfg.graph import (
     G_INTERPRETER_LO,
     G_LINES,
     G_LINKS,
-    G_MEMO,
     G_NODES,
     G_NORETCOMP,
     G_PATHS,
     G_SIZE,
-    G_STRETCHES,
-    G_UNITS,
+    G_TNT_CACHE,
+    G_WINDOWS,
     LOST,
-    ME,
+    LOST_BLOCK,
     P_FIRST,
     PA,
-    S_DISABLED,
-    S_FIRST,
-    S_LOST,
-    ST,
-    ST_KIND,
-    UW,
+    TC,
+    WC_WORDS,
     Tables,
 )
 from stages.follow.cfg.window_cache import D_SIZE, SEEN
@@ -48,42 +48,43 @@ LINE = 64  # bytes
 
 
 class Capacity(NamedTuple):
-    """Bounds of the tables, in entries; memo, contexts and units: powers of two. Memory is touched as it is used."""
+    """Bounds of the tables, in entries; tnt_cache, contexts and windows: powers of two. Memory is touched as it is
+    used."""
 
-    stretches: int = 1 << 18
+    blocks: int = 1 << 18
     paths: int = 1 << 19
-    memo: int = 1 << 20
+    tnt_cache: int = 1 << 20
     pool: int = 1 << 23
     links: int = 1 << 23
     nodes: int = 1 << 18
     contexts: int = 1 << 20
-    units: int = 1 << 16  # 0: packets are taken one by one
+    windows: int = 1 << 16  # 0: packets are taken one by one
 
     def check(self) -> None:
-        least = 4 * PACKET_STRETCHES
-        small = self.stretches < least or self.pool < 2 * least or self.paths < 1024 or self.memo < 4096
-        if small or self.links < 4 * PACKET_LINKS or 0 < self.units < 1024:
+        least = 4 * PACKET_BLOCKS
+        small = self.blocks < least or self.pool < 2 * least or self.paths < 1024 or self.tnt_cache < 4096
+        if small or self.links < 4 * PACKET_LINKS or 0 < self.windows < 1024:
             raise ValueError("flow tables too small to hold what one packet can need")
-        if self.stretches > 1 << 22 or self.paths > 1 << BEHIND or self.nodes > 1 << TIMES:
-            raise ValueError("more stretches, paths or nodes than keys can name")
+        if self.blocks > 1 << 22 or self.paths > 1 << BEHIND or self.nodes > 1 << TIMES:
+            raise ValueError("more blocks, paths or nodes than keys can name")
 
 
-def _units(slots: int) -> NDArray[np.int64]:
+def _windows(slots: int) -> NDArray[np.int64]:
     """So many empty ones, each in two cache lines."""
-    memory = np.zeros(slots * UW + LINE // 8, np.int64)
+    memory = np.zeros(slots * WC_WORDS + LINE // 8, np.int64)
     skip = -memory.ctypes.data % LINE // 8
-    return memory[skip : skip + slots * UW]
+    return memory[skip : skip + slots * WC_WORDS]
 
 
 def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool) -> Tables:
     g = np.zeros(G_SIZE, np.int64)
-    g[G_STRETCHES], g[G_PATHS], g[G_NODES] = S_FIRST, P_FIRST, 1
+    g[G_BLOCKS], g[G_PATHS], g[G_NODES] = FIRST_BLOCK, P_FIRST, 1
     g[G_LINKS] = 1
     g[G_FILTER_LO] = np.uint64(config.filter_lo).view(np.int64)
     g[G_FILTER_HI] = np.uint64(config.filter_hi).view(np.int64)
     g[G_NORETCOMP], g[G_ERRATA] = config.noretcomp, of_cpu(config.family, config.model)
     g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
-    small = min(c.memo, 1 << 14)
+    small = min(c.tnt_cache, 1 << 14)
     contexts = min(c.contexts, 1 << 14)
     start, end, at, buffer = code.words()
     tables = Tables(
@@ -92,47 +93,47 @@ def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool
         blob_end=end,
         blob_at=at,
         jump=jumps.ranges.reshape(-1),
-        door=jumps.doors,
+        entry=jumps.entries,
         g=g,
-        stretch=np.zeros(c.stretches * ST, np.int32),
-        address=np.zeros(c.stretches, np.int64),
-        last=np.zeros(c.stretches, np.int64),
+        block=np.zeros(c.blocks * BL, np.int32),
+        address=np.zeros(c.blocks, np.int64),
+        last=np.zeros(c.blocks, np.int64),
         by_address=np.zeros(2 << 15, np.int64),
         by_cut=np.zeros(1 << 14, np.int32),
         by_line=np.zeros(2 << 15, np.int64),
         link=np.zeros(2 * c.links, np.int32),
-        memo=np.zeros(small * ME, np.int32),
+        tnt_cache=np.zeros(small * TC, np.int32),
         path=np.zeros(c.paths * PA, np.int32),
         path_instrs=np.zeros(c.paths, np.int64),
         pool=np.zeros(c.pool, np.int32),
-        ranges=np.zeros(3 * 2 * c.stretches, np.int64),
+        ranges=np.zeros(3 * 2 * c.blocks, np.int64),
         node=np.zeros((c.nodes if context else 2) * NO, np.int32),
         by_call=np.zeros(2 * 2 * c.nodes if context else 4, np.int64),
-        cmemo=np.zeros(2 * contexts if context else 4, np.int64),
+        context_cache=np.zeros(2 * contexts if context else 4, np.int64),
         node_instrs=np.zeros(c.nodes if context else 2, np.int64),
-        units=_units(min(c.units, 1 << 10) or 1),
+        windows=_windows(min(c.windows, 1 << 10) or 1),
         seen=np.zeros(SEEN, np.int32),
         draft=np.zeros(D_SIZE, np.int64),
         last_step=np.zeros(2 * c.paths if context else 2, np.int64),
     )
-    tables.stretch[S_LOST * ST + ST_KIND] = LOST
-    tables.stretch[S_DISABLED * ST + ST_KIND] = DISABLED
+    tables.block[LOST_BLOCK * BL + BL_KIND] = LOST
+    tables.block[DISABLED_BLOCK * BL + BL_KIND] = DISABLED
     return tables
 
 
 def enlarged(t: Tables, c: Capacity) -> Tables | None:
-    """With the hash table that is full twice as large, if one is and may grow: ids stay what they are. A table of units
-    that may not is emptied."""
-    slots, addresses, lines = len(t.memo) // ME, len(t.by_address) // 2, len(t.by_line) // 2
-    units = len(t.units) // UW
+    """With the hash table that is full twice as large, if one is and may grow: ids stay what they are. A table of
+    windows that may not is emptied."""
+    slots, addresses, lines = len(t.tnt_cache) // TC, len(t.by_address) // 2, len(t.by_line) // 2
+    windows = len(t.windows) // WC_WORDS
     g = t.g
-    if units > 1 and 2 * (g[G_UNITS] + 1) > units - 1:
-        more = _units(min(2 * units, c.units))
-        g[G_UNITS] = rehash.units(t.units, more) if units < c.units else 0
-        return t._replace(units=more)
-    if 2 * (g[G_MEMO] + 2 * PACKET_PATHS) >= slots - 1 and slots < c.memo:
-        return t._replace(memo=rehash.memo(t.memo, 2 * slots))
-    if 4 * (g[G_STRETCHES] + 2 * PACKET_STRETCHES) >= 3 * (addresses - 1) and addresses < 2 * c.stretches:
+    if windows > 1 and 2 * (g[G_WINDOWS] + 1) > windows - 1:
+        more = _windows(min(2 * windows, c.windows))
+        g[G_WINDOWS] = rehash.windows(t.windows, more) if windows < c.windows else 0
+        return t._replace(windows=more)
+    if 2 * (g[G_TNT_CACHE] + 2 * PACKET_PATHS) >= slots - 1 and slots < c.tnt_cache:
+        return t._replace(tnt_cache=rehash.tnt_cache(t.tnt_cache, 2 * slots))
+    if 4 * (g[G_BLOCKS] + 2 * PACKET_BLOCKS) >= 3 * (addresses - 1) and addresses < 2 * c.blocks:
         return t._replace(by_address=rehash.pairs(t.by_address, 2 * addresses))
     if 4 * (g[G_LINES] + 2 * PACKET_LINKS) >= 3 * (lines - 1) and lines < c.links:
         return t._replace(by_line=rehash.pairs(t.by_line, 2 * lines))

@@ -1,6 +1,6 @@
-"""The path memo: from a stretch, one TNT byte (up to six branches) leads over exactly one path to exactly one place.
+"""The TNT path cache: from a block, one TNT byte (up to six branches) leads over exactly one path to exactly one place.
 
-So it is walked once and remembered: ``(stretch, byte) → (next stretch, path)``, in a bounded open-addressing table.
+So it is walked once and remembered: ``(block, byte) → (next block, path)``, in a bounded open-addressing table.
 A path ends early, with the bits it did not use kept in TNT form (oldest first under a stop bit), where the bits
 alone do not decide: at a compressed RET whose CALL lies before the path (the return stack decides), or at an
 indirect branch whose TIP the processor deferred (SDM, "Deferred TIPs").
@@ -22,21 +22,23 @@ from stages.follow.cfg.block import (
     room,
 )
 from stages.follow.cfg.graph import (
+    BL,
+    BL_CACHED,
+    BL_FALL,
+    BL_INSTRS,
+    BL_KIND,
+    BL_PUSH,
+    BL_PUSHES,
+    BL_TAKEN,
     COND,
     FAR,
     FULL,
-    G_MEMO,
-    G_MEMO_MASK,
     G_MISSES,
     G_NORETCOMP,
     G_POOL,
+    G_TNT_CACHE,
+    G_TNT_CACHE_MASK,
     IND,
-    ME,
-    ME_FLAGS,
-    ME_KEY,
-    ME_NEXT,
-    ME_PATH,
-    ME_PUSHED,
     P_EMPTY,
     PA,
     PA_FLAGS,
@@ -49,14 +51,12 @@ from stages.follow.cfg.graph import (
     RESOLVE,
     RET,
     RING,
-    ST,
-    ST_FALL,
-    ST_INSTRS,
-    ST_KIND,
-    ST_MEMOS,
-    ST_PUSH,
-    ST_PUSHES,
-    ST_TAKEN,
+    TC,
+    TC_FLAGS,
+    TC_KEY,
+    TC_NEXT,
+    TC_PATH,
+    TC_PUSHED,
 )
 from stages.follow.cfg.miss import (
     ready,
@@ -67,23 +67,23 @@ from stages.follow.code.invalidation import (
 )
 from stages.pt.tnt import count
 
-# Flags of a memo slot. What a path does to the return stack stands in the slot itself, so that the walker can do it
-# without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
+# Flags of a TNT cache slot. What a path does to the return stack stands in the slot itself, so that the walker can do
+# it without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
 # there at its end, depth' = min(depth, 64 − high) + left.
 F_RET = 1  # it ends with a compressed RET: pop
-F_TIP = 2  # the next stretch needs a TIP before the unused bits
+F_TIP = 2  # the next block needs a TIP before the unused bits
 F_ERROR = 4  # the bits contradict the code
 F_MANY = 16  # it leaves more than one entry on the stack: they are in a list
 F_LOOP = 32  # it leads back to where it began
 F_SPECIAL = 63
 LEFT, LEFT_MASK = 8, 127  # the unused bits, in TNT form
-PUSH = 15  # one bit: it leaves ME_PUSHED on the stack
+PUSH = 15  # one bit: it leaves TC_PUSHED on the stack
 HIGH = 16  # seven bits
 
 
 @inner
 def build(t, first, byte):  # type: ignore[no-untyped-def]
-    """Walk `byte` (TNT form, at most six bits) from stretch `first` and remember it. FULL: no room."""
+    """Walk `byte` (TNT form, at most six bits) from block `first` and remember it. FULL: no room."""
     if not room(t, ONCE):
         return FULL
     g = t.g
@@ -99,8 +99,8 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         s = ready(t, s)
         if s == FULL:
             return FULL
-        row = s * ST
-        kind = t.stretch[row + ST_KIND]
+        row = s * BL
+        kind = t.block[row + BL_KIND]
         bit = (byte >> (bits - 1)) & 1
         if kind == IND or kind == FAR or kind == RESOLVE or (kind == RET and g[G_NORETCOMP]):
             flags |= F_TIP
@@ -111,14 +111,14 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         bits -= 1
         done[length] = s
         length += 1
-        instrs += t.stretch[row + ST_INSTRS]
-        for k in range(t.stretch[row + ST_PUSHES]):
-            stack[depth] = t.pool[t.stretch[row + ST_PUSH] + k]
+        instrs += t.block[row + BL_INSTRS]
+        for k in range(t.block[row + BL_PUSHES]):
+            stack[depth] = t.pool[t.block[row + BL_PUSH] + k]
             depth += 1
         if depth > high:
             high = depth
         if kind == COND:
-            s = np.int64(t.stretch[row + (ST_TAKEN if bit else ST_FALL)])
+            s = np.int64(t.block[row + (BL_TAKEN if bit else BL_FALL)])
         elif depth:
             depth -= 1
             s = stack[depth]
@@ -154,18 +154,18 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
     if bits or flags & F_ERROR:
         flags |= (1 << bits | (byte & ((1 << bits) - 1))) << LEFT
     key = first << 8 | byte
-    mask = t.g[G_MEMO_MASK]
+    mask = t.g[G_TNT_CACHE_MASK]
     i = slot_of(key) & mask
-    while t.memo[ME * i + ME_KEY] != 0 and t.memo[ME * i + ME_KEY] != key:
+    while t.tnt_cache[TC * i + TC_KEY] != 0 and t.tnt_cache[TC * i + TC_KEY] != key:
         i = (i + 1) & mask
-    if t.memo[ME * i + ME_KEY] == 0:
-        g[G_MEMO] += 1
-    t.memo[ME * i + ME_KEY] = key
-    t.memo[ME * i + ME_NEXT] = s
-    t.memo[ME * i + ME_PATH] = path
-    t.memo[ME * i + ME_FLAGS] = flags
-    t.memo[ME * i + ME_PUSHED] = stack[0] if depth else 0
+    if t.tnt_cache[TC * i + TC_KEY] == 0:
+        g[G_TNT_CACHE] += 1
+    t.tnt_cache[TC * i + TC_KEY] = key
+    t.tnt_cache[TC * i + TC_NEXT] = s
+    t.tnt_cache[TC * i + TC_PATH] = path
+    t.tnt_cache[TC * i + TC_FLAGS] = flags
+    t.tnt_cache[TC * i + TC_PUSHED] = stack[0] if depth else 0
     for k in range(length + 1):
-        on = (done[k] if k < length else s) * ST + ST_MEMOS
-        t.stretch[on] = link(t, np.int64(t.stretch[on]), key)
+        on = (done[k] if k < length else s) * BL + BL_CACHED
+        t.block[on] = link(t, np.int64(t.block[on]), key)
     return path

@@ -1,8 +1,8 @@
-"""How a unit is learnt: from what `hot` has just done to the end of a window.
+"""How a window is resolved: from what `hot` has just done to the end of a window.
 
 The paths that were taken tell what happened to the return stack, and whether they tell it right is seen by where the
-walker's stack is now. What a unit cannot say (too many frames, a long loop) is not remembered, and the window not tried
-again.
+walker's stack is now. What a window cannot say (too many frames, a long loop) is not remembered, and the window not
+tried again.
 """
 
 # mypy: disable-error-code="assignment,operator,arg-type"
@@ -16,16 +16,20 @@ from stages.follow.cfg.block import (
     new_path,
 )
 from stages.follow.cfg.graph import (
+    BL,
+    BL_EFFECT,
+    BL_TIP_PATH,
+    DISABLED_BLOCK,
     E_HOP,
-    E_TEACHES,
+    E_UPDATES,
     FULL,
     G_EPOCH,
     G_PATH_ROOM,
     G_PATHS,
     G_POOL,
     G_POOL_ROOM,
-    G_UNIT_MASK,
-    G_UNITS,
+    G_WINDOW_MASK,
+    G_WINDOWS,
     P_DISABLED,
     P_EMPTY,
     PA,
@@ -42,49 +46,45 @@ from stages.follow.cfg.graph import (
     PATH_RETURNS,
     PATH_TURNS,
     RING,
-    S_DISABLED,
     SLOTS,
-    ST,
-    ST_EFFECT,
-    ST_TIP_PATH,
-    UW,
+    WC_WORDS,
 )
 from stages.follow.cfg.window_cache import (
     D_BASE,
     D_DATA,
     D_DEPTH,
+    D_HASH,
     D_IP,
     D_ORDER,
     D_OUT,
     D_PLACE,
     D_POS,
     D_TOP,
-    D_WINDOW,
     D_X,
     DOUBTED,
     PARTS,
     PROBES,
     PUSHED,
-    U_AFTER,
-    U_BASE,
-    U_BYTES,
-    U_DEPTH,
-    U_EPOCH,
-    U_FRAME,
-    U_FRAME2,
-    U_HOPS,
-    U_IP,
-    U_IP_AFTER,
-    U_KEY,
-    U_LAST_MASK,
-    U_LOW,
-    U_NEED,
-    U_PATH,
-    U_PUSHED,
-    U_SIZE,
-    U_SURE,
-    U_SURE_PARTS,
-    UN,
+    WC,
+    WC_AFTER,
+    WC_BASE,
+    WC_BYTES,
+    WC_DEPTH,
+    WC_EPOCH,
+    WC_FRAME,
+    WC_FRAME2,
+    WC_HOPS,
+    WC_IP,
+    WC_IP_AFTER,
+    WC_KEY,
+    WC_LAST_MASK,
+    WC_LOW,
+    WC_NEED,
+    WC_PATH,
+    WC_PUSHED,
+    WC_SIZE,
+    WC_SURE,
+    WC_SURE_PARTS,
     WINDOW,
     home_of,
     level,
@@ -145,12 +145,12 @@ def _ends(data, begin):  # type: ignore[no-untyped-def]
 def _by_tip(t, p):  # type: ignore[no-untyped-def]
     """Whether path `p` is one that a TIP completes."""
     row = p * PA
-    return t.path[row + PA_LEN] == 1 and t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_TIP_PATH] == p
+    return t.path[row + PA_LEN] == 1 and t.block[np.int64(t.pool[t.path[row + PA_POOL]]) * BL + BL_TIP_PATH] == p
 
 
 @inner
 def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
-    """What the draft does to the return stack, from the paths alone: fills `f` (U_HOPS … U_LOW, and U_AFTER with
+    """What the draft does to the return stack, from the paths alone: fills `f` (WC_HOPS … WC_LOW, and WC_AFTER with
     whether a call has left the filter) and `left` with what remains pushed. How many remain; -1: more than can be
     said, or not what happened."""
     d = t.draft
@@ -164,10 +164,10 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
         off_next = (parts[k + 1] == P_DISABLED) if k + 1 < n else False
         tip = True
         if p == P_DISABLED:
-            if (k < 0 and (d[D_PLACE] >> 1) - 1 > S_DISABLED) or after <= S_DISABLED:
+            if (k < 0 and (d[D_PLACE] >> 1) - 1 > DISABLED_BLOCK) or after <= DISABLED_BLOCK:
                 continue
             if not called or (kept > 0 and left[kept - 1] != after):
-                f[U_BASE] = moves(net, lo, hi)
+                f[WC_BASE] = moves(net, lo, hi)
                 continue
             called = 0
             tip = False  # it pops only what it has seen on the stack
@@ -184,8 +184,8 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             lo, hi = min(min(lo, spare) + pushes, RING), min(min(hi, spare) + pushes, RING)
             if off_next:
                 called |= 1 if pushes else 0
-                effect = t.stretch[np.int64(t.pool[t.path[row + PA_POOL]]) * ST + ST_EFFECT]
-                f[U_HOPS] |= DOUBTED if effect & (E_HOP | E_TEACHES) else 0
+                effect = t.block[np.int64(t.pool[t.path[row + PA_POOL]]) * BL + BL_EFFECT]
+                f[WC_HOPS] |= DOUBTED if effect & (E_HOP | E_UPDATES) else 0
             if not t.path[row + PA_FLAGS] & PATH_RETURNS:
                 continue
             tip = _by_tip(t, p)
@@ -200,16 +200,16 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             if not tip:
                 if low > 1:
                     return -1
-                f[U_FRAME + low] = after
+                f[WC_FRAME + low] = after
             low += 1
         net -= 1
         lo, hi = max(lo - 1, 0), max(hi - 1, 0)
         if p == P_DISABLED:
-            f[U_BASE] = moves(net, lo, hi)
-    f[U_NEED], f[U_DEPTH], f[U_LOW], f[U_AFTER] = need, moves(net, lo, hi), low, called
+            f[WC_BASE] = moves(net, lo, hi)
+    f[WC_NEED], f[WC_DEPTH], f[WC_LOW], f[WC_AFTER] = need, moves(net, lo, hi), low, called
     right = x[X_TOP] == (d[D_TOP] + net) & (SLOTS - 1)
-    right &= x[X_DEPTH] == level(d[D_DEPTH], f[U_DEPTH])
-    right &= x[X_BASE] == (level(d[D_DEPTH], f[U_BASE]) if f[U_BASE] else d[D_BASE])
+    right &= x[X_DEPTH] == level(d[D_DEPTH], f[WC_DEPTH])
+    right &= x[X_BASE] == (level(d[D_DEPTH], f[WC_BASE]) if f[WC_BASE] else d[D_BASE])
     right &= (x[X_MODE] & M_CALLED != 0) == (called != 0)
     return kept if right and kept <= PUSHED and d[D_DEPTH] >= need else -1
 
@@ -246,7 +246,7 @@ def _new_path(t, parts, n):  # type: ignore[no-untyped-def]
 @inner
 def _unfit(t):  # type: ignore[no-untyped-def]
     """Do not try that window again."""
-    at, mark = mark_of(t.draft[D_WINDOW])
+    at, mark = mark_of(t.draft[D_HASH])
     t.seen[at] = ~mark
     return 0
 
@@ -254,25 +254,25 @@ def _unfit(t):  # type: ignore[no-untyped-def]
 @inner
 def _same(t, i, f, data, begin):  # type: ignore[no-untyped-def]
     """Whether slot `i` already has it (it would have led beyond the limit)."""
-    n, w, d = UN * i, UW * i, t.draft
+    n, w, d = WC * i, WC_WORDS * i, t.draft
     return (
-        t.unit[n + U_KEY] == d[D_PLACE]
-        and t.units[w] == load64(data, begin)
-        and t.units[w + 1] == load64(data, begin + 8)
-        and (t.units[w + 2] ^ load64(data, begin + 16)) & t.units[w + U_LAST_MASK] == 0
-        and (t.units[w + U_IP] ^ d[D_IP]) >> 16 == 0
-        and t.unit[n + U_FRAME] == f[U_FRAME]
-        and t.unit[n + U_FRAME2] == f[U_FRAME2]
-        and t.unit[n + U_HOPS] == f[U_HOPS]
+        t.window_numbers[n + WC_KEY] == d[D_PLACE]
+        and t.windows[w] == load64(data, begin)
+        and t.windows[w + 1] == load64(data, begin + 8)
+        and (t.windows[w + 2] ^ load64(data, begin + 16)) & t.windows[w + WC_LAST_MASK] == 0
+        and (t.windows[w + WC_IP] ^ d[D_IP]) >> 16 == 0
+        and t.window_numbers[n + WC_FRAME] == f[WC_FRAME]
+        and t.window_numbers[n + WC_FRAME2] == f[WC_FRAME2]
+        and t.window_numbers[n + WC_HOPS] == f[WC_HOPS]
     )
 
 
 @inner
-def learn(t):  # type: ignore[no-untyped-def]
-    """Remember the draft as a unit. FULL: the table must grow."""
+def record(t):  # type: ignore[no-untyped-def]
+    """Remember the draft as a window. FULL: the table must grow."""
     g, d = t.g, t.draft
-    mask = g[G_UNIT_MASK]
-    if 2 * (g[G_UNITS] + 1) > mask:
+    mask = g[G_WINDOW_MASK]
+    if 2 * (g[G_WINDOWS] + 1) > mask:
         return FULL
     x, data, begin = i64_at(d[D_X]), u8_at(d[D_DATA]), d[D_POS]
     end, sure_end = _ends(data, begin)
@@ -284,35 +284,35 @@ def learn(t):  # type: ignore[no-untyped-def]
         return _unfit(t)
     parts = np.empty(PARTS, np.int64)
     left = np.zeros(512, np.int64)
-    f = np.zeros(UN, np.int64)
+    f = np.zeros(WC, np.int64)
     n, sure = _unrolled(d, x, parts)
     if n < 0 or 2 * (g[G_PATHS] + 1) > g[G_PATH_ROOM] or 2 * (g[G_POOL] + PARTS) > g[G_POOL_ROOM]:
         return _unfit(t)
     kept = _stack(t, x, parts, n, f, left)
     if kept < 0:
         return _unfit(t)
-    i = home_of(d[D_WINDOW]) & mask
+    i = home_of(d[D_HASH]) & mask
     for probe in range(PROBES):
-        if t.unit[UN * i + U_KEY] == 0:
+        if t.window_numbers[WC * i + WC_KEY] == 0:
             break
         if _same(t, i, f, data, begin):
             return 1
         if probe + 1 == PROBES:
             return _unfit(t)
         i = (i + 1) & mask
-    w = UW * i
+    w = WC_WORDS * i
     for k in range(3):
-        t.units[w + U_BYTES + k] = load64(data, begin + 8 * k)
+        t.windows[w + WC_BYTES + k] = load64(data, begin + 8 * k)
     over = max(size - WINDOW, 0)
-    t.units[w + U_LAST_MASK] = -1 if over == 8 else (1 << 8 * over) - 1
-    t.units[w + U_IP], t.units[w + U_IP_AFTER] = d[D_IP], x[X_LAST_IP]
-    f[U_KEY], f[U_AFTER], f[U_SIZE], f[U_EPOCH] = d[D_PLACE], place(x[X_AT], f[U_AFTER]), size, g[G_EPOCH]
-    f[U_SURE] = sure_end - begin
-    f[U_SURE_PARTS] = sure
-    f[U_PATH] = _new_path(t, parts, n) if n else P_EMPTY
+    t.windows[w + WC_LAST_MASK] = -1 if over == 8 else (1 << 8 * over) - 1
+    t.windows[w + WC_IP], t.windows[w + WC_IP_AFTER] = d[D_IP], x[X_LAST_IP]
+    f[WC_KEY], f[WC_AFTER], f[WC_SIZE], f[WC_EPOCH] = d[D_PLACE], place(x[X_AT], f[WC_AFTER]), size, g[G_EPOCH]
+    f[WC_SURE] = sure_end - begin
+    f[WC_SURE_PARTS] = sure
+    f[WC_PATH] = _new_path(t, parts, n) if n else P_EMPTY
     for k in range(kept):
-        f[U_PUSHED + k] = left[k]
-    for k in range(U_KEY, UN):
-        t.unit[UN * i + k] = f[k]
-    g[G_UNITS] += 1
+        f[WC_PUSHED + k] = left[k]
+    for k in range(WC_KEY, WC):
+        t.window_numbers[WC * i + k] = f[k]
+    g[G_WINDOWS] += 1
     return 1

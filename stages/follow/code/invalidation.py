@@ -1,9 +1,9 @@
-"""What must be forgotten when a byte of code changes: lists from code to stretches, and from stretches to the memo.
+"""What must be forgotten when a byte of code changes: lists from code to blocks, and from blocks to the TNT path cache.
 
-Code is divided into lines of 256 bytes, each with a list of the stretches over it; a stretch has a list of the memo's
-keys whose path it is on, or to which it leads. So a change costs what depends on it, and nothing that grows with all
-that is known. A stretch over very many lines is in one list that is always searched, one that ends where no code is
-known in a list for the day on which there is some.
+Code is divided into lines of 256 bytes, each with a list of the blocks over it; a block has a list of the TNT path
+cache's keys whose path it is on, or to which it leads. So a change costs what depends on it, and nothing that grows
+with all that is known. A block over very many lines is in one list that is always searched, one that ends where no code
+is known in a list for the day on which there is some.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -16,25 +16,25 @@ import numpy as np
 
 from jvm.kernels import inner, kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_CACHED,
+    BL_KIND,
+    BL_RANGE,
+    BL_RANGES,
     DEAD,
     G_EPOCH,
     G_LINE_MASK,
     G_LINES,
     G_LINKS,
     G_LONG,
-    G_MEMO_MASK,
     G_OFF,
-    ME,
-    ME_FLAGS,
-    ME_KEY,
+    G_TNT_CACHE_MASK,
     OFF,
     OUTSIDE,
-    ST,
-    ST_KIND,
-    ST_MEMOS,
-    ST_RANGE,
-    ST_RANGES,
     STUCK,
+    TC,
+    TC_FLAGS,
+    TC_KEY,
     blob_of,
     raw_tables,
     scatter,
@@ -45,14 +45,14 @@ from stages.pointers import (
 )
 
 LINE = 8  # bits of an address within a line
-LINES = 64  # a stretch over more is "long"
+LINES = 64  # a block over more is "long"
 LONGEST = 15  # bytes of an instruction
-F_STALE = 8  # of a memo slot: as good as absent
+F_STALE = 8  # of a slot of the TNT path cache: as good as absent
 
 
 @inner
 def slot_of(key):  # type: ignore[no-untyped-def]
-    """Where in the memo the search for `key` begins; the caller masks."""
+    """Where in the TNT path cache the search for `key` begins; the caller masks."""
     h = key * 0x9E3779B1
     return (h >> 15) ^ (h >> 28)
 
@@ -107,16 +107,16 @@ def _over(t, s, lo, hi):  # type: ignore[no-untyped-def]
 @inner
 def _at_no_instruction(t, s):  # type: ignore[no-untyped-def]
     """Whether it ended on bytes that are none, or are only the beginning of one."""
-    kind = t.stretch[s * ST + ST_KIND]
+    kind = t.block[s * BL + BL_KIND]
     return kind == STUCK or ((kind == OFF or kind == OUTSIDE) and blob_of(t, t.last[s]) >= 0)
 
 
 @inner
 def note(t, s):  # type: ignore[no-untyped-def]
-    """Enter a stretch that has just been walked."""
+    """Enter a block that has just been walked."""
     g = t.g
-    first = np.int64(t.stretch[s * ST + ST_RANGE])
-    count = np.int64(t.stretch[s * ST + ST_RANGES])
+    first = np.int64(t.block[s * BL + BL_RANGE])
+    count = np.int64(t.block[s * BL + BL_RANGES])
     lines = np.int64(0)
     for n in range(first, first + count):
         begin, end = _lines(t.ranges[3 * n], t.ranges[3 * n + 1])
@@ -126,7 +126,7 @@ def note(t, s):  # type: ignore[no-untyped-def]
     else:
         for n in range(first, first + count):
             _over(t, s, t.ranges[3 * n], t.ranges[3 * n + 1])
-    kind = t.stretch[s * ST + ST_KIND]
+    kind = t.block[s * BL + BL_KIND]
     if kind == OFF or kind == OUTSIDE:
         g[G_OFF] = link(t, g[G_OFF], s)
     if _at_no_instruction(t, s):
@@ -135,26 +135,26 @@ def note(t, s):  # type: ignore[no-untyped-def]
 
 @inner
 def _kill(t, s):  # type: ignore[no-untyped-def]
-    t.stretch[s * ST + ST_KIND] = DEAD
-    mask = t.g[G_MEMO_MASK]
-    n = np.int64(t.stretch[s * ST + ST_MEMOS])
+    t.block[s * BL + BL_KIND] = DEAD
+    mask = t.g[G_TNT_CACHE_MASK]
+    n = np.int64(t.block[s * BL + BL_CACHED])
     while n:
         key = np.int64(t.link[2 * n])
         i = slot_of(key) & mask
-        while t.memo[ME * i + ME_KEY] != key:
+        while t.tnt_cache[TC * i + TC_KEY] != key:
             i = (i + 1) & mask
-        t.memo[ME * i + ME_FLAGS] |= F_STALE
+        t.tnt_cache[TC * i + TC_FLAGS] |= F_STALE
         n = np.int64(t.link[2 * n + 1])
 
 
 @inner
 def _hit(t, s, lo, hi):  # type: ignore[no-untyped-def]
-    """Whether stretch `s` depends on a byte of [lo, hi)."""
-    r = s * ST
+    """Whether block `s` depends on a byte of [lo, hi)."""
+    r = s * BL
     if _touch(lo, hi, t.last[s], t.last[s] + LONGEST) and _at_no_instruction(t, s):
         return True
-    first = np.int64(t.stretch[r + ST_RANGE])
-    for n in range(first, first + t.stretch[r + ST_RANGES]):
+    first = np.int64(t.block[r + BL_RANGE])
+    for n in range(first, first + t.block[r + BL_RANGES]):
         if _touch(lo, hi, t.ranges[3 * n], t.ranges[3 * n + 1]):
             return True
     return False
@@ -168,7 +168,7 @@ def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
     while n:
         s = np.int64(t.link[2 * n])
         after = np.int64(t.link[2 * n + 1])
-        gone = t.stretch[s * ST + ST_KIND] == DEAD
+        gone = t.block[s * BL + BL_KIND] == DEAD
         if not gone and _hit(t, s, lo, hi):
             _kill(t, s)
             dead += 1
@@ -183,7 +183,7 @@ def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
 
 @kernel
 def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
-    """Forget what depends on code in any of the intervals [lo[k], hi[k]); how many stretches died.
+    """Forget what depends on code in any of the intervals [lo[k], hi[k]); how many blocks died.
 
     `grown`: there is code where none was, so that those that ended for want of it die too. `where`: `Tables.raw()`.
     """
@@ -199,10 +199,10 @@ def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
         while n:
             s = np.int64(t.link[2 * n])
             after = np.int64(t.link[2 * n + 1])
-            if t.stretch[s * ST + ST_KIND] != DEAD and blob_of(t, t.last[s]) >= 0:
+            if t.block[s * BL + BL_KIND] != DEAD and blob_of(t, t.last[s]) >= 0:
                 _kill(t, s)
                 dead += 1
-            if t.stretch[s * ST + ST_KIND] != DEAD:
+            if t.block[s * BL + BL_KIND] != DEAD:
                 t.link[2 * n + 1] = kept
                 kept = n
             n = after

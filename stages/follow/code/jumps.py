@@ -28,23 +28,23 @@ from stages.pt import x86
 
 I64 = NDArray[np.int64]
 
-ANYWHERE, TEACHES, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
+ANYWHERE, UPDATES_CALL, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
 INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
 LOADED = np.int64(6)  # a call of the address that has been loaded right before it
 _KNOWN: dict[Stub | None, np.int64] = {
-    **dict.fromkeys(RESOLVERS, TEACHES), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
+    **dict.fromkeys(RESOLVERS, UPDATES_CALL), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
     Stub.ADAPTER: EITHER,
 }  # fmt: skip
 
 
 class Jumps(NamedTuple):
     """`ranges`: (n, 3) first address, one past the last, and what is known of the indirect jumps there; ascending,
-    disjoint. `interpreter`: (2,) first address, one past the last; equal if it is not known. `doors`: (m,) entries of
+    disjoint. `interpreter`: (2,) first address, one past the last; equal if it is not known. `entries`: (m,) entries of
     compiled methods, ascending."""
 
     ranges: I64
     interpreter: I64
-    doors: I64
+    entries: I64
 
 
 NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64))
@@ -54,10 +54,10 @@ def of_image(image: CodeImage) -> Jumps:
     """Of what was there last."""
     stubs: list[tuple[int, int, int]] = []
     interpreter = 0, 0
-    doors: list[int] = []
+    entries: list[int] = []
     for v in image.versions():  # they are many, and this is asked for often
         if v.kind == Kind.NMETHOD:
-            doors += v.entry, v.verified_entry
+            entries += v.entry, v.verified_entry
         elif v.kind == Kind.INTERPRETER:
             interpreter = v.start, v.end
         elif (stub := stub_of(v)) in _KNOWN:
@@ -66,7 +66,7 @@ def of_image(image: CodeImage) -> Jumps:
     for row in sorted(stubs):  # of those that are told twice one
         if not ranges or row[0] >= ranges[-1][1]:
             ranges.append(row)
-    columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(doors, np.uint64)), "f")
+    columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(entries, np.uint64)), "f")
     return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
 
 
@@ -87,7 +87,7 @@ def known(ranges, n, here):  # type: ignore[no-untyped-def]
 
 @inner
 def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
-    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, TEACHES, INTO_COMPILED or
+    """Where the indirect jump at `here` leads, whose bytes are `buffer[at:]`: ANYWHERE, UPDATES_CALL, INTO_COMPILED or
     INTO_INTERPRETER. `ranges`: the n rows, one after the other."""
     what = known(ranges, n, here)
     if what == EITHER:
@@ -96,14 +96,14 @@ def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
 
 
 @inner
-def fits(what, ip, lo, hi, doors, n):  # type: ignore[no-untyped-def]
+def fits(what, ip, lo, hi, entries, n):  # type: ignore[no-untyped-def]
     """Whether a jump of which `what` is known may lead to `ip`; the interpreter lies in [lo, hi), and there are n
-    doors."""
+    entries."""
     if what < INTO_COMPILED or what == LOADED or lo == hi:
         return True
     if what == BEHIND_CALL and not within(lo, ip, hi):
-        at = least_at(doors, n, ip)
-        return at == n or doors[at] != ip
+        at = least_at(entries, n, ip)
+        return at == n or entries[at] != ip
     return what == BEHIND_CALL or (what == INTO_INTERPRETER) == within(lo, ip, hi)
 
 

@@ -31,8 +31,8 @@ from stages.follow.repair.candidates import (
     NEAR,
     ROOM,
     V_FAR,
+    V_INFERRED,
     V_INSN,
-    V_LEARNT,
     V_TARGET,
     VA,
     WINDOW,
@@ -93,7 +93,7 @@ R_ADDRESS, R_INSN, R_TARGET, R_VARIANTS = range(4)
 RE = 4
 
 # columns of a choice
-C_AT, C_ADDRESS, C_LENGTH, C_LEARNT = range(4)
+C_AT, C_ADDRESS, C_LENGTH, C_INFERRED = range(4)
 CH = 4
 
 
@@ -103,7 +103,7 @@ class Choice(NamedTuple):
     at: int
     address: int
     code: bytes
-    learnt: bool
+    inferred: bool
 
 
 @inner
@@ -129,13 +129,13 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
 
     `where`: addresses of data, buffer, the way (WAY_SIZE,), `remembered` rows of RE, a power of two, that are kept
     between rounds, the way as it was at the first choice, which is set if its W_POS is −1, the starts and the ends of
-    the code's blobs, and doors. `effort` (1,): what may be spent yet; the search ends when that is used up."""
+    the code's blobs, and entries. `effort` (1,): what may be spent yet; the search ends when that is used up."""
     data, buffer = u8_at(where[0]), u8_at(where[1])
     w, stack = i64_at(where[2]), i64_at(where[2] + 8 * W_SIZE)
     memory, begun = i64_at(where[3]), i64_at(where[4])
     g = Ground(
         i64_at(where[5]), i64_at(where[6]), len(code.start), lo, hi, known.interpreter[0], known.interpreter[1],
-        i64_at(where[7]), len(known.doors),
+        i64_at(where[7]), len(known.method_entries),
     )  # fmt: skip
     mask = remembered - 1
     spent, limit = np.int64(0), effort[0]
@@ -224,7 +224,7 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
                     m = w[W_CHOSEN]
                     log[m * CH + C_AT], log[m * CH + C_ADDRESS] = w[W_AT], here
                     log[m * CH + C_LENGTH] = insn & 0xFF
-                    log[m * CH + C_LEARNT] = found[attempt * VA + V_LEARNT]
+                    log[m * CH + C_INFERRED] = found[attempt * VA + V_INFERRED]
                     for c in range(WINDOW):
                         log_code[m * WINDOW + c] = buffer[attempt * WINDOW + c]
                     w[W_CHOSEN] = m + 1
@@ -294,14 +294,14 @@ def choose(
         w = (begun if begun[W_POS] >= 0 else start).copy()
         log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
         n, reach = search(
-            addresses(data, buffer, w, memory, begun, code.start, code.end, known.doors), end, goal, code, *limits,
-            known, tsc, slack, most, farthest, log, log_code, effort.left, REMEMBERED,
+            addresses(data, buffer, w, memory, begun, code.start, code.end, known.method_entries), end, goal, code,
+            *limits, known, tsc, slack, most, farthest, log, log_code, effort.left, REMEMBERED,
         )  # fmt: skip
         if n > 0 and (best is None or reach > best.reach):
             rows = log.reshape(CHOSEN, CH)[:n].tolist()
             choices = [
-                Choice(at, address % (1 << 64), log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(learnt))
-                for k, (at, address, length, learnt) in enumerate(rows)
+                Choice(at, address % (1 << 64), log_code[k * WINDOW : k * WINDOW + length].tobytes(), bool(inferred))
+                for k, (at, address, length, inferred) in enumerate(rows)
             ]
             best = Found(choices, reach)
         if (n >= 0 and reach >= LOOK) or effort.over() or begun[W_POS] < 0:  # there is nothing to choose

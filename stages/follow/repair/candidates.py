@@ -48,7 +48,7 @@ _ROW = np.int64(0)
 _FRESH, _FREE, _OTHERS, _SAME = (np.int64(k) for k in range(4))  # stubs of tables, by which callees led there
 
 # columns of a variant
-V_INSN, V_TARGET, V_FAR, V_LEARNT = range(4)
+V_INSN, V_TARGET, V_FAR, V_INFERRED = range(4)
 VA = 4
 
 
@@ -63,18 +63,18 @@ class Known(NamedTuple):
     new_at: I64
     order: I64  # in time
     code: NDArray[np.uint8]
-    taught: I64  # branches that the trace has taught: the address, ascending,
+    resolved: I64  # branches that the trace has resolved: the address, ascending,
     branch: I64  # and (n, 2) where it may go, and (0: CALL, 1: JMP)
     entry: I64  # verified entries of nmethods, ascending,
     refused: I64  # from when on surely not entrant,
     refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one so
-    door: I64  # entries of nmethods, both kinds, ascending,
+    entry_point: I64  # entries of nmethods, both kinds, ascending,
     opens: I64  # and when one is known to stand there,
     closes: I64  # and not any more, or to be not entrant
     inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
     jump: I64  # (3 · n,) what is known of indirect jumps, and
     interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
-    doors: I64  # entries of methods, as there
+    method_entries: I64  # entries of methods, as there
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     unpatched: I64  # places of C1's code where a JMP stood before they were told of, ascending,
     unpatched_to: I64  # where that led,
@@ -105,18 +105,18 @@ class Known(NamedTuple):
             column(patches.new_at),
             order,
             np.ascontiguousarray(patches.code),
-            taught=none,
+            resolved=none,
             branch=np.zeros((0, 2), np.int64),
             entry=none,
             refused=none,
-            door=none,
+            entry_point=none,
             opens=none,
             closes=none,
             inline=none,
             refusal=none,
             jump=none,
             interpreter=np.zeros(2, np.int64),
-            doors=none,
+            method_entries=none,
             resolver=none,
             unpatched=none,
             unpatched_to=none,
@@ -149,9 +149,9 @@ def read(buffer, at, here, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _candidate(found, n, far, learnt):  # type: ignore[no-untyped-def]
+def _candidate(found, n, far, inferred):  # type: ignore[no-untyped-def]
     """Row n of the buffer is one. Returns how many there are; the last row is never one, so it can be written."""
-    found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+    found[n * VA + V_FAR], found[n * VA + V_INFERRED] = far, inferred
     return min(n + 1, ROOM - 1)
 
 
@@ -177,14 +177,14 @@ def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no
     n = 0
     for row in range(candidates):
         insn, target = read(buffer, row * WINDOW, here, size)
-        far, learnt = found[row * VA + V_FAR], found[row * VA + V_LEARNT]
+        far, inferred = found[row * VA + V_FAR], found[row * VA + V_INFERRED]
         if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
             continue
         if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
             if len(known.inline) and within(known.inline[0], target, known.inline[1]):
                 far = LAST  # it is the same to call what lies behind it, and that is better known
-            p = first(known.door, target)
-            if p < len(known.door) and known.door[p] == target:
+            p = first(known.entry_point, target)
+            if p < len(known.entry_point) and known.entry_point[p] == target:
                 far = max(far, known.opens[p] - tsc, tsc - known.closes[p])
         same = 0
         while same < n and (found[same * VA + V_INSN] != insn or found[same * VA + V_TARGET] != target):
@@ -197,7 +197,7 @@ def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no
             for c in range(WINDOW):
                 buffer[n * WINDOW + c] = buffer[row * WINDOW + c]
             found[n * VA + V_INSN], found[n * VA + V_TARGET] = insn, target
-            found[n * VA + V_FAR], found[n * VA + V_LEARNT] = far, learnt
+            found[n * VA + V_FAR], found[n * VA + V_INFERRED] = far, inferred
             n += 1
     return n
 
@@ -253,11 +253,11 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
 
 @inner
 def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
-    """What was read, taught or chosen here, and what the bytecode says."""
+    """What was read, resolved or chosen here, and what the bytecode says."""
     n = _patches(known, here, tsc, slack, buffer, found, n)
     if size >= 5:
-        p = first(known.taught, here)
-        while p < len(known.taught) and known.taught[p] == here:
+        p = first(known.resolved, here)
+        while p < len(known.resolved) and known.resolved[p] == here:
             n = _branch(buffer, found, n, here, _JMP if known.branch[p, 1] else _CALL, known.branch[p, 0], _LATER)
             p += 1
         p = first(known.unpatched, here)

@@ -30,7 +30,10 @@ class ImageEntries:
         self._image = image
         self._of = 0, 0  # how many versions, and the last: there are no others with both the same
         self._nmethods: list[Version] = []
-        self._entry, self._door = (_NONE, _NONE), (_NONE, _NONE)  # addresses, ascending; which nmethod's they are
+        self._entry, self._entry_point = (
+            (_NONE, _NONE),
+            (_NONE, _NONE),
+        )  # addresses, ascending; which nmethod's they are
         self._opens = _NONE
         self._refusal = self._inline = self._resolver = _NONE
 
@@ -43,9 +46,9 @@ class ImageEntries:
             self._take(versions)
         ended = np.minimum(self._column(lambda v: v.until), self._column(lambda v: v.not_entrant))
         closes = np.minimum(ended, np.uint64(LAST)).view(np.int64)
-        (entry, entry_of), (door, door_of) = self._entry, self._door
+        (entry, entry_of), (entry_point, point_of) = self._entry, self._entry_point
         return known._replace(
-            entry=entry, refused=closes[entry_of], door=door, opens=self._opens, closes=closes[door_of],
+            entry=entry, refused=closes[entry_of], entry_point=entry_point, opens=self._opens, closes=closes[point_of],
             refusal=self._refusal, inline=self._inline, resolver=self._resolver,
         )  # fmt: skip
 
@@ -54,8 +57,8 @@ class ImageEntries:
         verified, entry = self._column(lambda v: v.verified_entry), self._column(lambda v: v.entry)
         those = np.arange(len(self._nmethods))
         self._entry = _last(verified[verified != 0], those[verified != 0])
-        self._door = _last(np.concatenate((entry, verified)), np.concatenate((those, those)))
-        self._opens = self._column(lambda v: v.loaded if v.since else 0).view(np.int64)[self._door[1]]
+        self._entry_point = _last(np.concatenate((entry, verified)), np.concatenate((those, those)))
+        self._opens = self._column(lambda v: v.loaded if v.since else 0).view(np.int64)[self._entry_point[1]]
         stubs = {stub_of(v): v for v in versions if v.kind != Kind.NMETHOD}
         wrong, inline = stubs.get(Stub.WRONG_METHOD), stubs.get(Stub.INLINE_CACHE)
         self._refusal = _addresses([wrong.start] if wrong else [])

@@ -1,4 +1,4 @@
-"""Rows by address, of which those are kept that came last: what the trace has taught, and what choices have replaced.
+"""Rows by address, of which those are kept that came last: what the trace has resolved, and what choices have replaced.
 
 One more row costs a copy, not a new order of all, for a search may follow each of them. Columns are never written again
 once they were handed out.

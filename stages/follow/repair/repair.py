@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER
-from stages.follow.cfg.graph import G_FILTER_HI, G_FILTER_LO, S_DISABLED, S_FIRST, SLOTS
+from stages.follow.cfg.graph import DISABLED_BLOCK, FIRST_BLOCK, G_FILTER_HI, G_FILTER_LO, SLOTS
 from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Found, Position, choose
 from stages.follow.repair.call_patching import Bindings, Branch
@@ -25,7 +25,7 @@ from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
 from stages.follow.repair.effort import Effort, Purse
 from stages.follow.repair.image_entries import ImageEntries
 from stages.follow.repair.recent import Recent
-from stages.follow.repair.resolved_calls import Learnt
+from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.repair.unpatched import Unpatched
 from stages.follow.walk.segment_walk import NEVER, Piece
 from stages.follow.walk.state import (
@@ -62,7 +62,7 @@ class Chooser:
         self._flow, self._image, self._slack = flow, image, slack
         self._callees = Callees(image)
         self._entries = ImageEntries(image)
-        self._learnt = Learnt(image, self._callees)
+        self._resolved = ResolvedCalls(image, self._callees)
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._unpatched = Unpatched(image)
         self._known: Known | None = None
@@ -72,14 +72,14 @@ class Chooser:
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
         self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._learnt_to = 0  # position in the stream
+        self._resolved_to = 0  # position in the stream
         self._read = 0  # all code was read since
         self._ends = 0  # of the image's entrance, when last looked at
         self._shut: set[int] = set()  # versions whose entry has been shut, as long as they are kept
         self._shutting: list[tuple[int, int]] = []  # when the others will be, and their ids; the last first
         self._purse = Purse()
         self.counts: Counter[str] = Counter()
-        flow.search, flow.taught = self, self.taught
+        flow.search, flow.call_updated = self, self.call_updated
 
     def prepare(self) -> Iterator[None]:
         """In steps: makes the next search one that does not have to read much code first."""
@@ -92,7 +92,7 @@ class Chooser:
         self._at = np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:]))
         times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
         self._tsc = np.concatenate(times).astype(np.int64)
-        self._learnt_to = -1
+        self._resolved_to = -1
         self._purse.fill(len(segment.data))
         certain = segment.tsc - self._slack // EXACT
         self._restore(certain)
@@ -122,13 +122,13 @@ class Chooser:
                 if version.since <= tsc < version.until and self._flow.bytes_at(jump.address, 1) != jump.code[:1]:
                     self.counts["shut"] += self._patch(jump, tsc)
 
-    def learn(self, shown: NDArray[np.void]) -> None:
-        """`shown`: LEARNT_DTYPE, of this segment; what has been learnt of it before is left out."""
-        new = shown[shown["offset"] > self._learnt_to]
+    def take_resolved(self, shown: NDArray[np.void]) -> None:
+        """`shown`: RESOLVED_DTYPE, of this segment; what has been resolved in it before is left out."""
+        new = shown[shown["offset"] > self._resolved_to]
         if len(new):
-            self._learnt_to = int(new["offset"].max())
+            self._resolved_to = int(new["offset"].max())
             pairs = zip(new["returns"].tolist(), new["target"].tolist(), strict=True)
-            self._learnt.add(pairs, int(self._tsc[-1]))
+            self._resolved.add(pairs, int(self._tsc[-1]))
 
     def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
         position = self._position(piece)
@@ -146,7 +146,7 @@ class Chooser:
             self.counts["given_up"] += 1
             return False
         self.counts["searches"] += 1
-        self.learn(piece.learnt)
+        self.take_resolved(piece.resolved)
         goal = piece.contradicted  # before the walk stands elsewhere
         effort = self._purse.lend()
         if effort.over():
@@ -172,15 +172,15 @@ class Chooser:
             self._make(piece, choice)
         return True
 
-    def taught(self, piece: Piece) -> None:
-        """`Flow.taught`: the call is changed now, not when the next contradiction asks for it."""
-        row = piece.learnt[-1]
-        self.learn(piece.learnt)
+    def call_updated(self, piece: Piece) -> None:
+        """`Flow.call_updated`: the call is changed now, not when the next contradiction asks for it."""
+        row = piece.resolved[-1]
+        self.take_resolved(piece.resolved)
         tsc = int(np.interp(int(row["offset"]), self._at, self._tsc))
         for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
             if self._flow.bytes_at(branch.address, len(branch.code)) != branch.code and self._patch(branch, tsc):
                 piece.settle()
-                self.counts["taught"] += 1
+                self.counts["call_updated"] += 1
 
     def _search(
         self, piece: Piece, position: Position, goal: int, known: Known, tsc: int, effort: Effort
@@ -213,7 +213,7 @@ class Chooser:
             self.counts["nowhere"] += 1
             return
         piece.settle()
-        self.counts["chosen_inferred" if choice.learnt else "chosen"] += 1
+        self.counts["chosen_inferred" if choice.inferred else "chosen"] += 1
 
     def _patch(self, branch: Branch, tsc: int) -> bool:
         """Make it so, if there is code; what is replaced may come back."""
@@ -229,12 +229,17 @@ class Chooser:
         """Of the walker; None: in the middle of something that a search does not follow."""
         x, ring = piece.thread.x, piece.thread.ring
         mode, at = int(x[X_MODE]), int(x[X_AT])
-        if x[X_PENDING] > 1 or x[X_FUP] or mode & (M_OVF | M_NOT64 | M_BLOCK) or (at < S_FIRST and at != S_DISABLED):
+        if (
+            x[X_PENDING] > 1
+            or x[X_FUP]
+            or mode & (M_OVF | M_NOT64 | M_BLOCK)
+            or (at < FIRST_BLOCK and at != DISABLED_BLOCK)
+        ):
             return None
         depth = min(int(x[X_DEPTH]), DEPTH)
         slots = (int(x[X_TOP]) - np.arange(depth)[::-1]) & (SLOTS - 1)
         address = self._flow.tables.address
-        here = 0 if at == S_DISABLED else int(address[at])
+        here = 0 if at == DISABLED_BLOCK else int(address[at])
         stack = address[ring[slots]]
         base = min(int(x[X_BASE]), depth)
         return Position(piece.position, int(x[X_LAST_IP]), here, bool(mode & M_PSB), stack, base)
@@ -255,17 +260,17 @@ class Chooser:
                 )
             told = self._of_image
             self._known = known._replace(
-                entry=told.entry, refused=told.refused, door=told.door, opens=told.opens, closes=told.closes,
-                refusal=told.refusal, inline=told.inline, resolver=told.resolver, unpatched=told.unpatched,
-                unpatched_to=told.unpatched_to, unpatched_until=told.unpatched_until,
+                entry=told.entry, refused=told.refused, entry_point=told.entry_point, opens=told.opens,
+                closes=told.closes, refusal=told.refusal, inline=told.inline, resolver=told.resolver,
+                unpatched=told.unpatched, unpatched_to=told.unpatched_to, unpatched_until=told.unpatched_until,
                 calls=self._callees.now(),
                 jump=jumps.ranges.reshape(-1),
                 interpreter=jumps.interpreter,
-                doors=jumps.doors,
+                method_entries=jumps.entries,
             )  # fmt: skip
-        branches, replaced = self._learnt.branches, self._replaced
+        branches, replaced = self._resolved.branches, self._replaced
         return self._known._replace(
-            taught=branches.address.view(np.int64),
+            resolved=branches.address.view(np.int64),
             branch=branches.value,
             place=replaced.address.view(np.int64),
             content=replaced.value,

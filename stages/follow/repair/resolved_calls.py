@@ -26,11 +26,11 @@ from stages.pointers import signed
 I64 = NDArray[np.int64]
 
 EACH = 4  # targets kept of a call: the last ones
-MOST = 1 << 15  # calls kept: those learnt last
+MOST = 1 << 15  # calls kept: those resolved last
 
 
-class Learnt:
-    """Of one process. Bounded; what was learnt longest ago goes first."""
+class ResolvedCalls:
+    """Of one process. Bounded; the call that was resolved longest ago goes first."""
 
     def __init__(self, image: CodeImage, callees: Callees) -> None:
         self._image, self._callees = image, callees

@@ -51,7 +51,7 @@ WAY_SIZE = W_SIZE + DEPTH  # and the return stack behind it
 # Where it leads: blobs of known code, the IP filter [lo, hi), where the interpreter lies, and entries of methods
 # (stages.follow.code.jumps). Pointers and numbers, for arrays in a tuple are counted at each call (stages.pointers).
 Ground = namedtuple(
-    "Ground", ("start", "end", "blobs", "lo", "hi", "interpreter_lo", "interpreter_hi", "doors", "n_doors")
+    "Ground", ("start", "end", "blobs", "lo", "hi", "interpreter_lo", "interpreter_hi", "entries", "n_entries")
 )
 
 N_NONE, N_BITS, N_TIP, N_PGD, N_FUP, N_PGE, N_END = range(7)  # the packet that is looked at
@@ -216,7 +216,7 @@ def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
     if seen == N_TIP:
         w[W_NEXT] = N_NONE
         right = w[W_IP] != -1 and inside(g, w[W_IP])
-        right &= fits(led, w[W_IP], g.interpreter_lo, g.interpreter_hi, g.doors, g.n_doors)
+        right &= fits(led, w[W_IP], g.interpreter_lo, g.interpreter_hi, g.entries, g.n_entries)
         return right and arrive(w, w[W_IP])
     if seen == N_PGD:
         if what == x86.RET and w[W_DEPTH] > w[W_BASE]:

@@ -1,6 +1,6 @@
 """The walker: packets in, paths out.
 
-Three functions share the work over one explicit state (`stages.follow.walk.state`). `by_units` goes on as long as it
+Three functions share the work over one explicit state (`stages.follow.walk.state`). `by_windows` goes on as long as it
 knows several packets at once. `hot` knows the five packets that make up a stream in their ordinary order and nothing
 else; at anything unusual it stops in front of the packet. `packet` then takes exactly one packet, of any kind and in
 any state. So the fast parts stay small enough to keep their state in registers, and the exact part need not be fast.
@@ -16,20 +16,20 @@ import numpy as np
 
 from jvm.kernels import kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_KIND,
     FAR,
     FULL,
     G_NORETCOMP,
-    G_UNIT_MASK,
+    G_WINDOW_MASK,
     IND,
+    LOST_BLOCK,
     RESOLVE,
     RET,
-    S_LOST,
-    ST,
-    ST_KIND,
     raw_tables,
 )
 from stages.follow.cfg.miss import (
-    learnt,
+    recorded,
 )
 from stages.follow.cfg.window_cache import (
     D_DATA,
@@ -38,7 +38,7 @@ from stages.follow.cfg.window_cache import (
     NEW,
     UNFIT,
     WINDOW,
-    by_units,
+    by_windows,
 )
 from stages.follow.walk.exact_path import (
     drain,
@@ -53,12 +53,12 @@ from stages.follow.walk.state import (
     BACK,
     BREAK_NAMES,
     BREAKS,
+    CALL_UPDATED,
     CONTRADICTION,
     DONE,
     EARLY,
     FIRST,
     KEPT,
-    LEARNT,
     M_ABORT,
     M_BLOCK,
     M_BOUND,
@@ -69,21 +69,21 @@ from stages.follow.walk.state import (
     NONE,
     OUTPUT_FULL,
     PAUSED,
+    RESOLVED,
     SECOND,
     SPARE,
     STRIDE,
     TABLES_FULL,
-    TAUGHT,
     X_AT,
     X_BREAKS,
     X_CAUSE,
     X_FUP,
     X_HOLD,
-    X_LEARNT,
     X_MODE,
     X_OUT,
     X_PENDING,
     X_POS,
+    X_RESOLVED,
     X_ROOM,
     X_SURE_POS,
     X_WHERE,
@@ -112,8 +112,9 @@ def run(where, io):  # type: ignore[no-untyped-def]
     gets the index in `order` where the walker was at `stops[k]`, and no run-length spans it; −1 before. Returns DONE;
     TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output; CONTRADICTION: there is one of X_CAUSE at
     X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it; how it was about BACK bytes earlier is the
-    copy EARLY, if that has a position. TAUGHT: behind X_HOLD, the packet before has changed a call, as the last of the
-    learnt says. PAUSED: it has come to IO_PAUSE, or at most about STRIDE farther; only where contradictions are held.
+    copy EARLY, if that has a position. CALL_UPDATED: behind X_HOLD, the packet before has changed a call, as the last
+    of the resolved says. PAUSED: it has come to IO_PAUSE, or at most about STRIDE farther; only where contradictions
+    are held.
     """
     t = raw_tables(where)
     w = raw_walker(io)
@@ -122,7 +123,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     stops, stop_at, n_stops = i64_at(io[IO_STOPS]), i64_at(io[IO_STOP_AT]), io[IO_N_STOPS]
     holding = x[X_HOLD] <= end
     cause, contradicted, early = NONE, NONE, NONE
-    full = False  # no room for units
+    full = False  # no room for windows
     x[X_CAUSE] = 0
     t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[0], io[2], io[6]
     k = 0
@@ -142,7 +143,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
             stop_at[k] = x[X_OUT]
             k += 1
         if cause:
-            if x[X_POS] >= early and x[X_PENDING] <= 1 and x[X_FUP] == 0 and x[X_AT] > S_LOST:
+            if x[X_POS] >= early and x[X_PENDING] <= 1 and x[X_FUP] == 0 and x[X_AT] > LOST_BLOCK:
                 keep(w, EARLY)
                 early = NEVER
             if x[X_POS] >= end:
@@ -160,10 +161,10 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 return TABLES_FULL
             if io[IO_PAUSE] <= x[X_POS] < end:
                 return PAUSED
-        if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS or x[X_LEARNT] + 2 >= LEARNT:
+        if x[X_OUT] >= x[X_ROOM] - SPARE or x[X_BREAKS] + 8 >= BREAKS or x[X_RESOLVED] + 2 >= RESOLVED:
             return OUTPUT_FULL
         if x[X_PENDING] > 1:
-            kind = t.stretch[x[X_AT] * ST + ST_KIND]
+            kind = t.block[x[X_AT] * BL + BL_KIND]
             owed = kind == IND or kind == FAR or kind == RESOLVE or (kind == RET and t.g[G_NORETCOMP] != 0)
             if not owed:
                 if drain(t, w) == FULL:
@@ -181,28 +182,28 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 limit = min(limit, stops[k])
             on = limit > x[X_POS]
             at_all = on
-            while on:  # what is done above is done in the same places with units as without
-                drafting, window = UNFIT, limit
-                if t.g[G_UNIT_MASK]:
-                    drafting = by_units(t, w, limit)
+            while on:  # what is done above is done in the same places with windows as without
+                drafting, window_end = UNFIT, limit
+                if t.g[G_WINDOW_MASK]:
+                    drafting = by_windows(t, w, limit)
                     if x[X_POS] >= limit:
                         break
                     if x[X_POS] + WINDOW <= limit:
-                        window = x[X_POS] + WINDOW
+                        window_end = x[X_POS] + WINDOW
                     else:
                         drafting = UNFIT
-                if hot(t, w, window, limit) == TABLES_FULL:
+                if hot(t, w, window_end, limit) == TABLES_FULL:
                     return TABLES_FULL
-                on = x[X_POS] >= window and x[X_PENDING] <= 1
-                if on and drafting == NEW and learnt(t) == FULL:
+                on = x[X_POS] >= window_end and x[X_PENDING] <= 1
+                if on and drafting == NEW and recorded(t) == FULL:
                     full = True
                     if not holding:
                         return TABLES_FULL
                 on = on and x[X_POS] < limit and x[X_OUT] < x[X_ROOM] - SPARE
             if at_all and (x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE):
                 continue
-        taught = x[X_LEARNT]
+        resolved = x[X_RESOLVED]
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL
-        if x[X_LEARNT] > taught and cause == 0 and x[X_CAUSE] == 0 and x[X_POS] > x[X_HOLD]:
-            return TAUGHT
+        if x[X_RESOLVED] > resolved and cause == 0 and x[X_CAUSE] == 0 and x[X_POS] > x[X_HOLD]:
+            return CALL_UPDATED

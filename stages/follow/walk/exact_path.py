@@ -21,14 +21,22 @@ from stages.follow.cfg.block import (
     room,
 )
 from stages.follow.cfg.graph import (
+    BL,
+    BL_EFFECT,
+    BL_KIND,
+    BL_PUSHES,
+    BL_RANGE,
+    BL_RANGES,
+    BL_TIP_PATH,
     COND,
     DISABLED,
+    DISABLED_BLOCK,
     E_HOP,
     E_LEADS,
-    E_TEACHES,
+    E_UPDATES,
     FAR,
     FULL,
-    G_DOORS,
+    G_ENTRIES,
     G_ERRATA,
     G_FILTER_HI,
     G_FILTER_LO,
@@ -37,31 +45,23 @@ from stages.follow.cfg.graph import (
     IND,
     LOOP,
     LOST,
-    ME,
-    ME_FLAGS,
-    ME_NEXT,
-    ME_PATH,
+    LOST_BLOCK,
     OFF,
     OUT,
     OUTSIDE,
     P_DISABLED,
     RESOLVE,
     RET,
-    S_DISABLED,
-    S_LOST,
-    ST,
-    ST_EFFECT,
-    ST_KIND,
-    ST_PUSHES,
-    ST_RANGE,
-    ST_RANGES,
-    ST_TIP_PATH,
     STUCK,
+    TC,
+    TC_FLAGS,
+    TC_NEXT,
+    TC_PATH,
 )
 from stages.follow.cfg.miss import (
     cut,
     lookup,
-    on_stretch,
+    on_block,
     ready,
 )
 from stages.follow.cfg.tnt_path_cache import (
@@ -127,7 +127,7 @@ from stages.follow.walk.state import (
     emit,
     pop,
     sure,
-    teach,
+    update_call,
 )
 from stages.pointers import load64
 from stages.pt.errata import APL12, BDM64, SKD022
@@ -167,10 +167,10 @@ def _takes_tip(kind):  # type: ignore[no-untyped-def]
 
 @inner
 def _here(t, x):  # type: ignore[no-untyped-def]
-    """How the current stretch ends; it is alive and walked. (There is room: see `room`.)"""
+    """How the current block ends; it is alive and walked. (There is room: see `room`.)"""
     s = ready(t, x[X_AT])
     x[X_AT] = s
-    return np.int64(t.stretch[s * ST + ST_KIND])
+    return np.int64(t.block[s * BL + BL_KIND])
 
 
 @inner
@@ -181,7 +181,7 @@ def _goto(t, w, ip):  # type: ignore[no-untyped-def]
         if not x[X_MODE] & M_REFUSED:
             break_off(t, w, B_OTHER_MODE, ip)
             x[X_MODE] |= M_REFUSED
-        x[X_AT] = S_LOST
+        x[X_AT] = LOST_BLOCK
     else:
         x[X_AT] = ready(t, intern(t, ip))
         x[X_MODE] &= ~M_STILL
@@ -197,7 +197,7 @@ def drain(t, w):  # type: ignore[no-untyped-def]
         if s == FULL:
             return FULL
         x[X_AT] = s
-        kind = np.int64(t.stretch[s * ST + ST_KIND])
+        kind = np.int64(t.block[s * BL + BL_KIND])
         if _nowhere(kind):
             if kind == DISABLED:
                 break_off(t, w, B_WHILE_DISABLED, NONE)
@@ -209,15 +209,15 @@ def drain(t, w):  # type: ignore[no-untyped-def]
         i = lookup(t, s, (pending >> rest) & 63 | 1 << (bits - rest))
         if i == FULL:
             return FULL
-        flags = np.int64(t.memo[ME * i + ME_FLAGS])
-        path = np.int64(t.memo[ME * i + ME_PATH])
+        flags = np.int64(t.tnt_cache[TC * i + TC_FLAGS])
+        path = np.int64(t.tnt_cache[TC * i + TC_PATH])
         if path:
             emit(t, w, path)
-        x[X_AT] = t.memo[ME * i + ME_NEXT]
+        x[X_AT] = t.tnt_cache[TC * i + TC_NEXT]
         left = (flags >> LEFT) & LEFT_MASK
         x[X_PENDING] = (left if left else 1) << rest | tail
         if flags & F_ERROR:
-            kind = np.int64(t.stretch[x[X_AT] * ST + ST_KIND])
+            kind = np.int64(t.block[x[X_AT] * BL + BL_KIND])
             if kind == OUTSIDE and t.g[G_FILTER_LO] == t.g[G_FILTER_HI]:
                 break
             cause = _contradiction(kind)
@@ -238,7 +238,7 @@ def drain(t, w):  # type: ignore[no-untyped-def]
 
 @inner
 def _contradiction(kind):  # type: ignore[no-untyped-def]
-    """What it means that a TIP or a bit comes while a stretch of this kind waits."""
+    """What it means that a TIP or a bit comes while a block of this kind waits."""
     if kind == OFF or kind == OUTSIDE:
         return B_OFF_CODE
     if kind == OUT:
@@ -250,7 +250,7 @@ def _contradiction(kind):  # type: ignore[no-untyped-def]
 
 @inner
 def _cut(t, w, cause):  # type: ignore[no-untyped-def]
-    """The flow left the code at the FUP's address: complete the current stretch as far as that. SURE: it did."""
+    """The flow left the code at the FUP's address: complete the current block as far as that. SURE: it did."""
     x = w.x
     x[X_FUP] = 0
     if _nowhere(_here(t, x)):
@@ -262,9 +262,9 @@ def _cut(t, w, cause):  # type: ignore[no-untyped-def]
     if c == 0:
         if x[X_MODE] & M_ABORT and t.g[G_ERRATA] & BDM64:
             return SURE  # the branch before it was traced wrongly, and led here
-        break_off(t, w, B_OFF_CODE if t.stretch[x[X_AT] * ST + ST_KIND] == OFF else cause, x[X_FUP_IP])
+        break_off(t, w, B_OFF_CODE if t.block[x[X_AT] * BL + BL_KIND] == OFF else cause, x[X_FUP_IP])
         return OK
-    emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
+    emit(t, w, np.int64(t.block[c * BL + BL_TIP_PATH]))
     return SURE
 
 
@@ -278,21 +278,25 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
         if _cut(t, w, B_FUP_OFF_PATH) == FULL:
             return FULL
         x[X_MODE] &= ~M_ABORT
-        x[X_AT] = S_LOST
+        x[X_AT] = LOST_BLOCK
         return _goto(t, w, ip) if known else OK
     kind = _here(t, x)
     x[X_MODE] &= ~M_STILL
-    led = t.stretch[x[X_AT] * ST + ST_EFFECT] >> E_LEADS
+    led = t.block[x[X_AT] * BL + BL_EFFECT] >> E_LEADS
     g = t.g
-    if _takes_tip(kind) and known and not fits(led, ip, g[G_INTERPRETER_LO], g[G_INTERPRETER_HI], t.door, g[G_DOORS]):
+    if (
+        _takes_tip(kind)
+        and known
+        and not fits(led, ip, g[G_INTERPRETER_LO], g[G_INTERPRETER_HI], t.entry, g[G_ENTRIES])
+    ):
         break_off(t, w, B_WRONG_TARGET, ip)
     elif _takes_tip(kind):
-        emit(t, w, np.int64(t.stretch[x[X_AT] * ST + ST_TIP_PATH]))
+        emit(t, w, np.int64(t.block[x[X_AT] * BL + BL_TIP_PATH]))
         if kind == RET:
             pop(w)
         if kind == RESOLVE and known:
-            teach(t, w, x[X_OUT] - 1, ip)
-        x[X_AT] = S_LOST
+            update_call(t, w, x[X_OUT] - 1, ip)
+        x[X_AT] = LOST_BLOCK
     elif _nowhere(kind):
         x[X_PENDING] = 0
         if kind == DISABLED:
@@ -304,7 +308,7 @@ def _tip(t, w, ip, known):  # type: ignore[no-untyped-def]
 
 @inner
 def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
-    """A TIP.PGD: the current stretch ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
+    """A TIP.PGD: the current block ends tracing, at its FUP's address, at its end, or at the branch to `ip`.
 
     A return out of the filter goes back to a call that came from there and was not seen: nothing is popped. Doubtful is
     one where calls have been seen since tracing came in that have not returned, and a conditional branch out of it.
@@ -323,8 +327,8 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
         s = x[X_AT]
         c = NONE
         if known:  # a direct branch on the way leads there: the filter's edge, known or not
-            for k in range(1, t.stretch[s * ST + ST_RANGES]):
-                if t.ranges[3 * (t.stretch[s * ST + ST_RANGE] + k)] == ip:
+            for k in range(1, t.block[s * BL + BL_RANGES]):
+                if t.ranges[3 * (t.block[s * BL + BL_RANGE] + k)] == ip:
                     c = cut(t, s, ip)
                     break
         if c <= 0 and x[X_PENDING] > 1:
@@ -334,19 +338,19 @@ def _disabled(t, w, ip, known):  # type: ignore[no-untyped-def]
         elif c > 0 or _takes_tip(kind) or kind == COND or kind == OUT or kind == OFF:
             if c <= 0:
                 c = s
-            if c == s and t.stretch[s * ST + ST_EFFECT] & E_TEACHES:
-                teach(t, w, x[X_OUT], NONE)
-            emit(t, w, np.int64(t.stretch[c * ST + ST_TIP_PATH]))
-            if t.stretch[c * ST + ST_PUSHES] > 0:
+            if c == s and t.block[s * BL + BL_EFFECT] & E_UPDATES:
+                update_call(t, w, x[X_OUT], NONE)
+            emit(t, w, np.int64(t.block[c * BL + BL_TIP_PATH]))
+            if t.block[c * BL + BL_PUSHES] > 0:
                 x[X_MODE] |= M_CALLED
             doubtful = c == s and (kind == COND or (kind == RET and x[X_DEPTH] > x[X_BASE]))
-            if doubtful or t.stretch[c * ST + ST_EFFECT] & E_HOP:
+            if doubtful or t.block[c * BL + BL_EFFECT] & E_HOP:
                 doubt(x, B_NOT_DISABLED)
         elif kind == STUCK or kind == LOOP:
             break_off(t, w, B_STUCK, ip)
     w.order[x[X_OUT]] = P_DISABLED
     x[X_OUT] += 1
-    x[X_AT] = S_DISABLED
+    x[X_AT] = DISABLED_BLOCK
     x[X_PENDING] = 0
     x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND | M_ABORT)
     return result
@@ -357,7 +361,7 @@ def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
     """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside. Behind
     another call that leaves it, it was that one that was made."""
     x = w.x
-    if not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and not x[X_MODE] & M_FRESH:
+    if not _nowhere(np.int64(t.block[x[X_AT] * BL + BL_KIND])) and not x[X_MODE] & M_FRESH:
         break_off(t, w, B_ENABLED_TWICE, ip)
     x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND)
     _goto(t, w, ip)
@@ -382,7 +386,7 @@ def _fup(t, w, ip):  # type: ignore[no-untyped-def]
         if _nowhere(kind):
             _goto(t, w, ip)
             x[X_MODE] |= M_FRESH
-        elif x[X_PENDING] > 1 or not on_stretch(t, x[X_AT], ip):
+        elif x[X_PENDING] > 1 or not on_block(t, x[X_AT], ip):
             break_off(t, w, B_PSB_OFF_PATH, ip)
             _goto(t, w, ip)
         elif kind == LOOP:  # it passes there more than once: what comes next counts from here
@@ -401,7 +405,7 @@ def _fup(t, w, ip):  # type: ignore[no-untyped-def]
             x[X_MODE] |= M_FRESH  # if tracing is off, it is void
         return SURE
     if mode & M_BOUND:
-        lost = _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])) and x[X_AT] != S_DISABLED
+        lost = _nowhere(np.int64(t.block[x[X_AT] * BL + BL_KIND])) and x[X_AT] != DISABLED_BLOCK
         return _goto(t, w, ip) if lost else OK
     x[X_FUP] = 1
     x[X_FUP_IP] = ip
@@ -427,7 +431,7 @@ def _bits(t, w, payload):  # type: ignore[no-untyped-def]
         return OK
     else:  # a TIP is still owed to the older bits
         x[X_PENDING] = was << n | (payload & ((1 << n) - 1))
-        if _takes_tip(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+        if _takes_tip(np.int64(t.block[x[X_AT] * BL + BL_KIND])):
             return OK
     return drain(t, w)
 
@@ -480,12 +484,12 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
             x[X_LAST_IP] = ip
     elif kind == MODE_EXEC:
         x[X_MODE] = mode & ~(M_NOT64 | M_REFUSED) if leaf & 3 == 1 else mode | M_NOT64
-        if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.stretch[x[X_AT] * ST + ST_KIND])):
+        if mode & M_PSB and leaf & 3 != 1 and not _nowhere(np.int64(t.block[x[X_AT] * BL + BL_KIND])):
             _goto(t, w, NONE)  # the FUP came before it
         if not mode & M_PSB and not x[X_FUP]:
             x[X_MODE] |= M_BOUND  # a FUP behind it only says where IF changed
     elif kind == MODE_TSX:
-        if not mode & M_PSB and x[X_AT] != S_DISABLED:
+        if not mode & M_PSB and x[X_AT] != DISABLED_BLOCK:
             x[X_MODE] |= M_ABORT if leaf & 2 else M_BOUND  # an abort's FUP has a TIP, the others only say where
     elif kind == PSB:
         x[X_LAST_IP] = 0

@@ -1,6 +1,6 @@
 """The fast part of the walker: short TNT, TIP, TIP.PGE, TIP.PGD and padding, in their ordinary order.
 
-A TNT byte is one look-up in the memo, a TIP one look-up of its address. What they do to the return stack is
+A TNT byte is one look-up in the TNT path cache, a TIP one look-up of its address. What they do to the return stack is
 arithmetic, not a branch: in such data a branch that is not the same nearly always costs more than the work it avoids.
 """
 
@@ -18,27 +18,28 @@ from stages.follow.cfg.block import (
     returns_in,
 )
 from stages.follow.cfg.graph import (
+    BL,
+    BL_EFFECT,
+    BL_KIND,
+    BL_PUSHED,
+    BL_TIP_PATH,
     COND,
     DEAD,
+    DISABLED_BLOCK,
     E_HOP,
     E_LEADS,
     E_MANY,
     E_PUSH,
-    E_TEACHES,
+    E_UPDATES,
     FAR,
     FULL,
     G_ADDRESS_MASK,
-    G_DOORS,
+    G_ENTRIES,
     G_FILTER_HI,
     G_FILTER_LO,
     G_INTERPRETER_HI,
     G_INTERPRETER_LO,
-    G_MEMO_MASK,
-    ME,
-    ME_FLAGS,
-    ME_NEXT,
-    ME_PATH,
-    ME_PUSHED,
+    G_TNT_CACHE_MASK,
     OUT,
     P_DISABLED,
     PA,
@@ -46,13 +47,12 @@ from stages.follow.cfg.graph import (
     PA_PUSHES,
     RET,
     RING,
-    S_DISABLED,
     SLOTS,
-    ST,
-    ST_EFFECT,
-    ST_KIND,
-    ST_PUSHED,
-    ST_TIP_PATH,
+    TC,
+    TC_FLAGS,
+    TC_NEXT,
+    TC_PATH,
+    TC_PUSHED,
     UNWALKED,
     scatter,
 )
@@ -115,8 +115,8 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
     or its unwalked bits in X_PENDING.
     """
     x, ring, order, data = w.x, w.ring, w.order, w.data
-    memo, stretch, by_address = t.memo, t.stretch, t.by_address
-    memo_mask = t.g[G_MEMO_MASK]
+    tnt_cache, block, by_address = t.tnt_cache, t.block, t.by_address
+    memo_mask = t.g[G_TNT_CACHE_MASK]
     address_mask = t.g[G_ADDRESS_MASK]
     filter_lo, filter_hi = t.g[G_FILTER_LO], t.g[G_FILTER_HI]
     interpreter_lo, interpreter_hi = t.g[G_INTERPRETER_LO], t.g[G_INTERPRETER_HI]
@@ -136,19 +136,19 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
             while True:
                 key = s << 8 | bits
                 i = slot_of(key) & memo_mask
-                k = np.int64(memo[ME * i])
+                k = np.int64(tnt_cache[TC * i])
                 while k != key and k != 0:
                     i = (i + 1) & memo_mask
-                    k = np.int64(memo[ME * i])
-                flags = np.int64(memo[ME * i + ME_FLAGS])
+                    k = np.int64(tnt_cache[TC * i])
+                flags = np.int64(tnt_cache[TC * i + TC_FLAGS])
                 if k == 0 or flags & F_STALE:
                     i = lookup(t, s, bits)
                     if i == FULL:
                         result = TABLES_FULL
                         stop = True
                         break
-                    flags = np.int64(memo[ME * i + ME_FLAGS])
-                path = np.int64(memo[ME * i + ME_PATH])
+                    flags = np.int64(tnt_cache[TC * i + TC_FLAGS])
+                path = np.int64(tnt_cache[TC * i + TC_PATH])
                 room_left = min(depth, RING - (flags >> HIGH))
                 if flags & F_SPECIAL:
                     if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
@@ -178,10 +178,10 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 order[out] = path
                 out += 1
                 push = (flags >> PUSH) & 1
-                ring[(top + 1) & (SLOTS - 1)] = np.int64(memo[ME * i + ME_PUSHED])
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(tnt_cache[TC * i + TC_PUSHED])
                 top = (top + push) & (SLOTS - 1)
                 depth = room_left + push
-                s = np.int64(memo[ME * i + ME_NEXT])
+                s = np.int64(tnt_cache[TC * i + TC_NEXT])
                 if not flags & F_RET:
                     pos += 1
                     break
@@ -204,16 +204,16 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
             if reserved(b):
                 break
             ip = full_ip(form, np.int64(load64(data, pos + 1)), last_ip)
-            kind = np.int64(stretch[s * ST + ST_KIND])
+            kind = np.int64(block[s * BL + BL_KIND])
             if low == 0x01:  # tracing ends at the edge of the filter
                 inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
-                if np.int64(stretch[s * ST + ST_EFFECT]) & (E_HOP | E_TEACHES) and pos >= hold:  # doubted, or told
+                if np.int64(block[s * BL + BL_EFFECT]) & (E_HOP | E_UPDATES) and pos >= hold:  # doubted, or told
                     break
                 if form != 0 and not leads_out(t, s, ip):
                     break
-                target = S_DISABLED
+                target = DISABLED_BLOCK
             else:
                 i = scatter(ip) & address_mask
                 target = np.int64(by_address[2 * i + 1])
@@ -223,7 +223,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 if target == 0 or form == 0:
                     break
             if low == 0x11:
-                if s > S_DISABLED:
+                if s > DISABLED_BLOCK:
                     break
                 if called and depth > 0:
                     if np.int64(ring[top]) == target:
@@ -243,11 +243,11 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     continue
                 if kind > FAR and low == 0x0D:
                     break
-                effect = np.int64(stretch[s * ST + ST_EFFECT])
+                effect = np.int64(block[s * BL + BL_EFFECT])
                 led = effect >> E_LEADS
-                if led and low == 0x0D and not fits(led, ip, interpreter_lo, interpreter_hi, t.door, t.g[G_DOORS]):
+                if led and low == 0x0D and not fits(led, ip, interpreter_lo, interpreter_hi, t.entry, t.g[G_ENTRIES]):
                     break
-                path = np.int64(stretch[s * ST + ST_TIP_PATH])
+                path = np.int64(block[s * BL + BL_TIP_PATH])
                 order[out] = path
                 out += 1
                 if effect & E_MANY:
@@ -259,7 +259,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     depth = min(depth + many, RING)
                 push = effect & E_PUSH
                 popped = (effect >> 1) & 1
-                ring[(top + 1) & (SLOTS - 1)] = np.int64(stretch[s * ST + ST_PUSHED])
+                ring[(top + 1) & (SLOTS - 1)] = np.int64(block[s * BL + BL_PUSHED])
                 top = (top + push - popped) & (SLOTS - 1)
                 depth = max(min(depth + push, RING) - popped, 0)
                 if low == 0x01:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_RANGE,
+    BL_RANGES,
     PA,
     PA_FLAGS,
     PA_LEN,
     PA_POOL,
     PATH_OF_PATHS,
-    ST,
-    ST_RANGE,
-    ST_RANGES,
     Tables,
     raw_tables,
 )
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 NOTHING = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64), 0, 0)
 
 
-class Tally:
+class PathCounts:
     """Adds up orders, one after the other. Of paths made of paths it counts those."""
 
     def __init__(self, paths: int) -> None:
@@ -55,7 +55,7 @@ class Tally:
         shared by the paths there in proportion to their instructions."""
         t = tables
         args = (order, stops, ticks, t.path_instrs, t.path, t.pool)
-        n, taken, instructions = _tally(*args, self._times, self._spent, self._seen, self._n, self._ticks)
+        n, taken, instructions = _count(*args, self._times, self._spent, self._seen, self._n, self._ticks)
         return Taken(self._seen[:n].copy(), self._n[:n].copy(), self._ticks[:n].copy(), taken, instructions)
 
 
@@ -87,7 +87,7 @@ def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-unt
 
 
 @kernel
-def _tally(order, stops, ticks, instrs, path, pool, times, spent, seen, n_seen, ticks_seen):  # type: ignore[no-untyped-def]
+def _count(order, stops, ticks, instrs, path, pool, times, spent, seen, n_seen, ticks_seen):  # type: ignore[no-untyped-def]
     n = np.int64(0)  # a plain number would have `_of_parts` compiled twice
     for k in range(len(stops) - 1):
         total = np.int64(0)
@@ -134,9 +134,9 @@ def spread(seen, times, spent, where, lo, hi, instrs, ticks):  # type: ignore[no
         total = t.path_instrs[p]
         for k in range(t.path[p * PA + PA_LEN]):
             s = np.int64(t.pool[t.path[p * PA + PA_POOL] + k])
-            for r in range(t.stretch[s * ST + ST_RANGES]):
+            for r in range(t.block[s * BL + BL_RANGES]):
                 if len(lo):
-                    x = np.int64(t.stretch[s * ST + ST_RANGE]) + r
+                    x = np.int64(t.block[s * BL + BL_RANGE]) + r
                     lo[n] = t.ranges[3 * x]
                     hi[n] = t.ranges[3 * x + 1]
                     instrs[n] = t.ranges[3 * x + 2] * times[j]

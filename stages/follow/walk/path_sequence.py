@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.follow.cfg.graph import (
+    BL,
+    BL_INSTRS,
+    BL_RANGE,
+    BL_RANGES,
     G_CODE_SIZE,
     PA,
     PA_FLAGS,
     PA_LEN,
     PA_POOL,
     PATH_OF_PATHS,
-    ST,
-    ST_INSTRS,
-    ST_RANGE,
-    ST_RANGES,
     Tables,
     blob_of,
     raw_tables,
@@ -73,7 +73,7 @@ def plain(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 @kernel
-def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
+def _blocks(order, path, pool, out):  # type: ignore[no-untyped-def]
     n = 0
     for p in order:
         for k in range(path[p * PA + PA_LEN]):
@@ -83,12 +83,12 @@ def _stretches(order, path, pool, out):  # type: ignore[no-untyped-def]
     return n
 
 
-def stretches(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The stretches completed, one after the other; marks leave nothing."""
+def blocks(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The blocks completed, one after the other; marks leave nothing."""
     each = paths(plain(tables, order))
-    out = np.empty(_stretches(each, tables.path, tables.pool, np.empty(0, np.int32)), dtype=np.int32)
+    out = np.empty(_blocks(each, tables.path, tables.pool, np.empty(0, np.int32)), dtype=np.int32)
     if len(out):
-        _stretches(each, tables.path, tables.pool, out)
+        _blocks(each, tables.path, tables.pool, out)
     return out
 
 
@@ -97,8 +97,8 @@ def _addresses(ids, where, out):  # type: ignore[no-untyped-def]
     t = raw_tables(where)
     n = 0
     for s in ids:
-        for k in range(t.stretch[s * ST + ST_RANGES]):
-            r = np.int64(t.stretch[s * ST + ST_RANGE]) + k
+        for k in range(t.block[s * BL + BL_RANGES]):
+            r = np.int64(t.block[s * BL + BL_RANGE]) + k
             if len(out) == 0:
                 n += t.ranges[3 * r + 2]
                 continue
@@ -113,17 +113,17 @@ def _addresses(ids, where, out):  # type: ignore[no-untyped-def]
 
 def addresses(tables: Tables, order: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The address of every instruction executed, in order, as the code is *now*: for tests, before code changes."""
-    ids = stretches(tables, order)
+    ids = blocks(tables, order)
     out = np.empty(_addresses(ids, tables.raw(), np.empty(0, np.int64)), dtype=np.int64)
     if len(out):
         _addresses(ids, tables.raw(), out)
     return out.view(np.uint64)
 
 
-def stretch_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The instructions of stretches, one after the other, and where each stretch's begin: (m,) addresses, (n + 1,)
-    positions. By the code as it is now: only for stretches that are alive."""
-    first = np.concatenate((np.zeros(1, np.int64), np.cumsum(tables.stretch[ids * ST + ST_INSTRS], dtype=np.int64)))
+def block_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The instructions of blocks, one after the other, and where each block's begin: (m,) addresses, (n + 1,)
+    positions. By the code as it is now: only for blocks that are alive."""
+    first = np.concatenate((np.zeros(1, np.int64), np.cumsum(tables.block[ids * BL + BL_INSTRS], dtype=np.int64)))
     out = np.empty(int(first[-1]), dtype=np.int64)
     if len(out):
         _addresses(ids.astype(np.int32), tables.raw(), out)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.follow.cfg.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
-from stages.follow.cfg.graph import S_LOST, SLOTS
+from stages.follow.cfg.graph import LOST_BLOCK, SLOTS
 from stages.follow.walk import driver
 from stages.follow.walk.state import (
     B_BAD_PACKET,
@@ -22,8 +22,8 @@ from stages.follow.walk.state import (
     EARLY,
     FIRST,
     KEPT,
-    LE,
-    LEARNT,
+    RC,
+    RESOLVED,
     SECOND,
     X_AT,
     X_BASE,
@@ -33,11 +33,11 @@ from stages.follow.walk.state import (
     X_FUP,
     X_HOLD,
     X_LAST_IP,
-    X_LEARNT,
     X_MODE,
     X_OUT,
     X_PENDING,
     X_POS,
+    X_RESOLVED,
     X_ROOM,
     X_SIZE,
     X_SURE_OUT,
@@ -57,8 +57,8 @@ NEVER = int(driver.NEVER)
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
 _BREAK_WORDS = np.dtype([(name, "<i8") for name in ("order", "offset", "cause", "at", "ip", "sure", "sure_offset")])
-LEARNT_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
-_NO_BREAKS, _NOTHING_LEARNT = np.zeros(0, BREAK_DTYPE), np.zeros(0, LEARNT_DTYPE)
+RESOLVED_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
+_NO_BREAKS, _NOTHING_RESOLVED = np.zeros(0, BREAK_DTYPE), np.zeros(0, RESOLVED_DTYPE)
 
 
 class Thread:
@@ -77,7 +77,7 @@ class Thread:
     def lose(self) -> None:
         """There is a hole: nothing is known of where the thread is, or who called it."""
         x = self.x
-        x[X_AT] = S_LOST
+        x[X_AT] = LOST_BLOCK
         x[X_PENDING] = x[X_FUP] = x[X_MODE] = x[X_DEPTH] = x[X_BASE] = 0
         self.begin_context(int(self.context[C_ROOT]))
 
@@ -97,7 +97,7 @@ class Buffers:
         """For pieces of so many bytes and time packets; they grow."""
         self._zeros = zeros
         self.breaks = zeros(BREAKS * BR, np.int64)
-        self.learnt = zeros(LEARNT * LE, np.int64)
+        self.resolved = zeros(RESOLVED * RC, np.int64)
         self.kept = zeros(COPIES * KEPT, np.int64)
         self.io = np.zeros(driver.IO_SIZE, np.int64)  # for `driver.run`: to ask numpy for an address takes long
         self._make_data(size)
@@ -106,7 +106,7 @@ class Buffers:
     def _make_data(self, size: int) -> None:
         self.data = self._zeros(size + PADDING, np.uint8)
         self.order = self._zeros(2 * size + 4096, np.int32)
-        self.io[2:7] = addresses(self.order, self.breaks, self.learnt, self.kept, self.data)
+        self.io[2:7] = addresses(self.order, self.breaks, self.resolved, self.kept, self.data)
 
     def _make_stops(self, n: int) -> None:
         self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
@@ -152,7 +152,7 @@ def _begin(io, output):  # type: ignore[no-untyped-def]
     w = raw_walker(io)
     x = w.x
     if output:
-        x[X_OUT] = x[X_BREAKS] = x[X_LEARNT] = x[X_SURE_OUT] = 0
+        x[X_OUT] = x[X_BREAKS] = x[X_RESOLVED] = x[X_SURE_OUT] = 0
         x[X_SURE_POS] = x[X_POS]
         x[X_CAUSE] = 0
     keep(w, FIRST)
@@ -269,11 +269,11 @@ class Piece:
         return breaks
 
     @property
-    def learnt(self) -> NDArray[np.void]:
-        """LEARNT_DTYPE, positions in the stream: what resolvers did, so far."""
-        n = int(self.thread.x[X_LEARNT])
+    def resolved(self) -> NDArray[np.void]:
+        """RESOLVED_DTYPE, positions in the stream: what resolvers did, so far."""
+        n = int(self.thread.x[X_RESOLVED])
         if n == 0:
-            return _NOTHING_LEARNT
-        learnt: NDArray[np.void] = self.buffers.learnt[: n * LE].copy().view(LEARNT_DTYPE)
-        learnt["offset"] += self.offset
-        return learnt
+            return _NOTHING_RESOLVED
+        resolved: NDArray[np.void] = self.buffers.resolved[: n * RC].copy().view(RESOLVED_DTYPE)
+        resolved["offset"] += self.offset
+        return resolved

@@ -23,6 +23,12 @@ import numpy as np
 
 from jvm.kernels import inner
 from stages.follow.cfg.graph import (
+    BL,
+    BL_INSTRS,
+    BL_KIND,
+    BL_RANGE,
+    BL_RANGES,
+    LOST_BLOCK,
     OFF,
     OUT,
     P_BREAK,
@@ -31,13 +37,7 @@ from stages.follow.cfg.graph import (
     PA_PUSH,
     PA_PUSHES,
     RING,
-    S_LOST,
     SLOTS,
-    ST,
-    ST_INSTRS,
-    ST_KIND,
-    ST_RANGE,
-    ST_RANGES,
     UNWALKED,
 )
 from stages.pointers import i32_at, i64_at, u8_at
@@ -45,7 +45,7 @@ from stages.pointers import i32_at, i64_at, u8_at
 # the state, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
-    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_LEARNT, X_BASE, X_SIZE,
+    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_SIZE,
 ) = range(21)  # fmt: skip
 
 # X_MODE
@@ -80,8 +80,8 @@ BREAKS = 1024  # room for so many in one call
 # position of the sure point
 BR = 7
 
-LEARNT = 1024  # room for so many in one call
-LE = 5
+RESOLVED = 1024  # room for so many in one call
+RC = 5
 """Columns: return address on top of the stack, target (0: none), index in the order, stream position, and the jump or
 call itself."""
 
@@ -92,7 +92,7 @@ FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search 
 COPIES = 3
 BACK = 192  # bytes, about, from there to the sure point
 
-RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, TAUGHT, PAUSED = range(7)
+RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, CALL_UPDATED, PAUSED = range(7)
 SPARE = 512  # room in the output that one packet may need
 
 # results of the exact part, besides FULL
@@ -100,7 +100,7 @@ OK = np.int64(0)
 SURE = np.int64(1)  # the packet had an address, and that is where the walker is
 NONE = np.int64(0)
 
-Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "learnt", "kept", "data"))
+Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "resolved", "kept", "data"))
 
 
 @inner
@@ -122,7 +122,7 @@ def push(w, ret):  # type: ignore[no-untyped-def]
 
 @inner
 def pop(w):  # type: ignore[no-untyped-def]
-    """A near RET. The stretch that the call returns to; 0: empty stack."""
+    """A near RET. The block that the call returns to; 0: empty stack."""
     x = w.x
     popped = np.int64(0)
     if x[X_DEPTH] > 0:
@@ -148,14 +148,14 @@ def emit(t, w, path):  # type: ignore[no-untyped-def]
 
 @inner
 def _where(t, s):  # type: ignore[no-untyped-def]
-    """The instruction of stretch `s` that could not be passed: its last; if it left the code, that one's last byte. The
-    first of a stretch that nobody has walked yet."""
-    row = s * ST
-    kind = t.stretch[row + ST_KIND]
+    """The instruction of block `s` that could not be passed: its last; if it left the code, that one's last byte. The
+    first of a block that nobody has walked yet."""
+    row = s * BL
+    kind = t.block[row + BL_KIND]
     if kind == UNWALKED:
         return t.address[s]
-    if (kind == OUT or kind == OFF) and t.stretch[row + ST_INSTRS] > 0:
-        last = np.int64(t.stretch[row + ST_RANGE]) + t.stretch[row + ST_RANGES] - 1
+    if (kind == OUT or kind == OFF) and t.block[row + BL_INSTRS] > 0:
+        last = np.int64(t.block[row + BL_RANGE]) + t.block[row + BL_RANGES] - 1
         return t.ranges[3 * last + 1] - 1
     return t.last[s]
 
@@ -182,7 +182,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     w.breaks[row + 6] = x[X_POS] if gap else x[X_SURE_POS]
     w.order[x[X_OUT]] = P_BREAK
     x[X_OUT] += 1
-    x[X_AT] = S_LOST
+    x[X_AT] = LOST_BLOCK
     x[X_PENDING] = 0
     x[X_FUP] = 0
     if gap:
@@ -199,17 +199,17 @@ def doubt(x, cause):  # type: ignore[no-untyped-def]
 
 
 @inner
-def teach(t, w, order, target):  # type: ignore[no-untyped-def]
-    """The last instruction of the stretch that is handed on at `order` has changed the call before the return address
+def update_call(t, w, order, target):  # type: ignore[no-untyped-def]
+    """The last instruction of the block that is handed on at `order` has changed the call before the return address
     on top of the stack."""
     x = w.x
-    row = x[X_LEARNT] * LE
-    x[X_LEARNT] += 1
-    w.learnt[row] = t.address[w.ring[x[X_TOP]]] if x[X_DEPTH] > 0 else NONE
-    w.learnt[row + 1] = target
-    w.learnt[row + 2] = order
-    w.learnt[row + 3] = x[X_POS]
-    w.learnt[row + 4] = _where(t, x[X_AT])
+    row = x[X_RESOLVED] * RC
+    x[X_RESOLVED] += 1
+    w.resolved[row] = t.address[w.ring[x[X_TOP]]] if x[X_DEPTH] > 0 else NONE
+    w.resolved[row + 1] = target
+    w.resolved[row + 2] = order
+    w.resolved[row + 3] = x[X_POS]
+    w.resolved[row + 4] = _where(t, x[X_AT])
 
 
 @inner

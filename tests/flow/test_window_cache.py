@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from jvm.code.snapshot import CodeView
-from stages.follow.cfg.graph import P_FIRST, PA, PA_LEN, PA_POOL, S_FIRST, SLOTS
+from stages.follow.cfg.graph import FIRST_BLOCK, P_FIRST, PA, PA_LEN, PA_POOL, SLOTS
 from stages.follow.code.jumps import Jumps
 from stages.follow.flow import Capacity, Flow, FlowOutput
 from stages.follow.walk import path_sequence as orders
@@ -25,22 +25,22 @@ from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Confined, Processor, program
 
 _some = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-_SMALL = Capacity(stretches=1 << 16, paths=1 << 14, pool=1 << 19, links=1 << 18, nodes=1 << 14, contexts=1 << 14)
+_SMALL = Capacity(blocks=1 << 16, paths=1 << 14, pool=1 << 19, links=1 << 18, nodes=1 << 14, contexts=1 << 14)
 
 
-def flows(code: bytes, *, noretcomp: bool = False, reach: int = 0, units: int = 1 << 12) -> tuple[Flow, Flow]:
+def flows(code: bytes, *, noretcomp: bool = False, reach: int = 0, windows: int = 1 << 12) -> tuple[Flow, Flow]:
     """One that takes packets one by one, one that does not. `reach`: size of the filter's range; 0: no filter."""
     made = []
-    for n in (0, units):
+    for n in (0, windows):
         config = PtConfig(noretcomp=noretcomp, filter_lo=BASE if reach else 0, filter_hi=BASE + reach if reach else 0)
-        flow = Flow(config, capacity=_SMALL._replace(units=n))
+        flow = Flow(config, capacity=_SMALL._replace(windows=n))
         flow.set_code(CodeView.of([(BASE, code)]))
         made.append(flow)
     return made[0], made[1]
 
 
 def told(outputs: list[FlowOutput]) -> list[object]:
-    """All that one of them says, in terms of stretches' addresses."""
+    """All that one of them says, in terms of blocks' addresses."""
     said: list[object] = []
     for out in outputs:
         t = out.tables
@@ -64,7 +64,7 @@ def told(outputs: list[FlowOutput]) -> list[object]:
             out.suspect_instructions,
             out.suspect_bytes,
             out.breaks[["offset", "cause", "at", "ip", "sure_offset"]].tolist(),
-            out.learnt[["returns", "target", "offset"]].tolist(),
+            out.resolved[["returns", "target", "offset"]].tolist(),
         ]
         plain_at = np.concatenate((np.zeros(1, np.int64), np.cumsum(orders.parts(t, out.order))))
         unrolled = [
@@ -82,7 +82,7 @@ def stands(flow: Flow) -> list[object]:
     said: list[object] = []
     for x, ring in [(thread.x, thread.ring), *copies]:
         said.append(np.delete(x, (X_AT, X_TOP, X_OUT, X_ROOM, X_SURE_OUT)).tolist())
-        said.append(int(flow.tables.address[x[X_AT]]) if x[X_AT] >= S_FIRST else int(x[X_AT]))
+        said.append(int(flow.tables.address[x[X_AT]]) if x[X_AT] >= FIRST_BLOCK else int(x[X_AT]))
         stack = [int(ring[int(x[X_TOP]) - k & SLOTS - 1]) for k in range(int(x[X_DEPTH]))]
         said.append(flow.tables.address[stack].tolist())
     return said
@@ -126,8 +126,8 @@ def test_units_change_nothing(
     asked = [Asked(flow) for flow in (one, several)] if held else []
     parts = sorted(rng.sample(range(len(code) + 1), min(4, len(code) + 1)))
     ranges = [(BASE + lo, BASE + hi, rng.randrange(5)) for lo, hi in itertools.pairwise(parts)]
-    doors = np.array(sorted(rng.sample(sorted(instructions), min(4, len(instructions)))), np.int64)
-    several.jumps = one.jumps = Jumps(np.array(ranges, np.int64), BASE + np.array(parts[1:3], np.int64), doors)
+    entries = np.array(sorted(rng.sample(sorted(instructions), min(4, len(instructions)))), np.int64)
+    several.jumps = one.jumps = Jumps(np.array(ranges, np.int64), BASE + np.array(parts[1:3], np.int64), entries)
     for _ in range(4):
         times = sorted((rng.randrange(len(trace)), k) for k in range(1, 4))
         piece = segment(bytes(trace) * rng.choice((3, 3, 20)), times=times, tsc=(1, 9))
@@ -150,7 +150,7 @@ _START = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend()
 
 
 def test_a_call_that_leaves_the_filter_comes_back() -> None:
-    """TIP.PGD, TIP.PGE and the return stack in units, with the call and without."""
+    """TIP.PGD, TIP.PGE and the return stack in windows, with the call and without."""
     code = bytearray(b"\x90" * 64)
     code[0:5] = b"\xe8\x1b\x00\x00\x00"  # call 32
     code[5:9] = b"\x74\xf9\xeb\xf7"  # je 0; jmp 0
@@ -162,11 +162,11 @@ def test_a_call_that_leaves_the_filter_comes_back() -> None:
     for _ in range(3):
         assert told(several.feed(segment(trace))) == told(one.feed(segment(trace)))
     assert not several.feed(segment(trace))[0].breaks["cause"].any()
-    assert several.statistics()["unit_bytes"] > len(trace)
+    assert several.statistics()["window_bytes"] > len(trace)
 
 
 def test_a_return_out_of_the_filter_behind_a_unit_is_doubted_when_it_is_deep() -> None:
-    """Than where tracing came in, which is in the unit."""
+    """Than where tracing came in, which is in the window."""
     code = bytearray(b"\x90" * 64)
     code[0:5] = b"\xe8\x1b\x00\x00\x00"  # call 32
     code[5:9] = b"\x74\xf9\xeb\xf7"  # je 0; jmp 0
@@ -186,7 +186,7 @@ def test_a_return_out_of_the_filter_behind_a_unit_is_doubted_when_it_is_deep() -
             assert stands(several) == stands(one)
         assert asked[1].told == asked[0].told
         assert bool(asked[1].told) == doubted
-        assert several.statistics()["unit_bytes"] > len(trace) / 2
+        assert several.statistics()["window_bytes"] > len(trace) / 2
 
 
 def test_units_make_the_order_short_and_are_few() -> None:
@@ -194,13 +194,13 @@ def test_units_make_the_order_short_and_are_few() -> None:
     rng = Random(1)
     turns = [b"".join(w.tnt8(rng.choice("!.")) + w.tip(BASE, 3) for _ in range(6)) for _ in range(40)]
     trace = _START + b"".join(rng.choice(turns) for _ in range(3000))
-    one, several = flows(code, units=1 << 10)
+    one, several = flows(code, windows=1 << 10)
     expected = told(one.feed(segment(trace)))
     outputs = several.feed(segment(trace))
     assert told(outputs) == expected
     (again,) = several.feed(segment(trace))
     assert len(again.order) < len(orders.paths(orders.plain(again.tables, again.order))) / 3
-    assert several.statistics()["units"] <= 1 << 9
+    assert several.statistics()["windows"] <= 1 << 9
 
 
 def test_more_units_than_there_is_room_for() -> None:
@@ -210,7 +210,7 @@ def test_more_units_than_there_is_room_for() -> None:
     trace = _START + b"".join(
         w.tnt8("".join(rng.choice("!.") for _ in range(5)) + ".") + w.tip(BASE, 3) for _ in range(2000)
     )
-    one, several = flows(code, units=1 << 10)
+    one, several = flows(code, windows=1 << 10)
     for _ in range(3):
         assert told(several.feed(segment(trace))) == told(one.feed(segment(trace)))
-    assert several.statistics()["unit_slots"] == 1 << 10
+    assert several.statistics()["window_slots"] == 1 << 10
