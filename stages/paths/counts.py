@@ -119,31 +119,37 @@ def _count(  # type: ignore[no-untyped-def]
                 total = np.int64(0)
                 j0, k0, last0 = j, k, last
                 while j < at[s + 1]:
-                    x = np.int64(order[j])
-                    if x >= 0:
-                        last = x
-                        if times[x] == 0:
-                            seen[n] = x
-                            n += 1
-                        times[x] += 1
-                        total += paths[x].instructions
-                    else:
-                        times[last] -= x
-                        total -= x * paths[last].instructions
-                    j, k = _sure(j + 1, k, broken_end[row], sure, broken)
+                    upto = min(at[s + 1], sure[k]) if k < broken_end[row] else at[s + 1]
+                    while j < upto:
+                        x = np.int64(order[j])
+                        j += 1
+                        if x >= 0:
+                            last = x
+                            if times[x] == 0:
+                                seen[n] = x
+                                n += 1
+                            times[x] += 1
+                            total += paths[x].instructions
+                        else:
+                            times[last] -= x
+                            total -= x * paths[last].instructions
+                    j, k = _sure(j, k, broken_end[row], sure, broken)
                 ticks = tsc[s + 1] - tsc[s]
                 if total == 0 or ticks <= 0:
                     continue
                 rate = ticks / total
                 i, q, last = j0, k0, last0
                 while i < at[s + 1]:
-                    x = np.int64(order[i])
-                    if x >= 0:
-                        last = x
-                        spent[x] += rate * paths[x].instructions
-                    else:
-                        spent[last] -= rate * x * paths[last].instructions
-                    i, q = _sure(i + 1, q, broken_end[row], sure, broken)
+                    upto = min(at[s + 1], sure[q]) if q < broken_end[row] else at[s + 1]
+                    while i < upto:
+                        x = np.int64(order[i])
+                        i += 1
+                        if x >= 0:
+                            last = x
+                            spent[x] += rate * paths[x].instructions
+                        else:
+                            spent[last] -= rate * x * paths[last].instructions
+                    i, q = _sure(i, q, broken_end[row], sure, broken)
             row += 1
         # paths of paths, then blocks
         end = n

@@ -20,8 +20,9 @@ from stages.follow.repair import call_targets
 from stages.follow.repair.backtracking_search import Choice
 from stages.follow.repair.call_table import ANY, OWN, CallTable
 from stages.follow.repair.call_targets import Callees
-from stages.follow.repair.candidates import FAR, LAST, ROOM, V_FAR, V_TARGET, VA, WINDOW
+from stages.follow.repair.candidates import FAR, LAST, ROOM, V_FAR, V_TARGET, VA
 from stages.follow.repair.image_entries import ImageEntries
+from stages.follow.repair.known import WINDOW
 from stages.follow.repair.observed_targets import fingerprint
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.messages import JitBatch
@@ -201,7 +202,9 @@ def test_of_the_stubs_of_tables_rather_one_that_nothing_led_to(tsc: int, expecte
     known = ImageEntries(image).add(patches((BASE, b"\x90", b"\x91", 1, 2)))._replace(calls=Callees(image).now())
     buffer, found = np.zeros(ROOM * WINDOW, np.uint8), np.zeros(ROOM * VA, np.int64)
     buffer[:5] = np.frombuffer(call(CALLER + 0x20, ADAPTER, 0xE8), np.uint8)
-    rows = found.reshape(-1, VA)[: int(_variants(known, CALLER + 0x20, WINDOW, tsc, slack, buffer, found))].tolist()
+    rows = found.reshape(-1, VA)[
+        : int(_variants(known.raw(), CALLER + 0x20, WINDOW, tsc, slack, buffer, found))
+    ].tolist()
     offered = {row[V_TARGET]: row[V_FAR] for row in rows if row[V_TARGET] in range(0x50000, 0x90000)}
     assert list(offered) == expected
     assert list(offered.values()) == [FAR if at == 0x80000 and tsc == 5100 else LAST for at in expected]

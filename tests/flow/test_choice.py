@@ -11,12 +11,12 @@ import pytest
 from jvm.code.image import CodeImage
 from jvm.code.revisions import Uncertain
 from jvm.code.snapshot import CodeView
-from jvm.code.version import FOREVER
 from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Position, choose
 from stages.follow.repair.call_targets import Callees
-from stages.follow.repair.candidates import Known
+from stages.follow.repair.candidates import LAST
 from stages.follow.repair.effort import Effort
+from stages.follow.repair.known import Known
 from stages.follow.repair.repair import Chooser
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.walk import path_sequence as orders
@@ -104,7 +104,7 @@ def test_a_method_made_not_entrant_and_what_was_there_before(first: str, again: 
     method = bytes.fromhex(first) + b"\x74\x01\x90\xc3"
     code = laid_out((0, call(BASE, entry)), (5, b"\xff\xe0"), (0x200, method), (0x300, b"\xff\xe0"))
     known = patches((BASE + 0x80, b"\x90", b"\x91", 1, 2))
-    known = known._replace(refusal=np.array([stub]), entry=np.array([entry]), refused=np.array([FOREVER]))
+    known = known._replace(refusal=np.array([stub]), entry=np.array([entry]), refused=np.array([LAST]))
     refused = w.tip(BASE + 5) + w.tip(BASE) * 5
     found = chosen(code, w.tip(BASE + 5) + w.tip(BASE) + w.tip(BASE + 5) + w.tip(BASE) * 1 + refused, known)
     assert found is not None

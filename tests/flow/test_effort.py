@@ -11,8 +11,8 @@ from stages.follow.flow import SLICE, Flow, FlowOutput
 from stages.follow.repair import backtracking_search as choice
 from stages.follow.repair import effort as efforts
 from stages.follow.repair.backtracking_search import Choice, Position, choose
-from stages.follow.repair.candidates import Known
 from stages.follow.repair.effort import EFFORT, EFFORT_A_BYTE, LOOKED_UP, SAVED, Effort, Purse
+from stages.follow.repair.known import Known
 from stages.follow.repair.repair import Chooser
 from stages.follow.walk import state
 from stages.messages import PtConfig, Segment

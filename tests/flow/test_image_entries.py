@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jvm.code.version import FOREVER, Kind, Version
-from stages.follow.repair.candidates import LAST, Known
+from stages.follow.repair.candidates import LAST
 from stages.follow.repair.image_entries import ImageEntries
+from stages.follow.repair.known import Known
 from tests.flow.test_choice import patches
 
 HIGH = (1 << 64) - 0x1000  # addresses are unsigned

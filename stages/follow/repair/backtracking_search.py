@@ -35,11 +35,10 @@ from stages.follow.repair.candidates import (
     V_INSN,
     V_TARGET,
     VA,
-    WINDOW,
-    Known,
     variants,
 )
 from stages.follow.repair.effort import EFFORT, LOOKED_UP, Effort
+from stages.follow.repair.known import WINDOW, Known, raw_known
 from stages.follow.repair.way import (
     N_END,
     N_FUP,
@@ -107,9 +106,8 @@ class Choice(NamedTuple):
 
 
 @inner
-def _copy(to, of):  # type: ignore[no-untyped-def]
-    """`to[:] = of`, which brings with it what says in words that the shapes differ: seconds of compiling."""
-    for k in range(len(of)):
+def _copy(to, of, n):  # type: ignore[no-untyped-def]
+    for k in range(n):
         to[k] = of[k]
 
 
@@ -123,27 +121,30 @@ def _chosen(w, log, here):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, log, log_code, effort, remembered):  # type: ignore[no-untyped-def]
+def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest, remembered):  # type: ignore[no-untyped-def]
     """Walk on a way, with at most `most` choices, none farther than `farthest`; see above. Fills `log`, `log_code`;
     returns the number of choices, −1: none fits, and how many packets further it came, LOOK if far enough.
 
-    `where`: addresses of data, buffer, the way (WAY_SIZE,), `remembered` rows of RE, a power of two, that are kept
-    between rounds, the way as it was at the first choice, which is set if its W_POS is −1, the starts and the ends of
-    the code's blobs, and entries. `effort` (1,): what may be spent yet; the search ends when that is used up."""
-    data, buffer = u8_at(where[0]), u8_at(where[1])
-    w, stack = i64_at(where[2]), i64_at(where[2] + 8 * W_SIZE)
-    memory, begun = i64_at(where[3]), i64_at(where[4])
+    `where`: addresses of the data, the code's blobs (their starts, ends, where the bytes of each begin, and the bytes),
+    the way (WAY_SIZE,), the way as it was at the first choice, which is set if its W_POS is −1, `remembered` rows of
+    RE, a power of two, that are kept between rounds, `log` (CHOSEN · CH,), `log_code` (CHOSEN · WINDOW,), `effort`
+    (1,): what may be spent yet, and the search ends when that is used up; room for `variants`, for points, and for the
+    best log and its code. `columns`: `Known.raw()`."""
+    known = raw_known(columns)
+    data = u8_at(where[0])
+    code = CodeWords(i64_at(where[1]), i64_at(where[2]), i64_at(where[3]), u8_at(where[4]))
+    w, stack, begun, memory = i64_at(where[5]), i64_at(where[5] + 8 * W_SIZE), i64_at(where[6]), i64_at(where[7])
+    log, log_code, effort = i64_at(where[8]), u8_at(where[9]), i64_at(where[10])
     g = Ground(
-        i64_at(where[5]), i64_at(where[6]), len(code.start), lo, hi, known.interpreter[0], known.interpreter[1],
-        i64_at(where[7]), len(known.method_entries),
+        code.start, code.end, blobs, lo, hi, known.interpreter.at[0], known.interpreter.at[1], known.method_entries.at,
+        known.method_entries.n,
     )  # fmt: skip
     mask = remembered - 1
     spent, limit = np.int64(0), effort[0]
-    points = np.empty(POINTS * WAY_SIZE, np.int64)
-    found = np.empty(ROOM * VA, np.int64)
+    buffer, found, points = u8_at(where[11]), i64_at(where[12]), i64_at(where[13])
     n_points = 0
     best, best_chosen = LEAST - 1, -1
-    best_log, best_code = np.empty(CHOSEN * CH, np.int64), np.empty(CHOSEN * WINDOW, np.uint8)
+    best_log, best_code = i64_at(where[14]), u8_at(where[15])
     steps, room = 0, EFFORT
     attempt = w[W_TRY]
     while True:
@@ -204,7 +205,7 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
                         n = variants(known, here, size, tsc, slack, buffer, found)
                         insn, target = found[attempt * VA + V_INSN], found[attempt * VA + V_TARGET]
                         if insn >> 8 & 0xFF == x86.JUMP_IND:
-                            led = leads(known.jump, len(known.jump) // 3, here, buffer, attempt * WINDOW)
+                            led = leads(known.jump.at, known.jump.n // 3, here, buffer, attempt * WINDOW)
                         elif attempt == 0 and chosen < 0:
                             memory[m + R_ADDRESS], memory[m + R_INSN], memory[m + R_TARGET] = here, insn, target
                             memory[m + R_VARIANTS] = n
@@ -241,12 +242,12 @@ def search(where, end, goal, code, lo, hi, known, tsc, slack, most, farthest, lo
             continue
         if w[W_BEHIND] > best:
             best, best_chosen = w[W_BEHIND], w[W_CHOSEN]
-            _copy(best_log, log)
-            _copy(best_code, log_code)
+            _copy(best_log, log, CHOSEN * CH)
+            _copy(best_code, log_code, CHOSEN * WINDOW)
         if n_points == 0 or over:
             if best_chosen > 0:
-                _copy(log, best_log)
-                _copy(log_code, best_code)
+                _copy(log, best_log, CHOSEN * CH)
+                _copy(log_code, best_code, CHOSEN * WINDOW)
             effort[0] -= spent
             return best_chosen, best
         if room == EFFORT:
@@ -288,15 +289,21 @@ def choose(
     start[W_BITS] = 1
     start[W_DEPTH], start[W_BASE] = len(position.stack), position.base
     start[W_SIZE : W_SIZE + len(position.stack)] = position.stack
-    begun, memory = np.full(WAY_SIZE, -1, np.int64), np.zeros(REMEMBERED * RE, np.int64)
-    buffer = np.zeros(ROOM * WINDOW, np.uint8)
+    w, begun = np.empty(WAY_SIZE, np.int64), np.full(WAY_SIZE, -1, np.int64)
+    memory = np.zeros(REMEMBERED * RE, np.int64)
+    log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
+    room = (
+        np.zeros(ROOM * WINDOW, np.uint8), np.empty(ROOM * VA, np.int64), np.empty(POINTS * WAY_SIZE, np.int64),
+        np.empty_like(log), np.empty_like(log_code),
+    )  # fmt: skip
+    where = addresses(
+        data, code.start, code.end, code.data_at, code.code, w, begun, memory, log, log_code, effort.left, *room
+    )
+    columns = known.raw()
     for most, farthest in ROUNDS:
-        w = (begun if begun[W_POS] >= 0 else start).copy()
-        log, log_code = np.zeros(CHOSEN * CH, np.int64), np.zeros(CHOSEN * WINDOW, np.uint8)
-        n, reach = search(
-            addresses(data, buffer, w, memory, begun, code.start, code.end, known.method_entries), end, goal, code,
-            *limits, known, tsc, slack, most, farthest, log, log_code, effort.left, REMEMBERED,
-        )  # fmt: skip
+        w[:] = begun if begun[W_POS] >= 0 else start
+        log[:], log_code[:] = 0, 0
+        n, reach = search(where, columns, end, goal, len(code.start), *limits, tsc, slack, most, farthest, REMEMBERED)
         if n > 0 and (best is None or reach > best.reach):
             rows = log.reshape(CHOSEN, CH)[:n].tolist()
             choices = [

@@ -8,22 +8,15 @@ first. Filling (two zeros, INT3, HLT) is no code (jvm.code.diff), so it is never
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from jvm.calls.call_sites import CALL, JMP
-from jvm.code.revisions import Uncertain
 from jvm.kernels import inner
-from stages.follow.repair.call_table import ANY, NO_CALLS, VTABLE, CallTable
-from stages.pointers import below, least_at, within
+from stages.follow.repair.call_table import ANY, VTABLE
+from stages.follow.repair.known import MAX_PATCH, WINDOW, first
+from stages.pointers import below, within
 from stages.pt import x86
 
-I64 = NDArray[np.int64]
-
-WINDOW = 16  # bytes looked at: no instruction is longer than 15
-MAX_PATCH = 256  # bytes: several patched instructions near each other are one run; a longer one is other code
 MOST = 24  # variants of one instruction, and what stands there
 ROOM = 64  # for candidates
 _TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
@@ -50,87 +43,6 @@ _FRESH, _FREE, _OTHERS, _SAME = (np.int64(k) for k in range(4))  # stubs of tabl
 # columns of a variant
 V_INSN, V_TARGET, V_FAR, V_INFERRED = range(4)
 VA = 4
-
-
-class Known(NamedTuple):
-    """Patches by address, and calls by address; `code` holds the patches' bytes. Times are TSC."""
-
-    address: I64
-    size: I64
-    before: I64
-    after: I64
-    old_at: I64
-    new_at: I64
-    order: I64  # in time
-    code: NDArray[np.uint8]
-    resolved: I64  # branches that the trace has resolved: the address, ascending,
-    branch: I64  # and (n, 2) where it may go, and (0: CALL, 1: JMP)
-    entry: I64  # verified entries of nmethods, ascending,
-    refused: I64  # from when on surely not entrant,
-    refusal: I64  # (0 or 1,) and where the jump leads that is put there to make one so
-    entry_point: I64  # entries of nmethods, both kinds, ascending,
-    opens: I64  # and when one is known to stand there,
-    closes: I64  # and not any more, or to be not entrant
-    inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
-    jump: I64  # (3 · n,) what is known of indirect jumps, and
-    interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
-    method_entries: I64  # entries of methods, as there
-    resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
-    unpatched: I64  # places of C1's code where a JMP stood before they were told of, ascending,
-    unpatched_to: I64  # where that led,
-    unpatched_until: I64  # and until when at most
-    calls: CallTable
-    place: I64  # instructions, ascending, one row for each content
-    content: NDArray[np.uint8]  # (n, WINDOW) that they had when a choice put another there
-
-    @classmethod
-    def of(cls, patches: Uncertain, blobs: NDArray[np.int32] | None = None) -> Known:
-        """`blobs`: ids of the versions whose patches count."""
-        fits = patches.size <= MAX_PATCH
-        if blobs is not None:
-            fits &= np.isin(patches.id, blobs)
-        fit = np.flatnonzero(fits)
-        order = fit[np.argsort(patches.address[fit], kind="stable")].astype(np.int64)
-
-        def column(of: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.int32]) -> I64:
-            return of[order].astype(np.int64)
-
-        none = np.zeros(0, np.int64)
-        return cls(
-            column(patches.address),
-            column(patches.size),
-            column(patches.before),
-            column(patches.after),
-            column(patches.old_at),
-            column(patches.new_at),
-            order,
-            np.ascontiguousarray(patches.code),
-            resolved=none,
-            branch=np.zeros((0, 2), np.int64),
-            entry=none,
-            refused=none,
-            entry_point=none,
-            opens=none,
-            closes=none,
-            inline=none,
-            refusal=none,
-            jump=none,
-            interpreter=np.zeros(2, np.int64),
-            method_entries=none,
-            resolver=none,
-            unpatched=none,
-            unpatched_to=none,
-            unpatched_until=none,
-            calls=NO_CALLS,
-            place=none,
-            content=np.zeros((0, WINDOW), np.uint8),
-        )
-
-
-@inner
-def first(column, least):  # type: ignore[no-untyped-def]
-    """Index of the first item ≥ `least` of an ascending column."""
-    return least_at(column, len(column), least)
 
 
 @inner
@@ -181,11 +93,11 @@ def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no
         if row and (insn & 0xFF == 0 or insn >> 8 & 0xFF == x86.BAD):
             continue
         if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
-            if len(known.inline) and within(known.inline[0], target, known.inline[1]):
+            if known.inline.n and within(known.inline.at[0], target, known.inline.at[1]):
                 far = LAST  # it is the same to call what lies behind it, and that is better known
             p = first(known.entry_point, target)
-            if p < len(known.entry_point) and known.entry_point[p] == target:
-                far = max(far, known.opens[p] - tsc, tsc - known.closes[p])
+            if p < known.entry_point.n and known.entry_point.at[p] == target:
+                far = max(far, known.opens.at[p] - tsc, tsc - known.closes.at[p])
         same = 0
         while same < n and (found[same * VA + V_INSN] != insn or found[same * VA + V_TARGET] != target):
             same += 1
@@ -233,11 +145,11 @@ def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-u
         to -= 1 << 32
     settled = False
     entered = first(known.entry, here)
-    if len(known.refusal) and size >= 5 and entered < len(known.entry) and known.entry[entered] == here:
-        refusal = opcode == _JMP and to == known.refusal[0]
+    if known.refusal.n and size >= 5 and entered < known.entry.n and known.entry.at[entered] == here:
+        refusal = opcode == _JMP and to == known.refusal.at[0]
         if not refusal:
-            n = _branch(buffer, found, n, here, _JMP, known.refusal[0], _LATER)
-        settled = known.refused[entered] < tsc - slack // EXACT  # for good
+            n = _branch(buffer, found, n, here, _JMP, known.refusal.at[0], _LATER)
+        settled = known.refused.at[entered] < tsc - slack // EXACT  # for good
         if refusal and size >= 7 and not settled:
             seven = buffer[6] == 0xFF or buffer[6] == 0
             for c in range(WINDOW):
@@ -257,27 +169,28 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
     n = _patches(known, here, tsc, slack, buffer, found, n)
     if size >= 5:
         p = first(known.resolved, here)
-        while p < len(known.resolved) and known.resolved[p] == here:
-            n = _branch(buffer, found, n, here, _JMP if known.branch[p, 1] else _CALL, known.branch[p, 0], _LATER)
+        while p < known.resolved.n and known.resolved.at[p] == here:
+            opcode_ = _JMP if known.branch.at[2 * p + 1] else _CALL
+            n = _branch(buffer, found, n, here, opcode_, known.branch.at[2 * p], _LATER)
             p += 1
         p = first(known.unpatched, here)
-        while p < len(known.unpatched) and known.unpatched[p] == here:
-            far = tsc - known.unpatched_until[p]
+        while p < known.unpatched.n and known.unpatched.at[p] == here:
+            far = tsc - known.unpatched_until.at[p]
             if far <= slack:
-                n = _branch(buffer, found, n, here, _JMP, known.unpatched_to[p], max(far, _LATER))
+                n = _branch(buffer, found, n, here, _JMP, known.unpatched_to.at[p], max(far, _LATER))
             p += 1
     p = first(known.place, here)
-    while p < len(known.place) and known.place[p] == here:
+    while p < known.place.n and known.place.at[p] == here:
         for c in range(WINDOW):
-            buffer[n * WINDOW + c] = known.content[p, c]
+            buffer[n * WINDOW + c] = known.content.at[p * WINDOW + c]
         n = _candidate(found, n, _SOON, _READ)
         p += 1
     if opcode == _CALL:
         n = _callees(known, here, tsc, slack, buffer, found, n)
     elif opcode == _JMP:
         p = first(known.calls.jump, here)
-        if p < len(known.calls.jump) and known.calls.jump[p] == here:
-            n = _adapters(known.calls, known.calls.jump_callee[p], _ANY, here, opcode, buffer, found, n)
+        if p < known.calls.jump.n and known.calls.jump.at[p] == here:
+            n = _adapters(known.calls, known.calls.jump_callee.at[p], _ANY, here, opcode, buffer, found, n)
     return n
 
 
@@ -291,16 +204,16 @@ def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     those = np.empty(_TOUCHING, np.int64)
     m = 0
     for p in range(lo, hi):  # the last ones, in order of time
-        if not below(here, known.address[p] + known.size[p]):
+        if not below(here, known.address.at[p] + known.size.at[p]):
             continue
         if m == _TOUCHING:
-            if known.order[p] < known.order[those[0]]:
+            if known.order.at[p] < known.order.at[those[0]]:
                 continue
             for k in range(1, m):
                 those[k - 1] = those[k]
             m -= 1
         k = m
-        while k > 0 and known.order[those[k - 1]] > known.order[p]:
+        while k > 0 and known.order.at[those[k - 1]] > known.order.at[p]:
             those[k] = those[k - 1]
             k -= 1
         those[k] = p
@@ -309,12 +222,12 @@ def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     for c in range(WINDOW):
         state[c] = buffer[c]
     for k in range(m - 1, -1, -1):
-        _overlay(state, here, known, those[k], known.old_at)
+        _overlay(state, here, known, those[k], known.old_at.at[those[k]])
     for k in range(m + 1 if m else 0):
         if k:
-            _overlay(state, here, known, those[k - 1], known.new_at)
-        begins = known.before[those[k - 1]] if k else np.int64(0)
-        ends = known.after[those[k]] if k < m else FOREVER
+            _overlay(state, here, known, those[k - 1], known.new_at.at[those[k - 1]])
+        begins = known.before.at[those[k - 1]] if k else np.int64(0)
+        ends = known.after.at[those[k]] if k < m else FOREVER
         far = max(begins - tsc, tsc - ends, 0)
         if far <= slack:
             for c in range(WINDOW):
@@ -328,37 +241,38 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     """What a Java call at `here` may lead to by its bytecode."""
     calls = known.calls
     p = first(calls.site, here)
-    if p == len(calls.site) or calls.site[p] != here:
+    if p == calls.site.n or calls.site.at[p] != here:
         return n
-    if calls.stub[p]:
-        n = _branch(buffer, found, n, here, _CALL, calls.stub[p], _SOON)
-    for k in range(len(known.resolver)):
-        if (k == 2) == (calls.looks[p] != 0):
-            n = _branch(buffer, found, n, here, _CALL, known.resolver[k], NEAR)
-    callee, looks = calls.callee[p], calls.looks[p]
+    if calls.stub.at[p]:
+        n = _branch(buffer, found, n, here, _CALL, calls.stub.at[p], _SOON)
+    for k in range(known.resolver.n):
+        if (k == 2) == (calls.looks.at[p] != 0):
+            n = _branch(buffer, found, n, here, _CALL, known.resolver.at[k], NEAR)
+    callee, looks = calls.callee.at[p], calls.looks.at[p]
     if callee < 0:
         return n
-    name, owner, kind, declared = calls.name[callee], calls.owner[callee], calls.kind[callee], calls.declared[callee]
+    name, owner = calls.name.at[callee], calls.owner.at[callee]
+    kind, declared = calls.kind.at[callee], calls.declared.at[callee]
     begin = first(calls.entry_name, name)
     end = first(calls.entry_name, name + 1)
     own = kind != ANY
     for e in range(begin, end):
-        own = own or calls.holder[e] == owner or calls.holder[e] == declared
+        own = own or calls.holder.at[e] == owner or calls.holder.at[e] == declared
     for guess in range(2 if kind >= VTABLE or not own else 1):
         for e in range(begin, end):
-            to = calls.checking[e] if looks else calls.verified[e]
-            guessed = calls.holder[e] != owner and calls.holder[e] != declared
-            if to and guessed == guess and _stands(calls.since[e], calls.until[e], tsc, slack):
+            to = calls.checking.at[e] if looks else calls.verified.at[e]
+            guessed = calls.holder.at[e] != owner and calls.holder.at[e] != declared
+            if to and guessed == guess and _stands(calls.since.at[e], calls.until.at[e], tsc, slack):
                 n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else NEAR)
     if looks:
         n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
         begin, end = first(calls.led_callee, callee), first(calls.led_callee, callee + 1)
         for q in range(begin, end):
-            n = _branch(buffer, found, n, here, _CALL, calls.led[q], NEAR)
+            n = _branch(buffer, found, n, here, _CALL, calls.led.at[q], NEAR)
         if begin == end:
             n = _tables(calls, owner, kind, _FRESH, here, tsc, slack, buffer, found, n)
             for q in range(first(calls.namesake, name), first(calls.namesake, name + 1)):
-                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led[q], FAR)
+                n = _branch(buffer, found, n, here, _CALL, calls.namesake_led.at[q], FAR)
             for claim in range(_FREE, _SAME + 1):
                 n = _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n)
     return n
@@ -369,14 +283,14 @@ def _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n):  # t
     """Stubs that look a method up in a table, of which none is known to be that of the callee. One that nothing has led
     to yet and that has just been made was made for a call (CompiledIC::set_to_megamorphic): as likely as not this.
     Methods of one class have different places in its table; interfaces may inherit some from others."""
-    for t in range(len(calls.table)):
-        table, made = calls.table[t], calls.table_made[t]
-        if calls.table_kind[t] != kind or not _stands(made, calls.table_until[t], tsc, slack):
+    for t in range(calls.table.n):
+        table, made = calls.table.at[t], calls.table_made.at[t]
+        if calls.table_kind.at[t] != kind or not _stands(made, calls.table_until.at[t], tsc, slack):
             continue
         begin, end = first(calls.claimed, table), first(calls.claimed, table + 1)
         is_ = _FREE if begin == end else _OTHERS
         for q in range(begin, end):
-            if calls.claim[q] == owner:
+            if calls.claim.at[q] == owner:
                 is_ = _SAME
         fresh = is_ == _FREE and -slack // EXACT <= tsc - made <= slack // MADE
         if (fresh if claim == _FRESH else is_ == claim) and not (is_ == _SAME and kind == VTABLE):
@@ -392,16 +306,16 @@ def _stands(since, until, tsc, slack):  # type: ignore[no-untyped-def]
 @inner
 def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
     """Those to the interpreter that are known for what `callee` takes."""
-    key = 2 * calls.arguments[callee] + looks
+    key = 2 * calls.arguments.at[callee] + looks
     for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
-        n = _branch(buffer, found, n, here, opcode, calls.adapter[p], NEAR)
+        n = _branch(buffer, found, n, here, opcode, calls.adapter.at[p], NEAR)
     return n
 
 
 @inner
-def _overlay(state, here, known, p, at):  # type: ignore[no-untyped-def]
-    """Put the bytes `known.code[at[p]:]` of patch `p` where they lie in the window `state` at `here`."""
-    for c in range(known.size[p]):
-        place = known.address[p] + c - here
+def _overlay(state, here, known, p, begin):  # type: ignore[no-untyped-def]
+    """Put the bytes of patch `p`, in `known.code` from `begin` on, where they lie in the window `state` at `here`."""
+    for c in range(known.size.at[p]):
+        place = known.address.at[p] + c - here
         if 0 <= place < WINDOW:
-            state[place] = known.code[at[p] + c]
+            state[place] = known.code.at[begin + c]

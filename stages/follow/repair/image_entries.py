@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from jvm.calls.stubs import RESOLVERS, Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
-from stages.follow.repair.candidates import LAST, Known
+from stages.follow.repair.candidates import LAST
+from stages.follow.repair.known import Known
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]

@@ -21,9 +21,10 @@ from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Found, Position, choose
 from stages.follow.repair.call_patching import Bindings, Branch
 from stages.follow.repair.call_targets import Callees
-from stages.follow.repair.candidates import EXACT, MADE, WINDOW, Known
+from stages.follow.repair.candidates import EXACT, MADE
 from stages.follow.repair.effort import Effort, Purse
 from stages.follow.repair.image_entries import ImageEntries
+from stages.follow.repair.known import WINDOW, Known
 from stages.follow.repair.recent import Recent
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.repair.unpatched import Unpatched
