@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,10 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def changing(self) -> None:
-        """The walker's code is about to change."""
+    def describe(self) -> Iterator[None]:
+        """What is new in it, in steps, before it is taken."""
         if self._numbering is not None:
-            self._numbering.describe()
+            yield from self._numbering.describe()
 
     def renew(self) -> None:
         """Number everything anew from the next message on."""

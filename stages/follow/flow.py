@@ -133,8 +133,6 @@ class Flow:
         self.search: Search | None = None
         self.call_updated: Callable[[Piece], None] | None = None
         """Told, where contradictions are held, right behind a packet by which `FlowOutput.resolved` got another row."""
-        self.changing: Callable[[], None] | None = None
-        """Told before code changes: what is known of paths that were taken can be described by it still."""
         self._new_tables()
 
     # -- code
@@ -143,7 +141,6 @@ class Flow:
         """From now on code is as in `view`. What depended on other bytes is forgotten. Costs what differs from the
         view before, if both show one code image (see `stages.follow.code.code_copy`); else a comparison of all
         bytes."""
-        self._change()
         changes = self._image.update(view)
         code = self._image.code
         start, end, at, buffer = code.words()
@@ -155,7 +152,6 @@ class Flow:
     def patch(self, address: int, data: bytes, tsc: int = FOREVER) -> None:
         """Change bytes of the code where it stands, as at `tsc`, until a view says otherwise. Raises ValueError if no
         blob holds them all."""
-        self._change()
         self._image.patch(address, data, tsc)
         self._sums["patches"] += 1
         lo = np.array([address], np.uint64).view(np.int64)
@@ -163,7 +159,6 @@ class Flow:
 
     def restore(self, before: int) -> int:
         """Put back what the view shows where patches were made before so and so; at how many places."""
-        self._change()
         changes = self._image.restore(before)
         self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
         return len(changes.lo)
@@ -187,7 +182,6 @@ class Flow:
     def jumps(self, jumps: Jumps) -> None:
         if all(np.array_equal(new, old) for new, old in zip(jumps, self._jumps, strict=True)):
             return
-        self._change()
         before, self._jumps = self._jumps, jumps
         self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), entry=jumps.entries))
         g = self._tables.g
@@ -198,10 +192,6 @@ class Flow:
         else:
             changed = np.concatenate((before.ranges, jumps.ranges))
         self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
-
-    def _change(self) -> None:
-        if self.changing is not None:
-            self.changing()
 
     def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
         dead = int(index.invalidate(self._raw, lo, hi, grown))
@@ -245,7 +235,6 @@ class Flow:
 
     def _renew(self) -> None:
         """A new generation: every thread goes on where it stood, its contexts begin anew."""
-        self._change()
         old = self._tables
         self._collect()
         self._sums["generations"] += 1

@@ -142,6 +142,7 @@ class Follow:
                     yield None
                     continue
                 if batch.other_generation(output):
+                    yield from batch.describe()
                     yield batch.take()
                 batch.add(rest, output, follower.at, holes)
                 rest, holes = rest_of(rest, output.end), []
@@ -150,6 +151,7 @@ class Follow:
             yield Account(s.stream, s.offset, s.offset + len(s.data), len(s.data), ())
             yield None
         if batch:
+            yield from batch.describe()
             yield batch.take()
         if shed:
             shed.sort()
@@ -160,8 +162,7 @@ class Follow:
         quantum = max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
         if key not in self._followers:
             self._followers[key] = Follower(p.image, p.config, quantum, count_paths=False)
-            batch = self._batches[key] = Batch(key, p.image)
-            self._followers[key].flow.changing = batch.changing
+            self._batches[key] = Batch(key, p.image)
             if self._now is not None:
                 self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * p.hz))
         return self._followers[key], self._batches[key], quantum

@@ -22,6 +22,7 @@ from jvm.code.image import CodeImage
 from jvm.code.snapshot import CodeView
 from jvm.code.version import Kind, Version
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
+from stages.messages.paths import BLOCK_DTYPE, RANGE_DTYPE
 
 MOST_SECONDS = 120.0
 LOOK_SECONDS = 0.2
@@ -31,6 +32,7 @@ _HELD: list[IO[str]] = []  # until this process ends
 def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, and an nmethod without code."""
     from stages.follow.batch import Batch
+    from stages.follow.block_bytecode import Bytecode
     from stages.follow.flow import Flow
     from stages.follow.repair.backtracking_search import Position, choose
     from stages.follow.repair.effort import Effort
@@ -55,6 +57,8 @@ def compile_flow() -> None:
     debug = DebugInfo(1, 1, np.ones(1, np.uint32), *frames, 0.0)
     nmethod = Version(0, Kind.NMETHOD, 0x1000, 0x1001, "", 0, 0, verified_entry=0x1000, debug=debug)
     Inlining(image).of(nmethod, np.zeros(0, np.uint64))
+    rows = np.zeros(0, BLOCK_DTYPE), np.zeros(0, np.int64), np.zeros(0, RANGE_DTYPE), np.zeros(0, np.uint8)
+    Bytecode(image).describe(*rows, (0, 0), nmethod.start, debug)
     steps(b"\xb1")
 
 
