@@ -64,11 +64,11 @@ class Reader:
         for row in message.rows:
             mine = breaks[row["broken"] : row["broken_end"]]
             part = order[row["order"] : row["order_end"]]
-            sure, behind = mine["sure"] - row["order"], mine["order"] - row["order"]
-            n = int(_write_out(part, sure, behind, *tables, np.zeros(0, np.int64), np.zeros(0, np.uint8)))
+            confirmed, behind = mine["confirmed"] - row["order"], mine["order"] - row["order"]
+            n = int(_write_out(part, confirmed, behind, *tables, np.zeros(0, np.int64), np.zeros(0, np.uint8)))
             blocks, suspect = np.zeros(n, np.int64), np.zeros(n, np.uint8)
             if n:
-                _write_out(part, sure, behind, *tables, blocks, suspect)
+                _write_out(part, confirmed, behind, *tables, blocks, suspect)
             yield row, Taken(blocks, suspect, mine["offset"].astype(np.int64), mine["cause"].astype(np.int64))
 
     @property
@@ -80,15 +80,16 @@ class Reader:
 
 
 @kernel
-def _write_out(order, sure, behind, link, links, kind, number, out, suspect):  # type: ignore[no-untyped-def]
-    """The blocks of `order`, of which the parts [sure, behind) are suspect; how many. An empty `out`: only that."""
+def _write_out(order, confirmed, behind, link, links, kind, number, out, suspect):  # type: ignore[no-untyped-def]
+    """The blocks of `order`, of which the parts [confirmed, behind) are suspect; how many. An empty `out`: only
+    that."""
     n = np.int64(0)
     k = 0
     path = np.int64(0)
     for e in range(len(order)):
         while k < len(behind) and e >= behind[k]:
             k += 1
-        doubt = np.uint8(1) if k < len(behind) and e >= sure[k] else np.uint8(0)
+        doubt = np.uint8(1) if k < len(behind) and e >= confirmed[k] else np.uint8(0)
         x = np.int64(order[e])
         times = np.int64(1)
         if x < 0:

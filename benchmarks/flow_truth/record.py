@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.flow_truth import FlowTruthError
-from capture.code_poller.poller import Rereader
+from capture.code_poller.poller import CodePoller
 from capture.emulator import launch
 from capture.emulator.options import EmulatorError, EmulatorOptions
 from capture.live import tsc
@@ -104,14 +104,14 @@ def _run(
         jvm = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         late = _Attach(jvm.pid, place, attach_after) if attach_after is not None else None
         ending = began + seconds if seconds is not None else float("inf")
-        written, rereaders = 0, dict[int, Rereader]()
+        written, pollers = 0, dict[int, CodePoller]()
         try:
             while not drain.ended:
                 for message in drain.poll():
                     recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
                     if isinstance(message, Chunk):
                         written += len(message.data)
-                rereaders |= {pid: s.rereader for pid, s in drain._spools.items() if s.rereader}
+                pollers |= {pid: s.poller for pid, s in drain._spools.items() if s.poller}
                 now = time.monotonic()
                 say(f"running: {now - began:.0f} s, {written / 1e6:.0f} MB of trace")
                 if now > ending:
@@ -138,7 +138,7 @@ def _run(
         raise FlowTruthError(late.error or f"the JVM ended before {attach_after:g} s had passed: nothing was attached")
     return Run(
         tuple(java), status, time.monotonic() - began, written, statistics["truncated"], late.tsc if late else 0,
-        sum(r.spent for r in rereaders.values()), sum(r.learning for r in rereaders.values()), faults,
+        sum(r.spent for r in pollers.values()), sum(r.learning for r in pollers.values()), faults,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ there is CPU time saved up for, those first that were not read for longest, wher
 pages in which something happened lately: most changes are made soon after code is there. Loads bring the next look
 forward.
 
-What is not reported: bytes of which nothing was told; filling (`jvm.code.diff`); operands that do not steer control
+What is not reported: bytes of which nothing was told; padding (`jvm.code.diff`); operands that do not steer control
 flow (the guard value of an nmethod's entry barrier, which a collector changes in all nmethods at once, and constants
 loaded by mov); an nmethod of which a long run differs: something else is being put there, and the load event will tell.
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from capture.code_poller.memory import MOST, PAGE, ProcessMemory, UnreadableError
 from capture.live import tsc
-from jvm.code.diff import FILLING, GAP, filling
+from jvm.code.diff import GAP, PADDING, padding
 from jvm.export import records as export
 from jvm.intervals import Intervals
 
@@ -59,7 +59,7 @@ _UNTOLD, _STUB, _NMETHOD = 0, 1, 2
 _NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-class Rereader:
+class CodePoller:
     """One process's code. `learn` takes all records of its export in order, `look` gives the new ones."""
 
     def __init__(
@@ -265,9 +265,9 @@ class Rereader:
             self.counts["overwritten"] += 1
             self._evict(self._low + int(begin[i]), self._low + int(end[i]))
         good = self._what[begin] != _UNTOLD
-        for i in np.flatnonzero(good & np.isin(code[first], FILLING)).tolist():
+        for i in np.flatnonzero(good & np.isin(code[first], PADDING)).tolist():
             offset = int(begin[i]) % PAGE
-            good[i] = not filling(found[row[first[i]]], offset, offset + int(end[i] - begin[i]))
+            good[i] = not padding(found[row[first[i]]], offset, offset + int(end[i] - begin[i]))
         which = good[np.cumsum(np.concatenate(([0], breaks)))]
         self._bytes[at[which]] = code[which]
         page, begin, end = pages[row[first[good]]], begin[good], end[good]

@@ -22,7 +22,7 @@ import numpy as np
 import trio
 
 from capture.code_poller import poller as reread
-from capture.code_poller.poller import Rereader
+from capture.code_poller.poller import CodePoller
 from capture.live import tsc
 from capture.live.checkpoints import Heads
 from capture.live.jit import JitSpool
@@ -203,8 +203,8 @@ class Drain:
             pid = int(match[1])
             try:
                 if pid not in self._spools:
-                    rereader = Rereader(pid, share=self._reread_share, now=self._now) if self._reread_share else None
-                    self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid, rereader)
+                    poller = CodePoller(pid, share=self._reread_share, now=self._now) if self._reread_share else None
+                    self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid, poller)
                 if match[2] == "ring":
                     self._spools[pid].attach(self.session / name)
             except (OSError, ExportError) as error:
@@ -311,7 +311,7 @@ class Drain:
         """Totals since this object was made."""
         total = Counter(self._past)
         for name in ("looks", "pages", "patches"):
-            total[f"reread_{name}"] = sum(s.rereader.counts[name] for s in self._spools.values() if s.rereader)
+            total[f"reread_{name}"] = sum(s.poller.counts[name] for s in self._spools.values() if s.poller)
         for stream in self.streams.values():
             total.update(stream.counts())
         return dict(total) | {

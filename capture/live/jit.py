@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capture.code_poller.poller import Rereader
+from capture.code_poller.poller import CodePoller
 from capture.live.compaction import Compaction
 from jvm.export.records import ExportError, whole_records
 from jvm.export.ring import STATE_ENDED, RingReader, file_header
@@ -47,7 +47,7 @@ class JitSpool:
         path: Path,
         host: str,
         pid: int,
-        rereader: Rereader | None = None,
+        poller: CodePoller | None = None,
         *,
         spare: int = SPARE,
         clock: Callable[[], float] = time.monotonic,
@@ -55,7 +55,7 @@ class JitSpool:
         """Opens or makes the export file at `path`. A record that a dead writer left cut is taken off; it is still
         in the ring. Damage is taken out, and stands in `faults`. Raises OSError, or ExportError when the file is no
         export of `pid`."""
-        self.path, self.host, self.pid, self.rereader = path, host, pid, rereader
+        self.path, self.host, self.pid, self.poller = path, host, pid, poller
         header = file_header(pid)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(fd, "r+b", buffering=0)
@@ -139,8 +139,8 @@ class JitSpool:
 
     def reread(self) -> None:
         """What has changed in the process's code since the last time goes to the file, too."""
-        rereader = self.rereader
-        if rereader is None or self._ring is None or self.fault:
+        poller = self.poller
+        if poller is None or self._ring is None or self.fault:
             return
         try:
             if self._ring.state == STATE_ENDED:
@@ -149,9 +149,9 @@ class JitSpool:
             self.fault = f"{self._ring.path}: {error}"
             return
         while self._learnt < self._end and (size := self._whole(self._learnt, self._end)):
-            rereader.learn(os.pread(self._file.fileno(), size, self._learnt))
+            poller.learn(os.pread(self._file.fileno(), size, self._learnt))
             self._learnt += size
-        records = sealed(rereader.look())
+        records = sealed(poller.look())
         if self._append(records):
             self._learnt += len(records)
 
@@ -191,7 +191,7 @@ class JitSpool:
         if not self._has_grown(self._end) or self._clock() - self._marks[0][0] < RECENT:
             return False
         cut = min(self._marks[0][1], self._sent)
-        if self.rereader is not None and self._ring is not None:
+        if self.poller is not None and self._ring is not None:
             cut = min(cut, self._learnt)
         if not self._has_grown(cut):  # all that is new is recent
             return False
@@ -226,7 +226,7 @@ class JitSpool:
     @property
     def faults(self) -> list[str]:
         """What is or was wrong, one line each."""
-        found = [self.fault, self.no_room, self.rereader.fault if self.rereader else ""]
+        found = [self.fault, self.no_room, self.poller.fault if self.poller else ""]
         found += [f"{self.path}: {span.told(self._start)}" for span in self._damage]
         return [text for text in found if text]
 

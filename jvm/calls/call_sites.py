@@ -10,8 +10,8 @@ C1 writes one such stub for each call, C2 for each call that does not look at th
 calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Since JDK 20 (JDK-8280481) calls of one method that cannot
 be overridden share one; those stand behind the others, in the order of addresses in the compiler's memory
 (emit_shared_stubs_to_interp): rather that in which it met the methods, so that is a guess. Where the numbers differ it
-is not known whose each is. One that looks never goes there (CompiledIC::set_to_monomorphic): to the interpreter it goes
-through the adapter's entry that checks.
+is not known whose each is. One that checks the receiver never goes there (CompiledIC::set_to_monomorphic): to the
+interpreter it goes through the adapter's entry that checks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOAD_CLASS = b"\x48\xb8"  # its first
 class Call(NamedTuple):
     offset: int  # of the CALL
     callee: Invoked | None  # None: the bytecode is not known
-    looks: bool  # at the receiver: it goes to entries that check it
+    checked: bool  # at the receiver: it goes to entries that check it
     stub: int  # offset of the stub of its own that it may go to, −1: none known
 
 
@@ -68,17 +68,17 @@ def calls(
         callee = classes.invoked(method, int(debug.bci[frame]))
         if callee is not None or not known:
             ic = offset - INLINE_CACHE
-            looks = ic >= 0 and code[ic : ic + len(LOAD_CLASS)].tobytes() == LOAD_CLASS
-            found.append(Call(offset, callee, looks, -1))
+            checked = ic >= 0 and code[ic : ic + len(LOAD_CLASS)].tobytes() == LOAD_CLASS
+            found.append(Call(offset, callee, checked, -1))
             places.append(i)
     stubs = _stubs(code, found[-1].offset + CALL_SIZE if found else len(code))
-    own = [k for k, call in enumerate(found) if kind != SiteKind.C2 or not call.looks]
+    own = [k for k, call in enumerate(found) if kind != SiteKind.C2 or not call.checked]
     number = {k: n for n, k in enumerate(own)}
     if shared:
         number = _shared(found, own, [_place(debug, i) for i in places], classes)
     if len(set(number.values())) == len(stubs):
         for k, n in number.items():
-            found[k] = found[k]._replace(stub=-1 if found[k].looks else stubs[n])
+            found[k] = found[k]._replace(stub=-1 if found[k].checked else stubs[n])
     return Calls(found, stubs, whole)
 
 

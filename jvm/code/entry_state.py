@@ -16,7 +16,7 @@ from jvm.calls.call_sites import JMP
 from jvm.code.version import Version
 
 
-class Entrance:
+class EntryState:
     def __init__(self) -> None:
         self._last: dict[int, Version] = {}  # by method
         self.ended: dict[int, Version] = {}  # by id: those that were made not entrant, as long as they are kept
@@ -47,9 +47,9 @@ class Entrance:
         self.ended.pop(v.id, None)
         if self._last.get(v.method) is v:
             del self._last[v.method]
-        for door in (v.entry, v.verified_entry):
-            if self.opened.get(door) == v.loaded:
-                del self.opened[door]
+        for entry in (v.entry, v.verified_entry):
+            if self.opened.get(entry) == v.loaded:
+                del self.opened[entry]
 
     def end(self, v: Version, tsc: int) -> None:
         """At `tsc` it was not entrant."""

@@ -36,9 +36,9 @@ from jvm.code import diff as codediff
 from jvm.code import lookup as codetable
 from jvm.code.codelets import Codelets, label
 from jvm.code.debug_info import DebugInfo
-from jvm.code.entry_state import Entrance
+from jvm.code.entry_state import EntryState
 from jvm.code.lookup import Table
-from jvm.code.revisions import Texts, Uncertain
+from jvm.code.revisions import Revisions, Uncertain
 from jvm.code.sites import SiteKind, Sites, compiled_kind, stub_label
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER, Kind, Version
@@ -53,7 +53,7 @@ INTERPRETER = "[interpreter]"
 
 
 LAG = 16
-"""By that part of the lateness texts begin later than what tells of them (jvm.code.revisions)."""
+"""By that part of the lateness revisions begin later than what tells of them (jvm.code.revisions)."""
 _FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
 
 
@@ -81,8 +81,8 @@ class CodeImage:
         self._other_keys: list[tuple[int, Kind]] = []  # sorted
         self._other_size = 0  # of the longest
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
-        self.entrance = Entrance()  # which nmethods were made not entrant, and when
-        self._texts = Texts((lateness or 0) // LAG, self.entrance.opened)
+        self.entry_state = EntryState()  # which nmethods were made not entrant, and when
+        self._revisions = Revisions((lateness or 0) // LAG, self.entry_state.opened)
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._rows = np.zeros(1024, codetable.ROW_DTYPE)
@@ -177,7 +177,7 @@ class CodeImage:
         self._nmethod_starts[lo:hi] = [start]
         self._add(version, record.code)
         replayed = bool(record.flags & export.RecordFlag.REPLAYED)
-        self.entrance.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
+        self.entry_state.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
         self._resolve(version)
 
     def _buried(self, start: int, end: int) -> list[Version]:
@@ -223,7 +223,7 @@ class CodeImage:
         if v is None or record.address >= v.end or record.compile_id not in (0, v.compile_id):
             self.counts["unknown_states"] += 1
         elif record.state == export.NmethodStatus.NOT_ENTRANT:
-            self.entrance.end(v, record.tsc)
+            self.entry_state.end(v, record.tsc)
 
     def _other(self, kind: Kind, record: export.Record, start: int, end: int, name: str, code: memoryview) -> None:
         if not self._believable(start, end):
@@ -250,7 +250,7 @@ class CodeImage:
             version.site_kind = SiteKind.INTERPRETED
         self._add(version, code)
         if stub_of(version) == Stub.INLINE_CACHE:
-            self._texts.inline = version
+            self._revisions.inline = version
 
     def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
         """`v` was told again at `tsc`: what differs has been patched since."""
@@ -258,8 +258,8 @@ class CodeImage:
         code = code[: len(known)]
         edits = codediff.runs(known[: len(code)], code)
         for begin, end in edits:
-            self._texts.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
-            self.entrance.seen(v, begin, code[begin:end], tsc)
+            self._revisions.edit(v, begin, code[begin:end], max(v.loaded, v.patched), tsc)
+            self.entry_state.seen(v, begin, code[begin:end], tsc)
         if edits:
             self.counts["patched"] += 1
             self._changed()
@@ -279,8 +279,8 @@ class CodeImage:
         code = np.frombuffer(record.code, np.uint8)
         for v in found:
             offset = record.address - v.start
-            closes = self.entrance.seen(v, offset, code, record.after)
-            self._texts.edit(v, offset, code, record.before, record.after, v.not_entrant if closes else FOREVER)
+            closes = self.entry_state.seen(v, offset, code, record.after)
+            self._revisions.edit(v, offset, code, record.before, record.after, v.not_entrant if closes else FOREVER)
         if found:
             self._changed()
 
@@ -308,13 +308,13 @@ class CodeImage:
         before, and classes and methods that were gone."""
         self._forget_classes(tsc)
         ended = [v for v in (*self._retired, *self._nmethods) if v.until <= tsc]
-        if not self._texts.drop(ended, tsc) and not ended:
+        if not self._revisions.drop(ended, tsc) and not ended:
             return
         for v in ended:
             self._pcs.garbage += int(self._rows[v.row]["pc_size"])
             self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
             self._free_rows.append(v.row)
-            self.entrance.gone(v)
+            self.entry_state.gone(v)
             del self._by_id[v.id]
         while len(self._read) > 1 and self._read[1] <= tsc:
             self._read.popleft()
@@ -347,12 +347,12 @@ class CodeImage:
 
     def code(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told; read-only by convention."""
-        return self._texts.latest(version)
+        return self._revisions.latest(version)
 
     def first_code(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes before calls in it were bound and it was made not entrant, as far as that is known; read-only by
         convention."""
-        return self._texts.first(version)
+        return self._revisions.first(version)
 
     def table(self) -> Table:
         """For kernels (`jvm.code.lookup.locate`): all versions known, with their times."""
@@ -385,36 +385,36 @@ class CodeImage:
         """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
         one. The view of now is made once an epoch."""
         if tsc is not None:
-            return self._texts.view(tsc, self.epoch)
+            return self._revisions.view(tsc, self.epoch)
         if self._view is None or self._view.epoch != self.epoch:
-            self._view = self._texts.view(None, self.epoch)
+            self._view = self._revisions.view(None, self.epoch)
         return self._view
 
     def next_change(self, tsc: int) -> int:
         """The first time after `tsc` at which `view` is another than at `tsc`, by what has been told; FOREVER: none."""
-        return self._texts.next_change(tsc)
+        return self._revisions.next_change(tsc)
 
     def read_until(self, tsc: int) -> int:
         """The last time up to `tsc` at which all patches made before it have been told: what was made before and is not
-        in a text was over by then. 0: none."""
+        in a revision was over by then. 0: none."""
         return next((at for at in reversed(self._read) if at <= tsc), 0)
 
     def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
         """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""
-        return self._texts.uncertain(begin, begin if end is None else end)
+        return self._revisions.uncertain(begin, begin if end is None else end)
 
     @property
     def lateness(self) -> int | None:
-        """May be told later than all else, for a clock is; texts that are there by then keep their times."""
+        """May be told later than all else, for a clock is; revisions that are there by then keep their times."""
         return self._lateness
 
     @lateness.setter
     def lateness(self, ticks: int) -> None:
-        self._lateness, self._texts.lag = ticks, ticks // LAG
+        self._lateness, self._revisions.lag = ticks, ticks // LAG
 
     def versions(self) -> Iterable[Version]:
         """All that are kept; `patched` is what has been told so far."""
-        self._texts.settle()
+        self._revisions.settle()
         return self._by_id.values()
 
     def statistics(self) -> dict[str, int | float]:
@@ -429,7 +429,7 @@ class CodeImage:
             "code_methods": len(self.methods),
             "code_classes": len(self.classes),
             "code_retired": len(self._retired),
-            "code_bytes": self._texts.size,
+            "code_bytes": self._revisions.size,
             "code_epoch": self.epoch,
             "code_detail": sum(d * n for d, n in compiled) / sum(n for _, n in compiled) if compiled else 0.0,
         }
@@ -470,11 +470,11 @@ class CodeImage:
     def _end(self, v: Version, tsc: int) -> None:
         v.until = max(tsc, v.since)
         self._rows[v.row]["until"] = v.until
-        self._texts.ended(v)
+        self._revisions.ended(v)
         self._registered()
 
     def _add(self, v: Version, code: memoryview) -> None:
-        self._texts.begin(v, np.frombuffer(code, np.uint8))
+        self._revisions.begin(v, np.frombuffer(code, np.uint8))
         if self._free_rows:
             v.row = self._free_rows.pop()
         else:
@@ -510,7 +510,7 @@ class CodeImage:
         return name
 
     def _compact(self) -> None:
-        self._texts.compact(self._by_id)
+        self._revisions.compact(self._by_id)
         if self._pcs.wasteful:
             pcs, pc_sites = Arena[np.uint32](np.uint32), Arena[np.int32](np.int32)
             for v in self._by_id.values():

@@ -1,18 +1,18 @@
 """The bytes of versions, as they were patched in time.
 
-A version has one or more texts: its bytes as first told, then a copy for each time at which some of them were found
-changed. A view is a choice of texts, so it costs the same however often code was patched, and nothing that a view shows
-is ever written again.
+A version has one or more revisions: its bytes as first told, then a copy for each time at which some of them were found
+changed. A view is a choice of revisions, so it costs the same however often code was patched, and nothing that a view
+shows is ever written again.
 
-A patch is known to have happened after `before` and not after `after` (jvm.export.records.CodePatch). Its text begins
-in the middle: of all single times that one is wrong for the shortest time on average. If something else tells, it
-begins where that says: a call that leads now to a method which was installed meanwhile most likely does so since then.
-Who can do better than one time asks `uncertain` for the patches that may or may not have been made at a time. What
-appears where only filling was (`jvm.code.diff`) is no change: nobody ran the filling; it has been there since the
+A patch is known to have happened after `before` and not after `after` (jvm.export.records.CodePatch). Its revision
+begins in the middle: of all single times that one is wrong for the shortest time on average. If something else tells,
+it begins where that says: a call that leads now to a method which was installed meanwhile most likely does so since
+then. Who can do better than one time asks `uncertain` for the patches that may or may not have been made at a time.
+What appears where only padding was (`jvm.code.diff`) is no change: nobody ran the padding; it has been there since the
 version's beginning.
 
 A call that leads to an inline-cache stub (`jvm.calls.inline_cache`) is shown to lead where the stub did when the call
-was read, or, once that is known, where the next text says.
+was read, or, once that is known, where the next revision says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from jvm.arena import Arena
 from jvm.calls import inline_cache as inlinecache
 from jvm.calls.call_sites import CALL, CALL_SIZE, targets
-from jvm.code.diff import filling
+from jvm.code.diff import padding
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER, Version
 
@@ -106,23 +106,23 @@ class _Edit(NamedTuple):
     at: int  # since then it is taken to be so
 
 
-class Texts:
+class Revisions:
     def __init__(self, lag: int, opened: Mapping[int, int]) -> None:
-        """`lag`: ticks by which a text begins later than what tells of it. A decoder notices what is shown too late at
-        the first branch, and what is shown too early perhaps never: one version of a method often runs like another.
+        """`lag`: ticks by which a revision begins later than what tells of it. A decoder notices what is shown too late
+        at the first branch, and what is shown too early perhaps never: one version of a method often runs like another.
         `opened`: entries of methods, since when they stand there."""
         self.lag, self._opened = lag, opened
         self._code: Arena[np.uint8] = Arena(np.uint8)
-        self._texts = _Rows(TEXT_DTYPE)
+        self._revisions = _Rows(TEXT_DTYPE)
         self._patches = _Rows(PATCH_DTYPE)
-        self._of: dict[int, list[int]] = {}  # version id → rows of its texts, in time
-        self._edits: dict[int, tuple[Version, list[_Edit]]] = {}  # not yet in texts
-        self._sorted: _Columns | None = None  # texts by address
+        self._of: dict[int, list[int]] = {}  # version id → rows of its revisions, in time
+        self._edits: dict[int, tuple[Version, list[_Edit]]] = {}  # not yet in revisions
+        self._sorted: _Columns | None = None  # revisions by address
         self._times: NDArray[np.uint64] | None = None  # at which a view changes
         self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
         self.inline: Version | None = None  # the inline-cache stubs
-        self._through: dict[int, tuple[Version, int]] = {}  # whose last texts call some, and when they were read
-        self.patches = 0  # made in texts
+        self._through: dict[int, tuple[Version, int]] = {}  # whose last revisions call some, and when they were read
+        self.patches = 0  # made in revisions
         self.filled = 0
 
     # ---- what is told
@@ -133,7 +133,7 @@ class Texts:
         version.data_size = len(code)
         end = version.start + len(code)
         row = (version.start, end, version.since, version.until, at, version.id)
-        self._of[version.id] = [self._texts.add(row)] if len(code) else []
+        self._of[version.id] = [self._revisions.add(row)] if len(code) else []
         self._sorted = self._times = None
 
     def edit(
@@ -153,8 +153,8 @@ class Texts:
         """`version.until` has been set."""
         self.settle()
         for row in self._of[version.id]:
-            text = self._texts.rows[row]
-            text["until"] = min(int(text["until"]), version.until)
+            revision = self._revisions.rows[row]
+            revision["until"] = min(int(revision["until"]), version.until)
         self._sorted = self._times = None
 
     def drop(self, versions: list[Version], before: int) -> bool:
@@ -164,13 +164,13 @@ class Texts:
         for id_ in ids:
             del self._of[id_]
             self._through.pop(id_, None)
-        texts, patches = self._texts.rows, self._patches.rows
-        kept = ~np.isin(texts["id"], ids) & ((texts["until"] > before) | (texts["until"] == FOREVER))
-        # The last text of a version stays, whatever its times: it is what the version's bytes are.
+        revisions, patches = self._revisions.rows, self._patches.rows
+        kept = ~np.isin(revisions["id"], ids) & ((revisions["until"] > before) | (revisions["until"] == FOREVER))
+        # The last revision of a version stays, whatever its times: it is what the version's bytes are.
         kept[[rows[-1] for rows in self._of.values() if rows]] = True
-        sizes = texts["end"] - texts["start"]
+        sizes = revisions["end"] - revisions["start"]
         self._code.garbage += int(sizes[~kept].sum())
-        moved = self._texts.keep(kept)
+        moved = self._revisions.keep(kept)
         for id_, rows in self._of.items():
             self._of[id_] = [int(moved[row]) for row in rows if kept[row]]
         old = np.isin(patches["id"], ids) | (patches["after"] < before)
@@ -186,20 +186,20 @@ class Texts:
         self.settle()
         code: Arena[np.uint8] = Arena(np.uint8)
         last = {id_: rows[-1] for id_, rows in self._of.items() if rows}
-        shown = {id_ for id_, row in last.items() if int(self._texts.rows[row]["data_at"]) != versions[id_].data_at}
-        for text in self._texts.rows:
-            size = int(text["end"] - text["start"])
-            text["data_at"] = code.append(self._code.part(int(text["data_at"]), size))
+        shown = {id_ for id_, row in last.items() if int(self._revisions.rows[row]["data_at"]) != versions[id_].data_at}
+        for revision in self._revisions.rows:
+            size = int(revision["end"] - revision["start"])
+            revision["data_at"] = code.append(self._code.part(int(revision["data_at"]), size))
         for patch in self._patches.rows:
             for name in ("old_at", "new_at"):
                 patch[name] = code.append(self._code.part(int(patch[name]), int(patch["size"])))
         for id_, row in last.items():
             told = self._code.part(versions[id_].data_at, versions[id_].data_size)
-            versions[id_].data_at = code.append(told) if id_ in shown else int(self._texts.rows[row]["data_at"])
+            versions[id_].data_at = code.append(told) if id_ in shown else int(self._revisions.rows[row]["data_at"])
         self._code, self._sorted = code, None
 
     def settle(self) -> None:
-        """Edits become texts, those made at one time one."""
+        """Edits become revisions, those made at one time one."""
         if not self._edits:
             return
         edits, self._edits = self._edits, {}
@@ -229,10 +229,10 @@ class Texts:
 
     def _is_fill(self, version: Version, edit: _Edit) -> bool:
         code = self._code.part(version.data_at, version.data_size)
-        return filling(code, edit.offset, edit.offset + len(edit.code))
+        return padding(code, edit.offset, edit.offset + len(edit.code))
 
     def _fill(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
-        """The edits that only put code where filling was are made in all texts; the edits that are left."""
+        """The edits that only put code where padding was are made in all revisions; the edits that are left."""
         count = 0
         while count < len(edits) and self._is_fill(version, edits[count]):
             count += 1
@@ -245,13 +245,13 @@ class Texts:
             return self._code.append(code)
 
         for row in self._of[version.id]:
-            self._texts.rows[row]["data_at"] = filled(int(self._texts.rows[row]["data_at"]))
+            self._revisions.rows[row]["data_at"] = filled(int(self._revisions.rows[row]["data_at"]))
         version.data_at = filled(version.data_at)
         self.filled += count
         return edits[count:]
 
     def _patch(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
-        """The first edit and those made at the same time become a text; the edits that are left."""
+        """The first edit and those made at the same time become a revision; the edits that are left."""
         code = self._code.part(version.data_at, version.data_size).copy()
         was = code.copy()
         last = self._of[version.id][-1]
@@ -275,13 +275,13 @@ class Texts:
         if changed:
             version.patched = after
             shown = self._see_through(version, last, was, code, after)
-            text = self._texts.rows[last]
-            at = max(at, int(text["since"]))
-            text["until"] = min(at, int(text["until"]))
+            revision = self._revisions.rows[last]
+            at = max(at, int(revision["since"]))
+            revision["until"] = min(at, int(revision["until"]))
             version.data_at = self._code.append(code)
-            start, end = int(text["start"]), int(text["end"])
+            start, end = int(revision["start"]), int(revision["end"])
             data_at = version.data_at if shown is code else self._code.append(shown)
-            self._of[version.id].append(self._texts.add((start, end, at, version.until, data_at, version.id)))
+            self._of[version.id].append(self._revisions.add((start, end, at, version.until, data_at, version.id)))
             self._begin_shown(version, code, shown, after)
             self._show_patches(version, shown, after)
             if version is self.inline:
@@ -291,17 +291,17 @@ class Texts:
     def _see_through(
         self, version: Version, row: int, was: NDArray[np.uint8], code: NDArray[np.uint8], tsc: int
     ) -> NDArray[np.uint8]:
-        """The text `row` was `was` when it was read, and is `code` at `tsc`. What the next text is to show."""
+        """The revision `row` was `was` when it was read, and is `code` at `tsc`. What the next revision is to show."""
         if self.inline is None:
             return code
         stubs = self.inline.start, self.inline.end
-        text = self._texts.rows[row]
-        shown = self._code.part(int(text["data_at"]), version.data_size)
+        revision = self._revisions.rows[row]
+        shown = self._code.part(int(revision["data_at"]), version.data_size)
         over = inlinecache.ended(was, code, version.start, stubs)
         if len(over):
             shown = shown.copy()
             shown[over] = code[over]
-            text["data_at"] = self._code.append(shown)
+            revision["data_at"] = self._code.append(shown)
             self._code.garbage += len(shown)
         seen = inlinecache.seen_through(code, was, shown, version.start, stubs, self._stubs_at(self.inline, tsc))
         if seen is None:
@@ -311,15 +311,16 @@ class Texts:
         return seen
 
     def _begin_shown(self, version: Version, was: NDArray[np.uint8], shown: NDArray[np.uint8], after: int) -> None:
-        """Instead of `was` the last text, found at `after`, is `shown`: that, too, not before what calls lead to."""
+        """Instead of `was` the last revision, found at `after`, is `shown`: that, too, not before what calls lead
+        to."""
         calls = np.unique(np.flatnonzero(was != shown)[:, None] - np.arange(CALL_SIZE))
         calls = calls[(calls >= 0) & (calls + CALL_SIZE <= len(shown))]
         opened = self._last_opened(version, shown, calls[shown[calls] == CALL])
-        texts = [self._texts.rows[row] for row in self._of[version.id][-2:]]
-        if texts[-1]["since"] < opened < after:
-            since = min(opened + self.lag, after, int(texts[-1]["until"]))
-            for text, end in zip(texts, ("until", "since")[-len(texts) :], strict=True):
-                text[end] = since
+        revisions = [self._revisions.rows[row] for row in self._of[version.id][-2:]]
+        if revisions[-1]["since"] < opened < after:
+            since = min(opened + self.lag, after, int(revisions[-1]["until"]))
+            for revision, end in zip(revisions, ("until", "since")[-len(revisions) :], strict=True):
+                revision[end] = since
 
     def _show_patches(self, version: Version, shown: NDArray[np.uint8], after: int) -> None:
         """What was found at `after` was this."""
@@ -332,15 +333,15 @@ class Texts:
     def _stubs_changed(self, inline: Version, before: int, after: int) -> None:
         """Stubs were read after calls to them, and may have been written before."""
         for version, tsc in [known for known in self._through.values() if before <= known[1] <= after]:
-            text = self._texts.rows[self._of[version.id][-1]]
+            revision = self._revisions.rows[self._of[version.id][-1]]
             told = self._code.part(version.data_at, version.data_size)
-            shown = self._code.part(int(text["data_at"]), version.data_size)
+            shown = self._code.part(int(revision["data_at"]), version.data_size)
             was = told.copy()
             was[self._patched(version, tsc)] = 0  # calls that were there before lead where they are shown to
             stubs = inline.start, inline.end
             seen = inlinecache.seen_through(told, was, shown, version.start, stubs, self._stubs_at(inline, tsc))
             if seen is not None and not np.array_equal(seen, shown):
-                text["data_at"] = self._code.append(seen)
+                revision["data_at"] = self._code.append(seen)
                 self._code.garbage += len(seen)
                 self._begin_shown(version, shown, seen, tsc)
                 self._show_patches(version, seen, tsc)
@@ -363,8 +364,8 @@ class Texts:
     def _stubs_at(self, inline: Version, tsc: int) -> NDArray[np.uint8]:
         """A call that was read at `tsc` was bound before, and its stub was written before that: so of what may have
         been there then the newest."""
-        texts = [self._texts.rows[row] for row in self._of.get(inline.id, ())]
-        at = [int(text["data_at"]) for text in texts if int(text["since"]) <= tsc]
+        revisions = [self._revisions.rows[row] for row in self._of.get(inline.id, ())]
+        at = [int(revision["data_at"]) for revision in revisions if int(revision["since"]) <= tsc]
         if not at:
             return self._code.part(0, 0)
         code = self._code.part(at[-1], inline.data_size).copy()
@@ -382,10 +383,10 @@ class Texts:
         return self._code.used - self._code.garbage
 
     def first(self, version: Version) -> NDArray[np.uint8]:
-        """Its bytes in the first text that is kept; read-only by convention."""
+        """Its bytes in the first revision that is kept; read-only by convention."""
         self.settle()
         rows = self._of.get(version.id)
-        at = int(self._texts.rows[rows[0]]["data_at"]) if rows else version.data_at
+        at = int(self._revisions.rows[rows[0]]["data_at"]) if rows else version.data_at
         return self._code.part(at, version.data_size)
 
     def latest(self, version: Version) -> NDArray[np.uint8]:
@@ -394,19 +395,19 @@ class Texts:
         return self._code.part(version.data_at, version.data_size)
 
     def view(self, tsc: int | None, epoch: int) -> CodeView:
-        """The texts at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
+        """The revisions at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
         self.settle()
         if self._sorted is None:
-            rows = self._texts.rows
+            rows = self._revisions.rows
             rows = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
             self._sorted = _Columns(*(np.ascontiguousarray(rows[name]) for name in _Columns._fields))
-        texts = self._sorted
+        revisions = self._sorted
         if tsc is None:
-            here = np.flatnonzero((texts.until == FOREVER) & (texts.since < FOREVER))
+            here = np.flatnonzero((revisions.until == FOREVER) & (revisions.since < FOREVER))
         else:
-            here = np.flatnonzero((texts.since <= np.uint64(tsc)) & (texts.until > np.uint64(tsc)))
-        start, end = texts.start[here], texts.end[here]
-        data_at, id_ = texts.data_at[here], texts.id[here]
+            here = np.flatnonzero((revisions.since <= np.uint64(tsc)) & (revisions.until > np.uint64(tsc)))
+        start, end = revisions.start[here], revisions.end[here]
+        data_at, id_ = revisions.data_at[here], revisions.id[here]
         inner = np.zeros(len(here), np.bool_)  # begins within something
         inner[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
         if inner.any():
@@ -421,12 +422,12 @@ class Texts:
             id_ = np.concatenate((id_[plain], cut[:, 3].view(np.int64)))[order]
         return CodeView(epoch, start, end, data_at, id_.astype(np.int32), self._code.view())
 
-    def _cut(self, texts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """(n, 4) start, end, data_at, id of texts that nest → the same made disjoint. Between two patches of nested
+    def _cut(self, revisions: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """(n, 4) start, end, data_at, id of revisions that nest → the same made disjoint. Between two patches of nested
         stubs this is the same again and again."""
-        key = texts.tobytes()
+        key = revisions.tobytes()
         if self._nested[0] != key:
-            pieces = _disjoint([(row[0], row[1], row[2], row[3]) for row in texts.tolist()])
+            pieces = _disjoint([(row[0], row[1], row[2], row[3]) for row in revisions.tolist()])
             self._nested = key, np.array(pieces, np.uint64)
         return self._nested[1]
 
@@ -434,7 +435,7 @@ class Texts:
         """The first time after `tsc` at which a view is another than at `tsc`; FOREVER: none."""
         self.settle()
         if self._times is None:
-            rows = self._texts.rows
+            rows = self._revisions.rows
             rows = rows[rows["since"] < rows["until"]]
             self._times = np.unique(np.concatenate((rows["since"], rows["until"], [np.uint64(FOREVER)])))
         at = int(np.searchsorted(self._times, np.uint64(tsc), side="right"))

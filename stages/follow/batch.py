@@ -76,7 +76,7 @@ class Batch:
         if len(output.breaks):
             breaks = output.breaks.copy()
             breaks["order"] += order
-            breaks["sure"] += order
+            breaks["confirmed"] += order
             self._breaks.append(breaks)
         self._at[:] = ends
 

@@ -32,7 +32,7 @@ from stages.follow.cfg.graph import (
     Tables,
 )
 from stages.follow.cfg.tables import Capacity, empty, enlarged
-from stages.follow.code import invalidation as index
+from stages.follow.code import invalidation
 from stages.follow.code.code_copy import Code, Image
 from stages.follow.code.jumps import NO_JUMPS, Jumps
 from stages.follow.walk import path_sequence as orders
@@ -76,7 +76,7 @@ class FlowOutput:
     @property
     def observed(self) -> NDArray[np.int32]:
         """`order` without what is suspect."""
-        return orders.observed(self.order, self.breaks["sure"], self.breaks["order"])
+        return orders.observed(self.order, self.breaks["confirmed"], self.breaks["order"])
 
     def spent(self) -> Spent:
         """The paths broken up into address ranges."""
@@ -125,14 +125,15 @@ class Flow:
         self._unsettled = 0  # steps of contexts
         self._sums = dict.fromkeys(
             ("bytes", "window_bytes", "symbols", "paths_taken", "instructions", "misses", "context_misses",
-             "context_full", "generations", "code_changes", "died", "patches", "held",
+             "context_full", "generations", "code_changes", "died", "patches", "trapped",
              "suspect_instructions", "suspect_bytes"),
             0,
         )  # fmt: skip
         self._break_kinds = np.zeros(B_END, np.int64)
         self.search: Search | None = None
         self.call_updated: Callable[[Piece], None] | None = None
-        """Told, where contradictions are held, right behind a packet by which `FlowOutput.resolved` got another row."""
+        """Told, where contradictions are trapped, right behind a packet by which `FlowOutput.resolved` got another
+        row."""
         self._new_tables()
 
     # -- code
@@ -194,7 +195,7 @@ class Flow:
         self._forget_code(changed[:, 0].copy(), changed[:, 1].copy(), False)
 
     def _forget_code(self, lo: NDArray[np.int64], hi: NDArray[np.int64], grown: bool) -> None:
-        dead = int(index.invalidate(self._raw, lo, hi, grown))
+        dead = int(invalidation.invalidate(self._raw, lo, hi, grown))
         self._sums["died"] += dead
         self._dead += dead
 
@@ -278,31 +279,31 @@ class Flow:
             thread.lose()
         yield from self._walk(segment.thread, Piece(thread, self._buffers, segment))
 
-    def run(self, piece: Piece, end: int = NEVER, *, hold: int = 0, pause: int = NEVER) -> int:
-        """Walk on, to `end` (where a packet begins) at most. Contradictions are held from the position `hold` on. DONE;
-        CONTRADICTION: `piece` tells of it, and the walker is back where it last was sure; PAUSED: at `pause`, or some
-        packets behind it; OUTPUT_FULL, TABLES_FULL."""
+    def run(self, piece: Piece, end: int = NEVER, *, trap: int = 0, pause: int = NEVER) -> int:
+        """Walk on, to `end` (where a packet begins) at most. Contradictions are trapped from the position `trap` on.
+        DONE; CONTRADICTION: `piece` tells of it, and the walker is back where it last was sure; PAUSED: at `pause`, or
+        some packets behind it; OUTPUT_FULL, TABLES_FULL."""
         while True:
-            result = piece.run(self._raw, hold, end, pause)
+            result = piece.run(self._raw, trap, end, pause)
             if result != TABLES_FULL or not self._enlarge():
                 return result
 
     def _walk(self, key: ThreadKey, piece: Piece) -> Iterator[FlowOutput | None]:
         self._sums["bytes"] += piece.size
-        hold = NEVER if self.search is None else 0
+        trap = NEVER if self.search is None else 0
         before, tries = -1, 0
         while True:
-            result = self.run(piece, hold=hold, pause=piece.position + SLICE)
+            result = self.run(piece, trap=trap, pause=piece.position + SLICE)
             if result == PAUSED:
                 yield None
                 continue
             if result == CONTRADICTION and self.search is not None:
                 yield None
-                self._sums["held"] += 1
+                self._sums["trapped"] += 1
                 tries = tries + 1 if piece.contradicted <= before else 0
                 before = max(before, piece.contradicted)
                 if tries > TRIES or not self.search(key, piece):
-                    hold, tries = before + 1, 0
+                    trap, tries = before + 1, 0
                 yield None
                 continue
             if result == CALL_UPDATED:
@@ -325,13 +326,13 @@ class Flow:
         certain, suspect, lost = order, 0, 0
         if len(breaks):
             self._break_kinds += np.bincount(breaks["cause"], minlength=B_END)
-            lost = int((breaks["offset"] - breaks["sure_offset"]).astype(np.int64).sum())
-            if (breaks["sure"] < breaks["order"]).any():
-                certain = orders.observed(order, breaks["sure"], breaks["order"])
-                gone = np.concatenate([order[a:b] for a, b in zip(breaks["sure"], breaks["order"], strict=True)])
+            lost = int((breaks["offset"] - breaks["confirmed_offset"]).astype(np.int64).sum())
+            if (breaks["confirmed"] < breaks["order"]).any():
+                certain = orders.observed(order, breaks["confirmed"], breaks["order"])
+                gone = np.concatenate([order[a:b] for a, b in zip(breaks["confirmed"], breaks["order"], strict=True)])
                 suspect = int(t.path_instrs[orders.paths(gone)].sum())
-                at = orders.moved(at, breaks["sure"], breaks["order"]) if self._counts_paths else at
-                resolved = resolved[~orders.inside(resolved["order"], breaks["sure"], breaks["order"])]
+                at = orders.moved(at, breaks["confirmed"], breaks["order"]) if self._counts_paths else at
+                resolved = resolved[~orders.inside(resolved["order"], breaks["confirmed"], breaks["order"])]
         spent = self._path_counts(t, certain, at, ticks) if self._counts_paths else NOTHING
         if self._context:
             self._fold(piece.thread, certain)

@@ -16,7 +16,7 @@ from jvm.code.image import CodeImage
 from stages.follow.code import jumps
 from stages.follow.contradictions import Contradictions
 from stages.follow.flow import Flow, FlowOutput
-from stages.follow.repair.repair import Chooser
+from stages.follow.repair.repair import Repair
 from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig, Segment
 
@@ -29,7 +29,7 @@ class Follower:
         """`quantum`: ticks, see above. Segments must come when the image is complete up to their end + `quantum`."""
         self.flow = Flow(config, context=False, count_paths=count_paths)
         self.contradictions = Contradictions()
-        self.chooser = Chooser(self.flow, image, SLACK_QUANTA * max(1, quantum))
+        self.repair = Repair(self.flow, image, SLACK_QUANTA * max(1, quantum))
         self.at = -1  # the time as of which the walker knows the code
         self._image, self._quantum = image, max(1, quantum)
         self._epoch = self._census = -1
@@ -41,10 +41,10 @@ class Follower:
     def steps(self, segment: Segment) -> Iterator[FlowOutput | None]:
         """`follow`, in steps as `Flow.steps`."""
         yield from self._look(segment.tsc_end)
-        self.chooser.begin(segment)
+        self.repair.begin(segment)
         for output in self.flow.steps(segment):
             if output is not None:
-                self.chooser.take_resolved(output.resolved)
+                self.repair.take_resolved(output.resolved)
                 if len(output.breaks):
                     self.contradictions.add(output.breaks, _suspect(output), self._image, self.at)
             yield output
@@ -55,7 +55,7 @@ class Follower:
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
                 yield None
-                yield from self.chooser.prepare()
+                yield from self.repair.prepare()
                 if self._census != self._image.census:
                     self._census = self._image.census
                     self.flow.jumps = jumps.of_image(self._image)
@@ -69,5 +69,5 @@ class Follower:
 def _suspect(output: FlowOutput) -> NDArray[np.int64]:
     """(n,) instructions that each break puts in doubt."""
     instructions = output.tables.path_instrs
-    parts = [output.order[a:b] for a, b in output.breaks[["sure", "order"]].tolist()]
+    parts = [output.order[a:b] for a, b in output.breaks[["confirmed", "order"]].tolist()]
     return np.array([instructions[orders.paths(part)].sum() for part in parts], np.int64)

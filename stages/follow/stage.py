@@ -106,7 +106,7 @@ class Follow:
         for follower in self._followers.values():
             for name, value in follower.flow.statistics().items():
                 own[f"flow_{name}"] = own.get(f"flow_{name}", 0.0) + value
-            for name, n in follower.chooser.counts.items():
+            for name, n in follower.repair.counts.items():
                 own[f"search_{name}"] = own.get(f"search_{name}", 0.0) + n
         return {**self.images.statistics(), **own, "kernels_ready": int(self._followable())}
 

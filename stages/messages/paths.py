@@ -10,7 +10,7 @@ next row, or, behind a hole, in none.
 
 `rows` say whose each part of `order` is. Each thread's are in order of time, each stream's in the order of its bytes,
 in one message and from one to the next. Positions (`order`, `stop`, `broken` and their ends in `rows`; `order` in
-`stops`; `order` and `sure` in `breaks`) are counted from the beginning of this message's arrays.
+`stops`; `order` and `confirmed` in `breaks`) are counted from the beginning of this message's arrays.
 
 Both dictionaries only grow, within one generation: a message brings the rows that no message before it had, so a number
 is explained by the first message that uses it, and a reader appends. A block is described by the code in which it was
@@ -110,11 +110,12 @@ STOP_DTYPE = np.dtype([("order", "<i8"), ("tsc", "<u8")])
 """At that position in `order`, before what stands there, it was that time. A row's first and last are its ends."""
 BREAK_DTYPE = np.dtype(
     [("order", "<i8"), ("offset", "<u8"), ("cause", "<i4"), ("_", "<i4"), ("at", "<u8"), ("ip", "<u8"),
-     ("sure", "<i8"), ("sure_offset", "<u8")]
+     ("confirmed", "<i8"), ("confirmed_offset", "<u8")]
 )  # fmt: skip
 """Where a walk broke off (position of its BREAK in `order`; in the stream) and why (`Break`, or OVERFLOW), the
 instruction it had reached, the address at which it goes on (0: at the next in the trace). Nothing confirmed what lies
-in `order` in [sure, order), and then the trace contradicted it: suspect. `sure_offset`: that place in the stream."""
+in `order` in [confirmed, order), and then the trace contradicted it: suspect. `confirmed_offset`: that place in the
+stream."""
 OVERFLOW = 10
 """`cause` of a break: an OVF packet. What comes before it is right, as far as it goes."""
 

@@ -55,10 +55,11 @@ class BlockCounts:
         return np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n)
 
     def __call__(
-        self, d: Dictionary, rows: Rows, order: NDArray[np.int32], at: I64, tsc: I64, sure: I64, broken: I64
+        self, d: Dictionary, rows: Rows, order: NDArray[np.int32], at: I64, tsc: I64, confirmed: I64, broken: I64
     ) -> Executed:
-        """`at`, `tsc`: the stops. `sure`, `broken`: order [sure, broken) is suspect, and left out. Ticks between two
-        stops are shared by the paths between them, and by a path's blocks, in proportion to their instructions."""
+        """`at`, `tsc`: the stops. `confirmed`, `broken`: order [confirmed, broken) is suspect, and left out. Ticks
+        between two stops are shared by the paths between them, and by a path's blocks, in proportion to their
+        instructions."""
         paths, links, blocks = d.paths.rows, d.links.rows, d.blocks.rows
         if len(paths) > len(self._path_times):
             n = 2 * len(paths)
@@ -75,7 +76,7 @@ class BlockCounts:
         while True:
             done, written = _count(
                 begin, written, rows.group, rows.stop, rows.stop_end, rows.broken, rows.broken_end, order, at, tsc,
-                sure, broken, paths, links, blocks, self._path_times, self._path_ticks, self._seen,
+                confirmed, broken, paths, links, blocks, self._path_times, self._path_ticks, self._seen,
                 self._block_times, self._block_ticks, self._touched, *self._out,
             )  # fmt: skip
             if done == len(rows.group):
@@ -93,9 +94,9 @@ class BlockCounts:
 
 
 @inner
-def _sure(j, k, end, sure, broken):  # type: ignore[no-untyped-def]
+def _sure(j, k, end, confirmed, broken):  # type: ignore[no-untyped-def]
     """The first position from `j` on that is not suspect, and the suspect part (of those up to `end`) behind it."""
-    while k < end and j >= sure[k]:
+    while k < end and j >= confirmed[k]:
         j = max(j, broken[k])
         k += 1
     return j, k
@@ -103,8 +104,8 @@ def _sure(j, k, end, sure, broken):  # type: ignore[no-untyped-def]
 
 @kernel
 def _count(  # type: ignore[no-untyped-def]
-    begin, written, group, stop, stop_end, broken_at, broken_end, order, at, tsc, sure, broken, paths, links, blocks,
-    times, spent, seen, block_times, block_ticks, touched, out_group, out_what, out_times, out_ticks,
+    begin, written, group, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed, broken, paths, links,
+    blocks, times, spent, seen, block_times, block_ticks, touched, out_group, out_what, out_times, out_ticks,
 ):  # fmt: skip
     """Rows from `begin` on, whole groups, as long as there is room. Returns the row to go on with, and how many were
     written."""
@@ -113,13 +114,13 @@ def _count(  # type: ignore[no-untyped-def]
         first = row
         n = np.int64(0)
         while row < len(group) and group[row] == group[first]:
-            j, k = _sure(at[stop[row]], np.int64(broken_at[row]), broken_end[row], sure, broken)
+            j, k = _sure(at[stop[row]], np.int64(broken_at[row]), broken_end[row], confirmed, broken)
             last = np.int64(0)
             for s in range(stop[row], stop_end[row] - 1):
                 total = np.int64(0)
                 j0, k0, last0 = j, k, last
                 while j < at[s + 1]:
-                    upto = min(at[s + 1], sure[k]) if k < broken_end[row] else at[s + 1]
+                    upto = min(at[s + 1], confirmed[k]) if k < broken_end[row] else at[s + 1]
                     while j < upto:
                         x = np.int64(order[j])
                         j += 1
@@ -133,14 +134,14 @@ def _count(  # type: ignore[no-untyped-def]
                         else:
                             times[last] -= x
                             total -= x * paths[last].instructions
-                    j, k = _sure(j, k, broken_end[row], sure, broken)
+                    j, k = _sure(j, k, broken_end[row], confirmed, broken)
                 ticks = tsc[s + 1] - tsc[s]
                 if total == 0 or ticks <= 0:
                     continue
                 rate = ticks / total
                 i, q, last = j0, k0, last0
                 while i < at[s + 1]:
-                    upto = min(at[s + 1], sure[q]) if q < broken_end[row] else at[s + 1]
+                    upto = min(at[s + 1], confirmed[q]) if q < broken_end[row] else at[s + 1]
                     while i < upto:
                         x = np.int64(order[i])
                         i += 1
@@ -149,7 +150,7 @@ def _count(  # type: ignore[no-untyped-def]
                             spent[x] += rate * paths[x].instructions
                         else:
                             spent[last] -= rate * x * paths[last].instructions
-                    i, q = _sure(i, q, broken_end[row], sure, broken)
+                    i, q = _sure(i, q, broken_end[row], confirmed, broken)
             row += 1
         # paths of paths, then blocks
         end = n

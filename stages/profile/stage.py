@@ -156,7 +156,7 @@ class Profile:
         group, rows = _grouped(message, self._ticks(p))
         executed = self._block_counts(
             p.dictionary, rows, _writable(message.order), message.stops["order"].copy(),
-            message.stops["tsc"].astype(np.int64), message.breaks["sure"].copy(), message.breaks["order"].copy(),
+            message.stops["tsc"].astype(np.int64), message.breaks["confirmed"].copy(), message.breaks["order"].copy(),
         )  # fmt: skip
         yield
         yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)

@@ -36,7 +36,7 @@ def compile_flow() -> None:
     from stages.follow.flow import Flow
     from stages.follow.repair.backtracking_search import Position, choose
     from stages.follow.repair.effort import Effort
-    from stages.follow.repair.repair import Chooser
+    from stages.follow.repair.repair import Repair
     from stages.profile.inlining import Inlining
     from stages.profile.stage import Profile
 
@@ -50,7 +50,7 @@ def compile_flow() -> None:
     for output in flow.feed(piece):
         batch.add(piece, output, 0, ())
     profile.feed(batch.take())
-    known = Chooser(flow, image, 0).known(0)
+    known = Repair(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
     frames = np.array([0, 2], np.int64), np.array([2, 1], np.uint32), np.zeros(2, np.int32)

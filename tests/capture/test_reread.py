@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capture.code_poller import poller as reread
-from capture.code_poller.poller import PAGE, Rereader
+from capture.code_poller.poller import PAGE, CodePoller
 from capture.live.drain import Drain
 from jvm.export import records as export
 from stages.messages import JitBatch
@@ -39,25 +39,25 @@ def child(shared_child: CodeChild) -> CodeChild:
 
 
 class Scene:
-    """A Rereader with clocks of its own: TSC counts up with each reading of it, CPU time by `page_cost` a look."""
+    """A CodePoller with clocks of its own: TSC counts up with each reading of it, CPU time by `page_cost` a look."""
 
     def __init__(self, child: CodeChild, low: int | None = None, cost: float = 0.0) -> None:
         self.child, self.low = child, child.address if low is None else low
         self.seconds = 100.0
         self.cost = cost
         self._ticks, self._cpu = itertools.count(10_000, 10), 0.0
-        self.rereader = Rereader(
+        self.poller = CodePoller(
             child.pid, now=lambda: next(self._ticks), clock=lambda: self.seconds, cpu=self._cpu_time
         )
         self.learn(Writer().code_cache(self.low, self.low + PAGES * PAGE))
-        self.rereader.look()
+        self.poller.look()
 
     def _cpu_time(self) -> float:
         self._cpu += self.cost
         return self._cpu
 
     def learn(self, writer: Writer) -> None:
-        self.rereader.learn(writer.bytes())
+        self.poller.learn(writer.bytes())
 
     def load(self, offset: int, code: bytes = CODE, tsc: int = 5000) -> None:
         """Writes code into the child and tells of it as an nmethod."""
@@ -71,7 +71,7 @@ class Scene:
     def look(self, seconds: float = 0.2) -> list[export.CodePatch]:
         """What is found after so many seconds."""
         self.seconds += seconds
-        records = list(export.iter_records(self.rereader.look()))
+        records = list(export.iter_records(self.poller.look()))
         assert all(isinstance(record, export.CodePatch) for record in records)
         return records  # type: ignore[return-value]
 
@@ -146,7 +146,7 @@ def test_other_code_in_place_of_an_nmethod_waits_for_its_load(child: CodeChild) 
     scene.look()
     child.put(100, other)
     assert scene.patches() == []
-    assert scene.rereader.counts["overwritten"] == 1
+    assert scene.poller.counts["overwritten"] == 1
     child.put(102, b"\1")
     assert scene.patches() == []
     scene.load(100, other, tsc=9000)
@@ -193,14 +193,14 @@ def test_code_that_lies_elsewhere_in_the_process(child: CodeChild) -> None:
     scene.load(100)
     child.put(104, b"\xaa")
     assert scene.patches() == [(104, b"\xaa")]
-    assert scene.rereader.fault == ""
+    assert scene.poller.fault == ""
 
 
 def test_code_that_is_not_there_is_said_once(child: CodeChild) -> None:
     scene = Scene(child, low=0x7000_0000_0000)
     scene.learn(Writer().dynamic_code(scene.low + 64, "stub", CODE))
     assert scene.patches() == []
-    assert "its code is not found" in scene.rereader.fault
+    assert "its code is not found" in scene.poller.fault
     assert scene.patches() == []
 
 
@@ -212,10 +212,10 @@ def test_no_permission(child: CodeChild, monkeypatch: pytest.MonkeyPatch) -> Non
         ctypes.set_errno(errno.EPERM)
         return -1
 
-    monkeypatch.setattr(scene.rereader._memory, "_readv", refuse)
+    monkeypatch.setattr(scene.poller._memory, "_readv", refuse)
     assert scene.patches() == []
-    assert "Operation not permitted" in scene.rereader.fault
-    assert "\n" not in scene.rereader.fault
+    assert "Operation not permitted" in scene.poller.fault
+    assert "\n" not in scene.poller.fault
 
 
 def test_a_process_that_ends_is_no_fault(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_process_that_ends_is_no_fault(tmp_path: Path) -> None:
         scene.load(100)
         assert len(scene.look()) == 1
     assert scene.patches() == []
-    assert scene.rereader.fault == ""
+    assert scene.poller.fault == ""
 
 
 def test_pages_that_are_not_mapped_are_passed_over(child: CodeChild) -> None:
@@ -236,7 +236,7 @@ def test_pages_that_are_not_mapped_are_passed_over(child: CodeChild) -> None:
     for offset in (104, 3 * PAGE + 4):
         child.put(offset, b"\xaa")
     assert [offset for offset, code in scene.patches() if code == b"\xaa"] == [104, 3 * PAGE + 4]
-    assert scene.rereader.fault == ""
+    assert scene.poller.fault == ""
 
 
 def test_nonsense_is_left_out(child: CodeChild) -> None:
@@ -244,11 +244,11 @@ def test_nonsense_is_left_out(child: CodeChild) -> None:
     scene.learn(Writer().code_cache(0, 1 << 63).code_cache(9, 3))
     scene.learn(Writer().nmethod_load((1 << 64) - 8, CODE, 1).nmethod_load(scene.low - 8, CODE, 1))
     scene.learn(Writer().code_patch((1 << 64) - 1, 1, 2, CODE).nmethod_unload(7, 1))
-    scene.rereader.learn(b"\1\2\3")
+    scene.poller.learn(b"\1\2\3")
     scene.load(100)
     child.put(100, b"\xaa")
     assert scene.patches() == [(100, b"\xaa")]
-    assert scene.rereader.counts["bad_records"] == 1
+    assert scene.poller.counts["bad_records"] == 1
 
 
 def test_the_budget_is_kept_and_every_page_gets_its_turn(child: CodeChild) -> None:
@@ -262,10 +262,10 @@ def test_the_budget_is_kept_and_every_page_gets_its_turn(child: CodeChild) -> No
             child.put(page * PAGE + 8, bytes([200 + second % 2]))
         for _ in range(50):
             found += len([r for r in scene.look(0.02) if len(r.code)])
-    spent = scene.rereader.spent
+    spent = scene.poller.spent
     assert 0.5 < spent / (50 * reread.SHARE) <= 1.0
     assert found > 50 * PAGES // 2
-    assert scene.rereader.counts["looks"] >= 150
+    assert scene.poller.counts["looks"] >= 150
 
 
 def test_pages_that_change_are_read_more_often(child: CodeChild) -> None:
@@ -277,14 +277,14 @@ def test_pages_that_change_are_read_more_often(child: CodeChild) -> None:
     found = []
     for n in range(64):
         child.put(5 * PAGE + 8, bytes([100 + n]))
-        scene.rereader._page_cost = 1.0  # so that only as many are read as there is CPU time for
-        scene.rereader._saved = 3.0
-        scene.rereader.share = 0.0
-        records, read = scene.rereader._look(3, scene.seconds)
+        scene.poller._page_cost = 1.0  # so that only as many are read as there is CPU time for
+        scene.poller._saved = 3.0
+        scene.poller.share = 0.0
+        records, read = scene.poller._look(3, scene.seconds)
         assert read == 3
         found.append(len([r for r in export.iter_records(records) if len(r.code)]))  # type: ignore[attr-defined]
     assert sum(found) > 64 * 3 // PAGES * 2  # a page among equals would be read 12 times
-    assert int((scene.rereader._seen > 10_000).sum()) == PAGES
+    assert int((scene.poller._seen > 10_000).sum()) == PAGES
 
 
 def test_a_load_brings_the_next_look_forward(child: CodeChild) -> None:
@@ -353,8 +353,8 @@ def test_patches_go_the_way_of_the_agents_records(child: CodeChild, tmp_path: Pa
 
     def told(drain: Drain) -> list[export.Record]:
         for spool in drain._spools.values():
-            assert spool.rereader is not None
-            spool.rereader._last -= 1.0
+            assert spool.poller is not None
+            spool.poller._last -= 1.0
         batches = [m for m in drain.poll() if isinstance(m, JitBatch)]
         return [record for batch in batches for record in export.iter_records(batch.data)]
 
@@ -381,6 +381,6 @@ def test_patches_go_the_way_of_the_agents_records(child: CodeChild, tmp_path: Pa
     again.close()
     without = Drain(tmp_path, host="h", reread_share=0, now=lambda: next(ticks))
     without.poll()
-    assert all(spool.rereader is None for spool in without._spools.values())
+    assert all(spool.poller is None for spool in without._spools.values())
     without.close()
     agent.close()

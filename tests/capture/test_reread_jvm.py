@@ -86,7 +86,7 @@ def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, option
                 start, end = int(view.start[row]), int(view.end[row])
                 known = view.code[int(view.data_at[row]) :][: end - start]
                 now = live(memory, start, end)
-                runs = [(b, e) for b, e in codediff.runs(known, now) if not codediff.filling(now, b, e)]
+                runs = [(b, e) for b, e in codediff.runs(known, now) if not codediff.padding(now, b, e)]
                 if any(steers(now, begin, end) for begin, end in runs):
                     blob = code.version(int(view.blob[row]))
                     assert blob is not None

@@ -10,7 +10,7 @@ from stages.follow.code.jumps import of_image
 from stages.follow.flow import Flow
 from stages.follow.repair.call_patching import Bindings, Branch
 from stages.follow.repair.call_targets import Callees
-from stages.follow.repair.repair import Chooser
+from stages.follow.repair.repair import Repair
 from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
@@ -87,7 +87,7 @@ def test_only_a_call_of_a_compiled_method_becomes_one_of_a_table() -> None:
     ],
 )
 def test_a_call_that_nothing_describes(before: bytes, by: str, expected: int) -> None:
-    """Its bytes say whether it looks at the receiver."""
+    """Its bytes say whether it checks the receiver."""
     image = image_of("invokestatic", False)
     site = CALLER + 0x30
     code = {site: call(site, CALLEE), site - 10: before}
@@ -115,16 +115,16 @@ def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
     flow = Flow(PtConfig(filter_lo=0x10000, filter_hi=0x50000))
     flow.set_code(image.view(2000))
     flow.jumps = of_image(image)
-    chooser = Chooser(flow, image, 1000)
+    repair = Repair(flow, image, 1000)
     start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()
     fixed = w.tnt8(".") + w.tip_pgd() + w.tip_pge(adapter + 0x27) if compiled else w.tnt8("!")
     trace = start + fixed + w.tip(interpreter) + w.tip(SITE) + w.tnt8("!") + w.tip(CALLEE if compiled else interpreter)
     piece = segment(trace, tsc=(2000, 2100))
-    chooser.begin(piece)
+    repair.begin(piece)
     outputs = flow.feed(piece)
     assert not any(len(out.breaks) for out in outputs)
-    assert chooser.counts["call_updated"] == compiled
-    assert chooser.counts["searches"] == 0
+    assert repair.counts["call_updated"] == compiled
+    assert repair.counts["searches"] == 0
     ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
     assert (CALLEE + 0x20 in ran) == compiled
 
@@ -147,15 +147,15 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     flow = Flow(PtConfig())
     flow.set_code(image.view(2000))
     flow.jumps = of_image(image)
-    chooser = Chooser(flow, image, 1000)
+    repair = Repair(flow, image, 1000)
     start = w.psb() + w.mode_exec(64) + w.fup(at) + w.psbend()
     trace = start + w.tip(CALLEE + 0x1020) + (w.tnt8("!") + w.tip(at)) * 4
     piece = segment(trace, tsc=(2000, 2100))
-    chooser.begin(piece)
+    repair.begin(piece)
     outputs = flow.feed(piece)
     assert not any(len(out.breaks) for out in outputs)
     ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
     back = at + 5
     assert ran == [at, resolver, CALLEE + 0x1020, back] + [at, CALLEE + 0x1020, back] * 3
-    assert chooser.counts["call_updated"] == 1
-    assert chooser.counts["searches"] == 0
+    assert repair.counts["call_updated"] == 1
+    assert repair.counts["searches"] == 0

@@ -26,8 +26,8 @@ from stages.follow.repair.known import WINDOW
 from stages.follow.repair.observed_targets import fingerprint
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.messages import JitBatch
+from tests.flow.test_candidates import _candidates
 from tests.flow.test_choice import LOOP, TWICE, call, chosen, laid_out, patches
-from tests.flow.test_variants import _variants
 from tests.jvm.exportwriter import Writer
 from tests.jvm.test_classfile import INTERFACE_METHODREF, METHODREF, OPCODES, Made
 from tests.jvm.test_classfile import call as invoke
@@ -80,16 +80,16 @@ def candidates(image: CodeImage) -> tuple[int, set[int]]:
 
 
 def entries(table: CallTable, call: int) -> dict[int, int]:
-    """Where a call may go, but for its own stub, and whether that is a guess; as `variants` offers it."""
-    callee, looks = int(table.callee[call]), bool(table.looks[call])
+    """Where a call may go, but for its own stub, and whether that is a guess; as `candidates` offers it."""
+    callee, checked = int(table.callee[call]), bool(table.checked[call])
     name, owner, kind = (int(column[callee]) for column in (table.name, table.owner, table.kind))
     of_name = table.entry_name == name
     own = of_name & ((table.holder == owner) | (table.holder == table.declared[callee]))
     if kind == OWN or (kind == ANY and own.any()):
         of_name = own
-    compiled = table.checking if looks else table.verified
+    compiled = table.unverified if checked else table.verified
     found = {int(compiled[k]): int(not own[k]) for k in np.flatnonzero(of_name)}
-    if looks:
+    if checked:
         found |= dict.fromkeys(table.adapter[table.adapter_key == 2 * table.arguments[callee] + 1].tolist(), 0)
         led = table.led[table.led_callee == callee].tolist()
         found |= dict.fromkeys(led if led else table.table[table.table_kind == kind].tolist(), int(not led))
@@ -203,7 +203,7 @@ def test_of_the_stubs_of_tables_rather_one_that_nothing_led_to(tsc: int, expecte
     buffer, found = np.zeros(ROOM * WINDOW, np.uint8), np.zeros(ROOM * VA, np.int64)
     buffer[:5] = np.frombuffer(call(CALLER + 0x20, ADAPTER, 0xE8), np.uint8)
     rows = found.reshape(-1, VA)[
-        : int(_variants(known.raw(), CALLER + 0x20, WINDOW, tsc, slack, buffer, found))
+        : int(_candidates(known.raw(), CALLER + 0x20, WINDOW, tsc, slack, buffer, found))
     ].tolist()
     offered = {row[V_TARGET]: row[V_FAR] for row in rows if row[V_TARGET] in range(0x50000, 0x90000)}
     assert list(offered) == expected
@@ -357,7 +357,7 @@ def compare(a: CallTable, b: CallTable) -> None:
     """The same calls, and of each the same entries."""
     assert a.site.tolist() == b.site.tolist()
     assert a.stub.tolist() == b.stub.tolist()
-    assert a.looks.tolist() == b.looks.tolist()
+    assert a.checked.tolist() == b.checked.tolist()
     assert (a.callee < 0).tolist() == (b.callee < 0).tolist()
     for k in np.flatnonzero(a.callee >= 0)[::97].tolist():
         assert entries(a, k) == entries(b, k)

@@ -17,7 +17,7 @@ from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import LAST
 from stages.follow.repair.effort import Effort
 from stages.follow.repair.known import Known
-from stages.follow.repair.repair import Chooser
+from stages.follow.repair.repair import Repair
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
@@ -157,10 +157,10 @@ def patched_run(seed: int) -> tuple[list[int], list[int], int]:
     image = CodeImage()
     image.feed(writer.bytes())
     flow = Flow(PtConfig())
-    chooser = Chooser(flow, image, 1000)
+    repair = Repair(flow, image, 1000)
     flow.set_code(image.view(150))
     piece = segment(processor.trace, tsc=(150, 250))
-    chooser.begin(piece)
+    repair.begin(piece)
     outputs = flow.feed(piece)
     ran = [int(ip) for o in outputs for ip in orders.addresses(o.tables, o.observed)]
     return processor.executed, ran, sum(len(o.breaks[o.breaks["cause"] != 12]) for o in outputs)
@@ -193,15 +193,15 @@ def test_a_wrong_way_that_shows_only_behind_the_next_address() -> None:
     trace = start + (w.tip(BASE + 0x300) + w.tnt8("!!")) * 30 + w.fup(BASE) + w.tip_pgd()
     flow = Flow(PtConfig())
     flow.set_code(image.view(150))
-    chooser = Chooser(flow, image, 1000)
+    repair = Repair(flow, image, 1000)
     piece = segment(trace, tsc=(150, 250))
-    chooser.begin(piece)
+    repair.begin(piece)
     outputs = flow.feed(piece)
     assert not any(len(out.breaks) for out in outputs)
     ran = [int(ip) - BASE for out in outputs for ip in orders.addresses(out.tables, out.order)]
     assert ran == [0, 0x200, 0x300, 5] * 30
-    assert chooser.counts["earlier"] == 1
-    assert chooser.counts["chosen"] == 1
+    assert repair.counts["earlier"] == 1
+    assert repair.counts["chosen"] == 1
 
 
 def test_a_resolver_teaches_the_entry_before_the_check_too() -> None:

@@ -13,7 +13,7 @@ from stages.follow.repair import effort as efforts
 from stages.follow.repair.backtracking_search import Choice, Position, choose
 from stages.follow.repair.effort import EFFORT, EFFORT_A_BYTE, LOOKED_UP, SAVED, Effort, Purse
 from stages.follow.repair.known import Known
-from stages.follow.repair.repair import Chooser
+from stages.follow.repair.repair import Repair
 from stages.follow.walk import state
 from stages.messages import PtConfig, Segment
 from tests.flow.helpers import breaks, segment
@@ -94,25 +94,25 @@ def test_a_purse_fills_with_trace_and_is_bounded() -> None:
     assert purse.lend().most == EFFORT
 
 
-def chosen(pieces: list[Segment]) -> tuple[Chooser, list[FlowOutput]]:
+def chosen(pieces: list[Segment]) -> tuple[Repair, list[FlowOutput]]:
     image = CodeImage()
     writer = Writer(tsc=1).dynamic_code(BASE, "made up", laid_out(*PLAIN))
     image.feed(writer.code_patch(BASE + 5, 100, 300, call(BASE + 5, BASE + 0x200)).bytes())
     flow = Flow(PtConfig(), context=False)
     flow.set_code(image.view(50))
-    chooser = Chooser(flow, image, 1000)
+    repair = Repair(flow, image, 1000)
     outputs = []
     for piece in pieces:
-        chooser.begin(piece)
+        repair.begin(piece)
         outputs += flow.feed(piece)
-    return chooser, outputs
+    return repair, outputs
 
 
 def test_where_a_search_gives_up_the_break_says_so() -> None:
-    chooser, outputs = chosen([segment(START + broken_off(8 * ROUNDS), tsc=(150, 250))])
+    repair, outputs = chosen([segment(START + broken_off(8 * ROUNDS), tsc=(150, 250))])
     assert breaks(outputs) == [state.B_GAVE_UP]
-    assert chooser.counts["gave_up"] == 1
-    assert chooser.counts["effort"] <= EFFORT + LOOKED_UP
+    assert repair.counts["gave_up"] == 1
+    assert repair.counts["effort"] <= EFFORT + LOOKED_UP
 
 
 def test_an_overflow_beside_it_stays_one() -> None:
@@ -132,11 +132,11 @@ def test_many_small_pieces_cannot_sum_up(monkeypatch: pytest.MonkeyPatch) -> Non
         data = data if number else START + data
         pieces.append(segment(data, offset=at, last_ip=BASE, continues=number > 0, tsc=(150, 250)))
         at += len(data)
-    chooser, outputs = chosen(pieces)
-    assert chooser.counts["effort"] <= saved + a_byte * at + 2 * len(pieces) * LOOKED_UP
-    assert chooser.counts["searches"] == len(pieces)
+    repair, outputs = chosen(pieces)
+    assert repair.counts["effort"] <= saved + a_byte * at + 2 * len(pieces) * LOOKED_UP
+    assert repair.counts["searches"] == len(pieces)
     assert set(breaks(outputs)) == {state.B_GAVE_UP, state.B_TIP_AT_TNT}
-    assert breaks(outputs).count(int(state.B_GAVE_UP)) == chooser.counts["gave_up"]
+    assert breaks(outputs).count(int(state.B_GAVE_UP)) == repair.counts["gave_up"]
 
 
 def test_a_large_piece_is_walked_in_steps() -> None:

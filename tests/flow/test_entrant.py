@@ -8,7 +8,7 @@ from jvm.calls.call_sites import CALL, JMP
 from jvm.code.image import CodeImage
 from stages.follow.code.jumps import of_image
 from stages.follow.flow import Flow
-from stages.follow.repair.repair import Chooser
+from stages.follow.repair.repair import Repair
 from stages.follow.walk import path_sequence as orders
 from stages.messages import PtConfig
 from tests.flow.helpers import segment
@@ -44,7 +44,7 @@ def image_of(site: int, body: bytes, newer: int = 3000) -> CodeImage:
 class Walk:
     def __init__(self, image: CodeImage) -> None:
         self.image, self.flow = image, Flow(PtConfig())
-        self.chooser = Chooser(self.flow, image, SLACK)
+        self.repair = Repair(self.flow, image, SLACK)
         self._offset = 0
 
     def __call__(self, trace: bytes, tsc: int) -> list[int]:
@@ -54,7 +54,7 @@ class Walk:
         start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()
         piece = segment(start + trace, tsc=(tsc, tsc + 10), offset=self._offset)
         self._offset += len(start + trace)
-        self.chooser.begin(piece)
+        self.repair.begin(piece)
         outputs = self.flow.feed(piece)
         assert not any(len(out.breaks) for out in outputs)
         return [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
@@ -66,9 +66,9 @@ def test_no_walk_goes_through_the_entry_of_what_is_not_entrant() -> None:
     again = (w.tnt8("!") + w.tip(SITE)) * 20
     for tsc in (2000, 3010):  # as late as that it may be entered yet, for all that is known
         assert walk(again, tsc) == [SITE, OLD + ENTRY, BACK] * 20
-    assert walk.chooser.counts["shut"] == 0
+    assert walk.repair.counts["shut"] == 0
     assert walk(again, 3030) == [SITE, NEW + ENTRY, BACK] * 20
-    assert (walk.chooser.counts["shut"], walk.chooser.counts["searches"]) == (1, 1)
+    assert (walk.repair.counts["shut"], walk.repair.counts["searches"]) == (1, 1)
     assert walk.flow.bytes_at(OLD + ENTRY, 5) == call(OLD + ENTRY, REFUSAL, JMP)
     assert walk.flow.bytes_at(SITE, 5) == call(SITE, NEW + ENTRY, CALL)
 
@@ -80,7 +80,7 @@ def test_what_is_refused_goes_to_the_refusal() -> None:
     ran = [SITE, OLD + ENTRY, REFUSAL, NEW + ENTRY, BACK, SITE, RESOLVER, NEW + ENTRY, BACK]
     again = (w.tnt8("!") + w.tip(SITE)) * 2
     assert walk(trace + again, 3030) == ran + [SITE, NEW + ENTRY, BACK] * 2
-    assert walk.chooser.counts["searches"] == 0
+    assert walk.repair.counts["searches"] == 0
 
 
 @pytest.mark.parametrize("read", [True, False])
@@ -94,7 +94,7 @@ def test_a_call_that_is_found_unbound_again_is_not_taken_as_still_bound(read: bo
         walk.image.feed(Writer(tsc=4010).code_patch(0, 4000, 4010, b"").bytes())
     ran = walk(w.tip(NEW + ENTRY) + w.tip(SITE) + w.tip(SITE), 4900)
     assert ran == [SITE, RESOLVER if read else OLD + ENTRY, NEW + ENTRY, SITE, NEW + ENTRY if read else OLD + ENTRY]
-    assert walk.chooser.counts["restored"] == read
+    assert walk.repair.counts["restored"] == read
 
 
 def test_what_was_bound_since_all_code_was_read_stays() -> None:
@@ -103,7 +103,7 @@ def test_what_was_bound_since_all_code_was_read_stays() -> None:
     for tsc in (2000, 2900):
         walk(w.tip(OLD + ENTRY) + w.tip(SITE), tsc)
     assert walk.flow.bytes_at(SITE, 5) == call(SITE, OLD + ENTRY, CALL)
-    assert walk.chooser.counts["restored"] == 0
+    assert walk.repair.counts["restored"] == 0
 
 
 def test_a_version_that_comes_back_at_its_place_is_entrant() -> None:
@@ -115,4 +115,4 @@ def test_a_version_that_comes_back_at_its_place_is_entrant() -> None:
     told.code_patch(SITE, 5990, 6010, call(SITE, OLD + ENTRY, CALL))
     walk.image.feed(told.bytes())
     assert walk(again, 6500) == [SITE, OLD + ENTRY, OLD + ENTRY + 1, BACK] * 20
-    assert walk.chooser.counts["shut"] == 2  # and the other one is not, since
+    assert walk.repair.counts["shut"] == 2  # and the other one is not, since

@@ -36,7 +36,7 @@ def paths(outputs: list[FlowOutput]) -> list[int]:
 
 def told(outputs: list[FlowOutput], trace: bytes | bytearray) -> list[tuple[int, ...]]:
     """Without `at`: it depends on how far the code had been looked at."""
-    names = ("offset", "cause", "ip", "sure_offset")
+    names = ("offset", "cause", "ip", "confirmed_offset")
     rows = [tuple(int(row[name]) for name in names) for out in outputs for row in out.breaks]
     return [(*row[:-1], behind_padding(trace, row[-1])) for row in rows]
 
@@ -54,9 +54,9 @@ def test_what_no_address_confirmed_is_suspect() -> None:
     assert breaks([out]) == [state.B_TIP_AT_TNT]
     row = out.breaks[0]
     assert [int(ip) - BASE for ip in orders.addresses(out.tables, out.order)] == [0, 2, 4, 0, 0, 2]
-    assert [int(ip) - BASE for ip in orders.addresses(out.tables, out.order[row["sure"] : row["order"]])] == [0]
+    assert [int(ip) - BASE for ip in orders.addresses(out.tables, out.order[row["confirmed"] : row["order"]])] == [0]
     assert paths([out]) == [BASE + k for k in (0, 2, 4, 0, 2)]
-    assert row["sure_offset"] == len(before)
+    assert row["confirmed_offset"] == len(before)
     assert out.suspect_instructions == 1
     assert out.suspect_bytes == row["offset"] - len(before)
     assert int(out.times @ out.tables.path_instrs[out.paths]) == 5
@@ -81,8 +81,8 @@ def test_a_contradiction_leaves_the_return_stack() -> None:
 @_many
 @given(some.integers(0, 1 << 32), some.integers(2, 40), some.integers(50, 400), some.randoms(use_true_random=False))
 def test_going_back_changes_nothing(seed: int, size: int, steps: int, rng: Random) -> None:
-    """Contradictions that are held and then let pass leave what there is without holding; the walker stands at the last
-    address before each of them."""
+    """Contradictions that are trapped and then let pass leave what there is without holding; the walker stands at the
+    last address before each of them."""
     maker = Random(seed)
     code, instructions = program(maker, size)
     processor = Processor(maker, instructions)
@@ -160,7 +160,7 @@ def test_a_search_that_finds_the_code_is_not_noticed() -> None:
     outputs = flow.feed(segment(trace))
     assert not breaks(outputs)
     assert addresses(outputs) == addresses(flow_over(bytes(new)).feed(segment(trace)))
-    assert flow.statistics()["held"] == 1
+    assert flow.statistics()["trapped"] == 1
     assert flow.statistics()["patches"] == 1
 
 

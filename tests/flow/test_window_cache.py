@@ -17,7 +17,7 @@ from stages.follow.code.jumps import Jumps
 from stages.follow.flow import Capacity, Flow, FlowOutput
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.segment_walk import Piece
-from stages.follow.walk.state import COPIES, KEPT, X_AT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_SURE_OUT, X_TOP
+from stages.follow.walk.state import COPIES, KEPT, X_AT, X_CONFIRMED_OUT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_TOP
 from stages.messages import PtConfig, ThreadKey
 from tests.flow.helpers import THREAD, segment
 from tests.flow.test_context import kept
@@ -63,13 +63,13 @@ def told(outputs: list[FlowOutput]) -> list[object]:
             {p: pytest.approx(spent) for p, spent in ticks.items()},
             out.suspect_instructions,
             out.suspect_bytes,
-            out.breaks[["offset", "cause", "at", "ip", "sure_offset"]].tolist(),
+            out.breaks[["offset", "cause", "at", "ip", "confirmed_offset"]].tolist(),
             out.resolved[["returns", "target", "offset"]].tolist(),
         ]
         plain_at = np.concatenate((np.zeros(1, np.int64), np.cumsum(orders.parts(t, out.order))))
         unrolled = [
             len(orders.paths(orders.plain(t, out.order)[: plain_at[k]]))
-            for name in ("sure", "order") for k in out.breaks[name].tolist()
+            for name in ("confirmed", "order") for k in out.breaks[name].tolist()
         ]  # fmt: skip
         said += [unrolled]
     return said
@@ -81,7 +81,7 @@ def stands(flow: Flow) -> list[object]:
     copies = [(kept[at : at + X_SIZE], kept[at + X_SIZE : at + KEPT]) for at in range(0, COPIES * KEPT, KEPT)]
     said: list[object] = []
     for x, ring in [(thread.x, thread.ring), *copies]:
-        said.append(np.delete(x, (X_AT, X_TOP, X_OUT, X_ROOM, X_SURE_OUT)).tolist())
+        said.append(np.delete(x, (X_AT, X_TOP, X_OUT, X_ROOM, X_CONFIRMED_OUT)).tolist())
         said.append(int(flow.tables.address[x[X_AT]]) if x[X_AT] >= FIRST_BLOCK else int(x[X_AT]))
         stack = [int(ring[int(x[X_TOP]) - k & SLOTS - 1]) for k in range(int(x[X_DEPTH]))]
         said.append(flow.tables.address[stack].tolist())

@@ -237,7 +237,7 @@ def flow(data: bytes) -> None:
         assert output.times.sum() == len(orders.paths(orders.plain(output.tables, output.observed)))
         assert (np.diff(output.breaks["order"]) >= 0).all()
         assert (output.breaks["offset"] <= len(data) - 1).all()
-        assert (output.breaks["sure"] <= output.breaks["order"]).all()
+        assert (output.breaks["confirmed"] <= output.breaks["order"]).all()
 
 
 def decode_stage(data: bytes) -> None:

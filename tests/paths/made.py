@@ -105,7 +105,7 @@ def message(flow: Flow, generation: int = 1) -> Paths:
         rows[n]["broken"], rows[n]["broken_end"] = broken, broken + len(row.suspect)
         stops += [(len(order) + at, tsc) for at, tsc in row.stops]
         for sure, at in row.suspect:
-            breaks[broken]["sure"], breaks[broken]["order"] = len(order) + sure, len(order) + at
+            breaks[broken]["confirmed"], breaks[broken]["order"] = len(order) + sure, len(order) + at
             broken += 1
         order += row.order
     return Paths(

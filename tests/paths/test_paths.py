@@ -67,7 +67,7 @@ def test_each_block_is_counted_by_thread_pane_and_way(flow: Flow, pane_ticks: in
         groups, rows = _grouped(told, pane_ticks)
         found = counts(
             known, rows, told.order, told.stops["order"].copy(), told.stops["tsc"].astype(np.int64),
-            told.breaks["sure"].copy(), told.breaks["order"].copy(),
+            told.breaks["confirmed"].copy(), told.breaks["order"].copy(),
         )  # fmt: skip
         times: Counter[tuple[int, int, int, int]] = Counter()
         ticks: Counter[tuple[int, int, int]] = Counter()

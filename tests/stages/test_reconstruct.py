@@ -137,7 +137,7 @@ def test_contradictions_are_told_by_place(messages: list[object]) -> None:
     image, config, quantum = process.image, process.config, round(process.hz / 50)
     follower = Follower(image, config, quantum)
     follower.flow.search = None  # as they come
-    follower.chooser._shut_entries = lambda _: None  # nor is an entry shut that is known to be
+    follower.repair._shut_entries = lambda _: None  # nor is an entry shut that is known to be
     plain = Flow(config, context=False)
     places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
     counted = suspect = 0
@@ -177,7 +177,7 @@ def test_contradictions_are_resolved_by_choosing(messages: list[object]) -> None
     assert before > 500
     assert left <= 20
     assert search.signatures == compiled  # nothing is compiled in the middle of a run
-    assert follower.chooser.counts["chosen"] + follower.chooser.counts["chosen_inferred"] >= 10
+    assert follower.repair.counts["chosen"] + follower.repair.counts["chosen_inferred"] >= 10
 
 
 def test_the_stage_reports_hot_java_methods_and_keeps_the_books(messages: list[object]) -> None:

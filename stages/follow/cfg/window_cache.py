@@ -48,16 +48,16 @@ from stages.follow.walk.state import (
     SPARE,
     X_AT,
     X_BASE,
+    X_CONFIRMED_OUT,
+    X_CONFIRMED_POS,
     X_DEPTH,
-    X_HOLD,
     X_LAST_IP,
     X_MODE,
     X_OUT,
     X_POS,
     X_ROOM,
-    X_SURE_OUT,
-    X_SURE_POS,
     X_TOP,
+    X_TRAP,
 )
 from stages.pointers import load64, prefetch, product, store64, zero_bytes
 
@@ -77,12 +77,13 @@ WC_BYTES, WC_LAST_MASK, WC_IP, WC_IP_AFTER = (
 )  # three words of bytes, which of the third count; last IP: 64 bits
 WC_KEY, WC_AFTER, WC_PATH, WC_SIZE = 12, 13, 14, 15  # where it begins and ends (`place`); the path; bytes
 (
-    WC_SURE, WC_SURE_PARTS, WC_EPOCH, WC_HOPS, WC_NEED, WC_DEPTH, WC_BASE, WC_FRAME, WC_FRAME2, WC_LOW, WC_PUSHED,
+    WC_CONFIRMED, WC_CONFIRMED_PARTS, WC_EPOCH, WC_HOPS, WC_NEED, WC_DEPTH, WC_BASE, WC_FRAME, WC_FRAME2, WC_LOW,
+    WC_PUSHED,
 ) = range(16, 27)  # fmt: skip
 WC_AHEAD = 31  # the slot of the window that came two later, the last time
-# WC_SURE: bytes to behind the last packet with an address, and paths as far as there; 0: none. WC_HOPS: an indirect
-# jump left the filter. The stack: depth needed; what becomes of it; what of it is X_BASE (0: no TIP.PGE); frames needed
-# at its top, 0: any; so far below its top the four of WC_PUSHED are pushed.
+# WC_CONFIRMED: bytes to behind the last packet with an address, and paths as far as there; 0: none. WC_HOPS: an
+# indirect jump left the filter. The stack: depth needed; what becomes of it; what of it is X_BASE (0: no TIP.PGE);
+# frames needed at its top, 0: any; so far below its top the four of WC_PUSHED are pushed.
 GONE = np.int64(-1)  # as a key: a window over code that has changed
 
 DOUBTED = 1 << 30  # WC_HOPS; more bytes than a piece has
@@ -90,7 +91,7 @@ DOUBTED = 1 << 30  # WC_HOPS; more bytes than a piece has
 SEEN = 1 << 15  # windows seen once, or found unfit
 
 # `Tables.draft`: where the state, the order and the data are (record needs them), and the state at a window's begin
-D_X, D_ORDER, D_DATA, D_HASH, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_SURE, D_SIZE = range(13)
+D_X, D_ORDER, D_DATA, D_HASH, D_POS, D_PLACE, D_IP, D_TOP, D_DEPTH, D_BASE, D_OUT, D_CONFIRMED, D_SIZE = range(13)
 
 UNFIT, NEW = np.int64(0), np.int64(1)
 
@@ -145,9 +146,9 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
     begin, pos, last_ip, out = x[X_POS], x[X_POS], x[X_LAST_IP], x[X_OUT]
     top, depth = x[X_TOP], x[X_DEPTH]
     limit = min(limit, pos + x[X_ROOM] - SPARE - out)  # a window has more bytes than it adds to the order
-    doubts = np.int64(0 if x[X_HOLD] - MOST >= limit else DOUBTED)  # a jump out of the filter is doubted first
+    doubts = np.int64(0 if x[X_TRAP] - MOST >= limit else DOUBTED)  # a jump out of the filter is doubted first
     d = t.draft
-    d[D_SURE] = -1  # the window that the last sure point is in
+    d[D_CONFIRMED] = -1  # the window that the last confirmed point is in
     two_before = before = np.int64(0)
     key = place(x[X_AT], x[X_MODE] & M_CALLED)
     while pos < limit:
@@ -200,15 +201,15 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
         out += 1 if path else 0
         key = np.int64(window[n + WC_AFTER])
         last_ip = load64(window, n + 2 * WC_IP_AFTER)
-        sure_after = np.int64(window[n + WC_SURE])
-        if sure_after:
-            x[X_SURE_POS], x[X_SURE_OUT], d[D_SURE] = pos + sure_after, out, i
+        confirmed_after = np.int64(window[n + WC_CONFIRMED])
+        if confirmed_after:
+            x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT], d[D_CONFIRMED] = pos + confirmed_after, out, i
         pos += np.int64(window[n + WC_SIZE])
         if data[pos] == 0:  # a branch: mostly as it was the last time, and what is behind it takes long
             pos += zero_bytes(load64(data, pos))
-    if d[D_SURE] >= 0:
-        x[X_SURE_POS] += zero_bytes(load64(data, x[X_SURE_POS]))
-        out, x[X_SURE_OUT] = part_by_part(t, order, out, x[X_SURE_OUT], d[D_SURE])
+    if d[D_CONFIRMED] >= 0:
+        x[X_CONFIRMED_POS] += zero_bytes(load64(data, x[X_CONFIRMED_POS]))
+        out, x[X_CONFIRMED_OUT] = part_by_part(t, order, out, x[X_CONFIRMED_OUT], d[D_CONFIRMED])
     t.g[G_WINDOW_BYTES] += pos - begin
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, (key >> 1) - 1, out
     x[X_TOP], x[X_DEPTH] = top, depth
@@ -246,15 +247,15 @@ def still(t, i):  # type: ignore[no-untyped-def]
 
 
 @inner
-def part_by_part(t, order, out, sure_out, i):  # type: ignore[no-untyped-def]
-    """The last sure point is in the middle of the window in slot `i`, the last before `sure_out`: write its paths
-    themselves to the order. The new length and sure point."""
+def part_by_part(t, order, out, confirmed_out, i):  # type: ignore[no-untyped-def]
+    """The last confirmed point is in the middle of the window in slot `i`, the last before `confirmed_out`: write its
+    paths themselves to the order. The new length and confirmed point."""
     row = np.int64(t.window_numbers[WC * i + WC_PATH]) * PA
-    parts, sure = np.int64(t.path[row + PA_LEN]), np.int64(t.window_numbers[WC * i + WC_SURE_PARTS])
+    parts, sure = np.int64(t.path[row + PA_LEN]), np.int64(t.window_numbers[WC * i + WC_CONFIRMED_PARTS])
     if sure == parts:
-        return out, sure_out
-    for k in range(out - 1, sure_out - 1, -1):
+        return out, confirmed_out
+    for k in range(out - 1, confirmed_out - 1, -1):
         order[k + parts - 1] = order[k]
     for k in range(parts):
-        order[sure_out - 1 + k] = t.pool[t.path[row + PA_POOL] + k]
-    return out + parts - 1, sure_out - 1 + sure
+        order[confirmed_out - 1 + k] = t.pool[t.path[row + PA_POOL] + k]
+    return out + parts - 1, confirmed_out - 1 + sure

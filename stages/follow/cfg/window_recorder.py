@@ -69,6 +69,8 @@ from stages.follow.cfg.window_cache import (
     WC_AFTER,
     WC_BASE,
     WC_BYTES,
+    WC_CONFIRMED,
+    WC_CONFIRMED_PARTS,
     WC_DEPTH,
     WC_EPOCH,
     WC_FRAME,
@@ -83,8 +85,6 @@ from stages.follow.cfg.window_cache import (
     WC_PATH,
     WC_PUSHED,
     WC_SIZE,
-    WC_SURE,
-    WC_SURE_PARTS,
     WINDOW,
     home_of,
     level,
@@ -96,13 +96,13 @@ from stages.follow.walk.state import (
     M_CALLED,
     X_AT,
     X_BASE,
+    X_CONFIRMED_OUT,
+    X_CONFIRMED_POS,
     X_DEPTH,
     X_LAST_IP,
     X_MODE,
     X_OUT,
     X_POS,
-    X_SURE_OUT,
-    X_SURE_POS,
     X_TOP,
 )
 from stages.pointers import i32_at, i64_at, load64, u8_at, zero_bytes
@@ -111,7 +111,7 @@ from stages.pt.last_ip import ip_size
 
 @inner
 def _unrolled(d, x, parts):  # type: ignore[no-untyped-def]
-    """How many paths are in the draft (-1: too many), and up to the sure point; `parts` gets them."""
+    """How many paths are in the draft (-1: too many), and up to the confirmed point; `parts` gets them."""
     order = i32_at(d[D_ORDER])
     n = sure = 0
     for j in range(d[D_OUT], x[X_OUT]):
@@ -122,7 +122,7 @@ def _unrolled(d, x, parts):  # type: ignore[no-untyped-def]
         for _ in range(times):
             parts[n] = p if p >= 0 else parts[n - 1]
             n += 1
-        if j + 1 == x[X_SURE_OUT]:
+        if j + 1 == x[X_CONFIRMED_OUT]:
             sure = n
     return n, sure
 
@@ -277,7 +277,7 @@ def record(t):  # type: ignore[no-untyped-def]
     x, data, begin = i64_at(d[D_X]), u8_at(d[D_DATA]), d[D_POS]
     end, sure_end = _ends(data, begin)
     size = end - begin
-    right = size > 0 and (sure_end == begin or x[X_SURE_POS] == sure_end + zero_bytes(load64(data, sure_end)))
+    right = size > 0 and (sure_end == begin or x[X_CONFIRMED_POS] == sure_end + zero_bytes(load64(data, sure_end)))
     for k in range(end, x[X_POS]):
         right &= data[k] == 0  # else it is not padding behind the last packet, but a loop that went on
     if not right:
@@ -307,8 +307,8 @@ def record(t):  # type: ignore[no-untyped-def]
     t.windows[w + WC_LAST_MASK] = -1 if over == 8 else (1 << 8 * over) - 1
     t.windows[w + WC_IP], t.windows[w + WC_IP_AFTER] = d[D_IP], x[X_LAST_IP]
     f[WC_KEY], f[WC_AFTER], f[WC_SIZE], f[WC_EPOCH] = d[D_PLACE], place(x[X_AT], f[WC_AFTER]), size, g[G_EPOCH]
-    f[WC_SURE] = sure_end - begin
-    f[WC_SURE_PARTS] = sure
+    f[WC_CONFIRMED] = sure_end - begin
+    f[WC_CONFIRMED_PARTS] = sure
     f[WC_PATH] = _new_path(t, parts, n) if n else P_EMPTY
     for k in range(kept):
         f[WC_PUSHED + k] = left[k]

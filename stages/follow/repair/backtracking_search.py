@@ -1,4 +1,4 @@
-"""Which of the known variants of the code the trace fits, where it contradicts what was believed.
+"""Which of the known candidates of the code the trace fits, where it contradicts what was believed.
 
 The walker follows one state of the code. When a packet contradicts it, `search` walks again from the last packet that
 carried an address, instruction by instruction, and at each that may have been another
@@ -35,7 +35,7 @@ from stages.follow.repair.candidates import (
     V_INSN,
     V_TARGET,
     VA,
-    variants,
+    candidates,
 )
 from stages.follow.repair.effort import EFFORT, LOOKED_UP, Effort
 from stages.follow.repair.known import WINDOW, Known, raw_known
@@ -128,8 +128,8 @@ def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest,
     `where`: addresses of the data, the code's blobs (their starts, ends, where the bytes of each begin, and the bytes),
     the way (WAY_SIZE,), the way as it was at the first choice, which is set if its W_POS is −1, `remembered` rows of
     RE, a power of two, that are kept between rounds, `log` (CHOSEN · CH,), `log_code` (CHOSEN · WINDOW,), `effort`
-    (1,): what may be spent yet, and the search ends when that is used up; room for `variants`, for points, and for the
-    best log and its code. `columns`: `Known.raw()`."""
+    (1,): what may be spent yet, and the search ends when that is used up; room for `candidates`, for points, and for
+    the best log and its code. `columns`: `Known.raw()`."""
     known = raw_known(columns)
     data = u8_at(where[0])
     code = CodeWords(i64_at(where[1]), i64_at(where[2]), i64_at(where[3]), u8_at(where[4]))
@@ -202,7 +202,7 @@ def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest,
                         if chosen >= 0:
                             for c in range(size):
                                 buffer[c] = log_code[chosen * WINDOW + c]
-                        n = variants(known, here, size, tsc, slack, buffer, found)
+                        n = candidates(known, here, size, tsc, slack, buffer, found)
                         insn, target = found[attempt * VA + V_INSN], found[attempt * VA + V_TARGET]
                         if insn >> 8 & 0xFF == x86.JUMP_IND:
                             led = leads(known.jump.at, known.jump.n // 3, here, buffer, attempt * WINDOW)

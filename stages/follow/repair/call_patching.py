@@ -61,22 +61,22 @@ class Bindings:
             to = self._looked_up(call, tsc)
         elif stub == Stub.WRONG_METHOD:
             to = self._unbound(call)
-        elif stub == Stub.ADAPTER and self._callees.looks(call) is False:
+        elif stub == Stub.ADAPTER and self._callees.checked(call) is False:
             to = self._callees.compiled(call, tsc)
         return _branch(call, CALL, to)
 
     def _bound(self, call: int, target: int, tsc: int) -> list[Branch]:
-        led, looks = self._image.at(target, tsc), self._looks(call)
+        led, checked = self._image.at(target, tsc), self._checked(call)
         if led is None:
             return []
         if led.kind == Kind.NMETHOD and target == led.verified_entry:
-            return _branch(call, CALL, led.entry if looks else target)
+            return _branch(call, CALL, led.entry if checked else target)
         if stub_of(led) != Stub.ADAPTER:
             return []
         to, through_stub = self._callees.to_adapter(call, target, led, tsc)
         if through_stub:
             return _branch(to + STUB_JUMP, JMP, target) + _branch(call, CALL, to)
-        return _branch(call, CALL, to) if looks and to != target else []
+        return _branch(call, CALL, to) if checked and to != target else []
 
     def _looked_up(self, call: int, tsc: int) -> int:
         now = np.frombuffer(self._bytes_at(call, CALL_SIZE), np.uint8)
@@ -89,19 +89,19 @@ class Bindings:
         callee = self._callees.named(call)
         static = callee is not None and callee.opcode == INVOKESTATIC
         bound = Stub.RESOLVE_STATIC if static else Stub.RESOLVE_OPT_VIRTUAL  # which look the same in a trace
-        return self._stub(Stub.RESOLVE_VIRTUAL if self._looks(call) else bound)
+        return self._stub(Stub.RESOLVE_VIRTUAL if self._checked(call) else bound)
 
     def refusal(self, version: Version) -> list[Branch]:
         """The jump that makes an nmethod not entrant (NativeJump::patch_verified_entry)."""
         return _branch(version.verified_entry, JMP, self._stub(Stub.WRONG_METHOD)) if version.verified_entry else []
 
-    def _looks(self, call: int) -> bool:
-        """Whether the call looks at the receiver: the instruction before it loads the class that it looks for."""
-        looks = self._callees.looks(call)
-        if looks is None:
+    def _checked(self, call: int) -> bool:
+        """Whether the call checks the receiver: the instruction before it loads the class that it looks for."""
+        checked = self._callees.checked(call)
+        if checked is None:
             load = self._bytes_at(max(call - INLINE_CACHE, 0), len(LOAD_CLASS))
             return load == LOAD_CLASS
-        return looks
+        return checked
 
     def _stub(self, wanted: Stub) -> int:
         found: list[Version] = [v for v in self._image.versions() if stub_of(v) == wanted]

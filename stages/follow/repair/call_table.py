@@ -21,7 +21,7 @@ class CallTable(NamedTuple):
     # calls, ascending
     site: I64
     stub: I64  # its own, 0: none known
-    looks: I64  # (0 or 1) at the receiver
+    checked: I64  # (0 or 1) at the receiver
     callee: I64  # −1: not known
     # JMPs of calls' own stubs, ascending
     jump: I64
@@ -36,10 +36,10 @@ class CallTable(NamedTuple):
     entry_name: I64
     holder: I64  # a class
     verified: I64
-    checking: I64  # the entry that checks the receiver, 0: none
+    unverified: I64  # the entry that checks the receiver, 0: none
     since: I64  # it was told; 0: it was there before
     until: I64
-    # adapters that calls of others came to, ascending by 2 · arguments + looks
+    # adapters that calls of others came to, ascending by 2 · arguments + checked
     adapter_key: I64
     adapter: I64
     # stubs that look a method up in a table, the last made first

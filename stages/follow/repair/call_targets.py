@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
-"""JMP R11: what an adapter to compiled code ends with; the checking entry of the one from it is right behind."""
+"""JMP R11: what an adapter to compiled code ends with; the unverified entry (UEP) of the one from it is right
+behind."""
 _SHARED = 20
 """The first JDK in which calls share stubs."""
 _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
@@ -52,7 +53,7 @@ class Callees:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, looks, callee
+        self._of: dict[int, I64] = {}  # version → (n, 4) site, stub, checked, callee
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._again: set[int] = set()  # … and of which more may be known now
@@ -93,20 +94,20 @@ class Callees:
             self._calls = self._update()
         return self._calls
 
-    def looks(self, site: int) -> bool | None:
-        """Whether the call there looks at the receiver; None: it is not known."""
+    def checked(self, site: int) -> bool | None:
+        """Whether the call there checks the receiver; None: it is not known."""
         k = self._call(site)
-        return bool(self._calls.looks[k]) if k >= 0 else None
+        return bool(self._calls.checked[k]) if k >= 0 else None
 
     def to_adapter(self, site: int, target: int, adapter: Version, tsc: int) -> tuple[int, bool]:
         """How a call at `site` comes to `target`, where the adapter makes an interpreter's frame: through the call's
-        own stub, which loads the callee (then True), or, if it looks at the receiver, by the entry before, which checks
+        own stub, which loads the callee (then True), or, if it checks the receiver, by the entry before, which checks
         it (SharedRuntime::generate_i2c2i_adapters); or it is not known how."""
         k, known = self._call(site), self._calls
         v = self._image.at(site, tsc)
         if v is None or k < 0:
             return target, False
-        if known.looks[k]:
+        if known.checked[k]:
             behind = self._image.code(adapter).tobytes().find(_TO_COMPILED) + len(_TO_COMPILED)
             return (adapter.start + behind if len(_TO_COMPILED) <= behind < target - adapter.start else target), False
         if known.stub[k]:
@@ -247,10 +248,10 @@ class Callees:
 
     def _all_sites(self) -> tuple[I64, ...]:
         rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
-        site, stub, looks, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
+        site, stub, checked, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
         own = np.flatnonzero((stub != 0) & (callee >= 0))
         own = own[np.argsort(stub[own].view(np.uint64), kind="stable")]
-        return site, stub, looks, callee, stub[own] + calls.STUB_JUMP, callee[own]
+        return site, stub, checked, callee, stub[own] + calls.STUB_JUMP, callee[own]
 
     def _found(self, v: Version) -> I64:
         code = self._image.code(v)
@@ -265,7 +266,7 @@ class Callees:
         self._stubs[v.id] = np.array(found.stubs, np.int64)
         (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
-            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.looks, self._number(c.callee))
+            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.checked, self._number(c.callee))
             for c in found.calls
         ]
         return signed_rows(rows, 4)
@@ -291,9 +292,9 @@ class Callees:
         """Where its calls lead that are bound."""
         rows = self._of[v.id]
         self._read_stubs(v, rows)
-        site, stub, looks, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
+        site, stub, checked, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
         columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns[:_DECLARED])
-        self._led.note(v, site, stub, looks != 0, callee, *columns)
+        self._led.note(v, site, stub, checked != 0, callee, *columns)
 
     def _read_stubs(self, v: Version, rows: I64) -> None:
         """A call that leads to a stub of the nmethod's own has that, and who shares one with it; who was taken to have

@@ -17,7 +17,7 @@ from stages.follow.repair.known import MAX_PATCH, WINDOW, first
 from stages.pointers import below, within
 from stages.pt import x86
 
-MOST = 24  # variants of one instruction, and what stands there
+MOST = 24  # candidates for one instruction, and what stands there
 ROOM = 64  # for candidates
 _TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
@@ -36,7 +36,7 @@ _NOW, _SOON, _LATER, NEAR = (np.int64(k) for k in range(4))  # what is not off i
 FAR = np.int64(LAST - 1)
 _READ, _INFERRED = np.int64(0), np.int64(1)
 _CALL, _JMP = np.int64(CALL), np.int64(JMP)
-_ANY, _CHECKING = np.int64(0), np.int64(1)  # whether a call looks at the receiver
+_ANY, _UNVERIFIED = np.int64(0), np.int64(1)  # whether a call checks the receiver
 _ROW = np.int64(0)
 _FRESH, _FREE, _OTHERS, _SAME = (np.int64(k) for k in range(4))  # stubs of tables, by which callees led there
 
@@ -130,7 +130,7 @@ def _sort(buffer, found, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def variants(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
+def candidates(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
     """All that the instruction at `here` may be. `buffer[:WINDOW]` is what stands there now, `size` bytes of it known.
 
     Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there;
@@ -246,9 +246,9 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
     if calls.stub.at[p]:
         n = _branch(buffer, found, n, here, _CALL, calls.stub.at[p], _SOON)
     for k in range(known.resolver.n):
-        if (k == 2) == (calls.looks.at[p] != 0):
+        if (k == 2) == (calls.checked.at[p] != 0):
             n = _branch(buffer, found, n, here, _CALL, known.resolver.at[k], NEAR)
-    callee, looks = calls.callee.at[p], calls.looks.at[p]
+    callee, checked = calls.callee.at[p], calls.checked.at[p]
     if callee < 0:
         return n
     name, owner = calls.name.at[callee], calls.owner.at[callee]
@@ -260,12 +260,12 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
         own = own or calls.holder.at[e] == owner or calls.holder.at[e] == declared
     for guess in range(2 if kind >= VTABLE or not own else 1):
         for e in range(begin, end):
-            to = calls.checking.at[e] if looks else calls.verified.at[e]
+            to = calls.unverified.at[e] if checked else calls.verified.at[e]
             guessed = calls.holder.at[e] != owner and calls.holder.at[e] != declared
             if to and guessed == guess and _stands(calls.since.at[e], calls.until.at[e], tsc, slack):
                 n = _branch(buffer, found, n, here, _CALL, to, LAST if guess else NEAR)
-    if looks:
-        n = _adapters(calls, callee, _CHECKING, here, _CALL, buffer, found, n)
+    if checked:
+        n = _adapters(calls, callee, _UNVERIFIED, here, _CALL, buffer, found, n)
         begin, end = first(calls.led_callee, callee), first(calls.led_callee, callee + 1)
         for q in range(begin, end):
             n = _branch(buffer, found, n, here, _CALL, calls.led.at[q], NEAR)
@@ -304,9 +304,9 @@ def _stands(since, until, tsc, slack):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _adapters(calls, callee, looks, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
+def _adapters(calls, callee, checked, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
     """Those to the interpreter that are known for what `callee` takes."""
-    key = 2 * calls.arguments.at[callee] + looks
+    key = 2 * calls.arguments.at[callee] + checked
     for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
         n = _branch(buffer, found, n, here, opcode, calls.adapter.at[p], NEAR)
     return n

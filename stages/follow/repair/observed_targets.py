@@ -71,13 +71,13 @@ class Led:
         self._tables, self._namesakes, self._claims, self._adapters = _Places(), _Places(), _Places(), _Places()
 
     def note(
-        self, v: Version, site: I64, stub: I64, looks: NDArray[np.bool_], callee: I64, name: I64, owner: I64, kind: I64,
-        arguments: I64,
+        self, v: Version, site: I64, stub: I64, checked: NDArray[np.bool_], callee: I64, name: I64, owner: I64, kind:
+        I64, arguments: I64,
     ) -> None:  # fmt: skip
         """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
-        branch = np.where(looks, site, stub + calls.STUB_JUMP) - np.array(v.start, np.uint64).view(np.int64)
+        branch = np.where(checked, site, stub + calls.STUB_JUMP) - np.array(v.start, np.uint64).view(np.int64)
         to = calls.targets(self._image.code(v), v.start, branch)
-        columns = (column.tolist() for column in (to, looks, callee, name, owner, kind, arguments))
+        columns = (column.tolist() for column in (to, checked, callee, name, owner, kind, arguments))
         for target, checks, callee_, name_, owner_, kind_, arguments_ in zip(*columns, strict=True):
             at = self._image.at(target, max(v.loaded, v.patched))
             what = stub_of(at) if at is not None else None

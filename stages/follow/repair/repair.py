@@ -55,7 +55,7 @@ AHEAD = 8  # bytes behind a contradiction by which it is told from others
 PLACES = 1 << 14  # instructions of which contents are kept
 
 
-class Chooser:
+class Repair:
     """`Flow.search` for one process."""
 
     def __init__(self, flow: Flow, image: CodeImage, slack: int) -> None:
@@ -67,7 +67,7 @@ class Chooser:
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._unpatched = Unpatched(image)
         self._known: Known | None = None
-        self._known_of = -1, -1  # epochs of the image and of its entrance
+        self._known_of = -1, -1  # epochs of the image and of its entry state
         self._stood = -1, -1
         self._of_image: Known
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
@@ -75,7 +75,7 @@ class Chooser:
         self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._resolved_to = 0  # position in the stream
         self._read = 0  # all code was read since
-        self._ends = 0  # of the image's entrance, when last looked at
+        self._ends = 0  # of the entry state of the image, when last looked at
         self._shut: set[int] = set()  # versions whose entry has been shut, as long as they are kept
         self._shutting: list[tuple[int, int]] = []  # when the others will be, and their ids; the last first
         self._purse = Purse()
@@ -108,11 +108,11 @@ class Chooser:
 
     def _shut_entries(self, tsc: int) -> None:
         """What is certain not to be entrant at `tsc` has the jump at its verified entry that makes it so."""
-        entrance = self._image.entrance
-        if self._ends != entrance.changes:
-            self._ends = entrance.changes
-            self._shut &= entrance.ended.keys()
-            ended = ((v.not_entrant, v.id) for v in entrance.ended.values() if v.id not in self._shut)
+        entry_state = self._image.entry_state
+        if self._ends != entry_state.changes:
+            self._ends = entry_state.changes
+            self._shut &= entry_state.ended.keys()
+            ended = ((v.not_entrant, v.id) for v in entry_state.ended.values() if v.id not in self._shut)
             self._shutting = sorted(ended, reverse=True)
         while self._shutting and self._shutting[-1][0] < tsc:
             version = self._image.version(self._shutting.pop()[1])
@@ -208,7 +208,7 @@ class Chooser:
     def _make(self, piece: Piece, choice: Choice) -> None:
         """Walk to where it holds, and make it so."""
         if choice.at > piece.position:
-            self._flow.run(piece, choice.at, hold=NEVER)  # what is doubtful on the way has been decided
+            self._flow.run(piece, choice.at, trap=NEVER)  # what is doubtful on the way has been decided
         tsc = int(np.interp(piece.offset + choice.at, self._at, self._tsc))
         if not self._patch(Branch(choice.address, choice.code), tsc):
             self.counts["nowhere"] += 1
@@ -247,12 +247,12 @@ class Chooser:
 
     def known(self, tsc: int) -> Known:
         """All that may be tried at a time."""
-        epochs = self._image.epoch, self._image.entrance.changes
+        epochs = self._image.epoch, self._image.entry_state.changes
         if self._known is None or self._known_of != epochs:
             self._known_of = epochs
             known = Known.of(self._image.uncertain(0, FOREVER), blobs=self._image.view(tsc).blob)
             jumps = self._flow.jumps
-            stood = self._image.census, self._image.entrance.changes
+            stood = self._image.census, self._image.entry_state.changes
             if self._stood != stood:
                 place, to, until = self._unpatched.columns()
                 self._stood, self._of_image = (

@@ -54,8 +54,8 @@ class ResolvedCalls:
         if version is None:
             return [target]
         if version.verified_entry == target and version.entry not in (0, target):
-            looks = self._callees.looks(call)
-            return [target, version.entry] if looks is None else [version.entry if looks else target]
+            checked = self._callees.checked(call)
+            return [target, version.entry] if checked is None else [version.entry if checked else target]
         if stub_of(version) != Stub.ADAPTER:
             return [target]
         to, through_stub = self._callees.to_adapter(call, target, version, tsc)

@@ -77,21 +77,21 @@ from stages.follow.walk.state import (
     X_AT,
     X_BREAKS,
     X_CAUSE,
+    X_CONFIRMED_POS,
     X_FUP,
-    X_HOLD,
     X_MODE,
     X_OUT,
     X_PENDING,
     X_POS,
     X_RESOLVED,
     X_ROOM,
-    X_SURE_POS,
+    X_TRAP,
     X_WHERE,
+    confirm,
     go_back,
     keep,
     keep_up,
     raw_walker,
-    sure,
 )
 from stages.pointers import i64_at
 
@@ -111,17 +111,17 @@ def run(where, io):  # type: ignore[no-untyped-def]
     `data[x[X_POS]:end]` is walked; at least 32 bytes lie behind `end`. `stops` (ascending positions): `stop_at[k]`
     gets the index in `order` where the walker was at `stops[k]`, and no run-length spans it; −1 before. Returns DONE;
     TABLES_FULL or OUTPUT_FULL: call again with new tables or a new output; CONTRADICTION: there is one of X_CAUSE at
-    X_WHERE ≥ X_HOLD, and the walker is back at the sure point before it; how it was about BACK bytes earlier is the
-    copy EARLY, if that has a position. CALL_UPDATED: behind X_HOLD, the packet before has changed a call, as the last
-    of the resolved says. PAUSED: it has come to IO_PAUSE, or at most about STRIDE farther; only where contradictions
-    are held.
+    X_WHERE ≥ X_TRAP, and the walker is back at the confirmed point before it; how it was about BACK bytes earlier is
+    the copy EARLY, if that has a position. CALL_UPDATED: behind X_TRAP, the packet before has changed a call, as the
+    last of the resolved says. PAUSED: it has come to IO_PAUSE, or at most about STRIDE farther; only where
+    contradictions are trapped.
     """
     t = raw_tables(where)
     w = raw_walker(io)
     x = w.x
     end = io[IO_END]
     stops, stop_at, n_stops = i64_at(io[IO_STOPS]), i64_at(io[IO_STOP_AT]), io[IO_N_STOPS]
-    holding = x[X_HOLD] <= end
+    trapping = x[X_TRAP] <= end
     cause, contradicted, early = NONE, NONE, NONE
     full = False  # no room for windows
     x[X_CAUSE] = 0
@@ -132,7 +132,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     while True:
         if x[X_CAUSE]:
             cause, contradicted = x[X_CAUSE], x[X_WHERE]
-            end = x[X_SURE_POS]
+            end = x[X_CONFIRMED_POS]
             early = end - BACK
             w.kept[EARLY * KEPT + X_POS] = -1
             go_back(w)
@@ -150,12 +150,12 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 while k < n_stops:
                     stop_at[k] = -1
                     k += 1
-                sure(x)
+                confirm(x)
                 keep(w, FIRST)
                 keep(w, SECOND)
                 x[X_CAUSE], x[X_WHERE] = cause, contradicted
                 return CONTRADICTION
-        elif holding:
+        elif trapping:
             keep_up(w)
             if full:
                 return TABLES_FULL
@@ -174,7 +174,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
             return DONE
         if x[X_PENDING] <= 1 and x[X_FUP] == 0 and not x[X_MODE] & SPECIAL:
             limit = end - 16
-            if holding:
+            if trapping:
                 limit = min(limit, x[X_POS] + STRIDE)
             if cause:
                 limit = min(limit, early)
@@ -197,7 +197,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 on = x[X_POS] >= window_end and x[X_PENDING] <= 1
                 if on and drafting == NEW and recorded(t) == FULL:
                     full = True
-                    if not holding:
+                    if not trapping:
                         return TABLES_FULL
                 on = on and x[X_POS] < limit and x[X_OUT] < x[X_ROOM] - SPARE
             if at_all and (x[X_POS] >= limit or x[X_PENDING] > 1 or x[X_OUT] >= x[X_ROOM] - SPARE):
@@ -205,5 +205,5 @@ def run(where, io):  # type: ignore[no-untyped-def]
         resolved = x[X_RESOLVED]
         if packet(t, w, end) == TABLES_FULL:
             return TABLES_FULL
-        if x[X_RESOLVED] > resolved and cause == 0 and x[X_CAUSE] == 0 and x[X_POS] > x[X_HOLD]:
+        if x[X_RESOLVED] > resolved and cause == 0 and x[X_CAUSE] == 0 and x[X_POS] > x[X_TRAP]:
             return CALL_UPDATED

@@ -90,6 +90,7 @@ from stages.follow.walk.state import (
     B_TNT_AT_TIP,
     B_WHILE_DISABLED,
     B_WRONG_TARGET,
+    CONFIRMED,
     M_ABORT,
     M_BLOCK,
     M_BOUND,
@@ -105,12 +106,12 @@ from stages.follow.walk.state import (
     NONE,
     OK,
     RUNNING,
-    SURE,
     TABLES_FULL,
     X_AT,
     X_BASE,
     X_BREAKS,
     X_CAUSE,
+    X_CONFIRMED_OUT,
     X_DEPTH,
     X_FUP,
     X_FUP_IP,
@@ -120,13 +121,12 @@ from stages.follow.walk.state import (
     X_PENDING,
     X_POS,
     X_SEEN_IP,
-    X_SURE_OUT,
     X_TOP,
     break_off,
+    confirm,
     doubt,
     emit,
     pop,
-    sure,
     update_call,
 )
 from stages.pointers import load64
@@ -185,7 +185,7 @@ def _goto(t, w, ip):  # type: ignore[no-untyped-def]
     else:
         x[X_AT] = ready(t, intern(t, ip))
         x[X_MODE] &= ~M_STILL
-    return SURE
+    return CONFIRMED
 
 
 @inner
@@ -250,7 +250,7 @@ def _contradiction(kind):  # type: ignore[no-untyped-def]
 
 @inner
 def _cut(t, w, cause):  # type: ignore[no-untyped-def]
-    """The flow left the code at the FUP's address: complete the current block as far as that. SURE: it did."""
+    """The flow left the code at the FUP's address: complete the current block as far as that. CONFIRMED: it did."""
     x = w.x
     x[X_FUP] = 0
     if _nowhere(_here(t, x)):
@@ -261,11 +261,11 @@ def _cut(t, w, cause):  # type: ignore[no-untyped-def]
         return FULL
     if c == 0:
         if x[X_MODE] & M_ABORT and t.g[G_ERRATA] & BDM64:
-            return SURE  # the branch before it was traced wrongly, and led here
+            return CONFIRMED  # the branch before it was traced wrongly, and led here
         break_off(t, w, B_OFF_CODE if t.block[x[X_AT] * BL + BL_KIND] == OFF else cause, x[X_FUP_IP])
         return OK
     emit(t, w, np.int64(t.block[c * BL + BL_TIP_PATH]))
-    return SURE
+    return CONFIRMED
 
 
 @inner
@@ -369,10 +369,10 @@ def _enabled(t, w, ip):  # type: ignore[no-untyped-def]
         if w.ring[x[X_TOP]] == x[X_AT]:
             pop(w)
             x[X_MODE] &= ~M_CALLED
-        elif x[X_OUT] > x[X_SURE_OUT] and returns_in(t, ip):  # else there is nothing to be searched
+        elif x[X_OUT] > x[X_CONFIRMED_OUT] and returns_in(t, ip):  # else there is nothing to be searched
             doubt(x, B_NOT_DISABLED)
     x[X_BASE] = x[X_DEPTH]
-    return SURE
+    return CONFIRMED
 
 
 @inner
@@ -397,13 +397,13 @@ def _fup(t, w, ip):  # type: ignore[no-untyped-def]
         else:
             x[X_MODE] |= M_SEEN
             x[X_SEEN_IP] = ip
-        return SURE
+        return CONFIRMED
     x[X_MODE] &= ~M_BOUND
     if mode & M_OVF:
         _goto(t, w, ip)
         if t.g[G_ERRATA] & APL12:
             x[X_MODE] |= M_FRESH  # if tracing is off, it is void
-        return SURE
+        return CONFIRMED
     if mode & M_BOUND:
         lost = _nowhere(np.int64(t.block[x[X_AT] * BL + BL_KIND])) and x[X_AT] != DISABLED_BLOCK
         return _goto(t, w, ip) if lost else OK
@@ -456,7 +456,7 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
             pos += 1
         x[X_POS] = pos
         x[X_MODE] = 0
-        sure(x)
+        confirm(x)
         return RUNNING
     low = np.int64(load64(data, pos))
     leaf = low >> 8 & 0xFF
@@ -510,6 +510,6 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
     if result == FULL:
         return TABLES_FULL
     x[X_POS] = pos + size
-    if (result == SURE or x[X_BREAKS] > broken) and x[X_CAUSE] == 0:
-        sure(x)
+    if (result == CONFIRMED or x[X_BREAKS] > broken) and x[X_CAUSE] == 0:
+        confirm(x)
     return RUNNING

@@ -86,17 +86,17 @@ from stages.follow.walk.state import (
     TABLES_FULL,
     X_AT,
     X_BASE,
+    X_CONFIRMED_OUT,
+    X_CONFIRMED_POS,
     X_DEPTH,
-    X_HOLD,
     X_LAST_IP,
     X_MODE,
     X_OUT,
     X_PENDING,
     X_POS,
     X_ROOM,
-    X_SURE_OUT,
-    X_SURE_POS,
     X_TOP,
+    X_TRAP,
 )
 from stages.pointers import (
     excluded,
@@ -122,10 +122,10 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
     interpreter_lo, interpreter_hi = t.g[G_INTERPRETER_LO], t.g[G_INTERPRETER_HI]
     pos, last_ip, s, out = x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT]
     top, depth, base = x[X_TOP], x[X_DEPTH], x[X_BASE]
-    sure_pos, sure_out = x[X_SURE_POS], x[X_SURE_OUT]
+    confirmed_pos, confirmed_out = x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT]
     capacity = x[X_ROOM] - SPARE
     called = x[X_MODE] & M_CALLED
-    hold = x[X_HOLD]
+    trap = x[X_TRAP]
     result = RUNNING
     pending = 0
     while pos < limit and out < capacity:
@@ -209,7 +209,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
-                if np.int64(block[s * BL + BL_EFFECT]) & (E_HOP | E_UPDATES) and pos >= hold:  # doubted, or told
+                if np.int64(block[s * BL + BL_EFFECT]) & (E_HOP | E_UPDATES) and pos >= trap:  # doubted, or told
                     break
                 if form != 0 and not leads_out(t, s, ip):
                     break
@@ -271,14 +271,14 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
             pos += 1 + ip_size(b)
             pos += zero_bytes(load64(data, pos))  # padding often follows, in no pattern a branch could learn
             if low != 0x01:
-                sure_pos, sure_out = pos, out
+                confirmed_pos, confirmed_out = pos, out
             continue
         if b != 0:
             break
         pos += zero_bytes(load64(data, pos))
     x[X_POS], x[X_LAST_IP], x[X_AT], x[X_OUT] = pos, last_ip, s, out
     x[X_TOP], x[X_DEPTH], x[X_BASE] = top, depth, base
-    x[X_SURE_POS], x[X_SURE_OUT] = sure_pos, sure_out
+    x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT] = confirmed_pos, confirmed_out
     x[X_PENDING] = pending
     x[X_MODE] = x[X_MODE] & ~M_CALLED | (M_CALLED if called else 0)
     return result

@@ -130,23 +130,23 @@ def block_addresses(tables: Tables, ids: NDArray[np.int64]) -> tuple[NDArray[np.
     return out.view(np.uint64), first
 
 
-def observed(order: NDArray[np.int32], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int32]:
-    """`order` without the parts [sure[k], at[k])."""
+def observed(order: NDArray[np.int32], confirmed: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int32]:
+    """`order` without the parts [confirmed[k], at[k])."""
     begins = np.concatenate((np.zeros(1, np.int64), at))
-    return np.concatenate([order[a:b] for a, b in zip(begins, [*sure, len(order)], strict=True)])
+    return np.concatenate([order[a:b] for a, b in zip(begins, [*confirmed, len(order)], strict=True)])
 
 
-def moved(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+def moved(where: NDArray[np.int64], confirmed: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where indexes of an order are in what `observed` leaves of it."""
-    k = np.searchsorted(sure, where, side="right")
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(at - sure)))
+    k = np.searchsorted(confirmed, where, side="right")
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(at - confirmed)))
     inside = np.where(k > 0, np.maximum(at[k - 1] - where, 0), 0) if len(at) else 0
     return np.asarray(where - before[k] + inside, np.int64)
 
 
-def inside(where: NDArray[np.int64], sure: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which indexes lie in the parts [sure[k], at[k])."""
-    k = np.searchsorted(sure, where, side="right")
+def inside(where: NDArray[np.int64], confirmed: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which indexes lie in the parts [confirmed[k], at[k])."""
+    k = np.searchsorted(confirmed, where, side="right")
     return np.asarray((k > 0) & (where < at[k - 1]), np.bool_) if len(at) else np.zeros(len(where), np.bool_)
 
 

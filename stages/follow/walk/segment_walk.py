@@ -29,9 +29,10 @@ from stages.follow.walk.state import (
     X_BASE,
     X_BREAKS,
     X_CAUSE,
+    X_CONFIRMED_OUT,
+    X_CONFIRMED_POS,
     X_DEPTH,
     X_FUP,
-    X_HOLD,
     X_LAST_IP,
     X_MODE,
     X_OUT,
@@ -40,8 +41,7 @@ from stages.follow.walk.state import (
     X_RESOLVED,
     X_ROOM,
     X_SIZE,
-    X_SURE_OUT,
-    X_SURE_POS,
+    X_TRAP,
     X_WHERE,
     keep,
     raw_walker,
@@ -56,7 +56,9 @@ LONGEST = 8  # bytes of a packet with TNT bits
 NEVER = int(driver.NEVER)
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
-_BREAK_WORDS = np.dtype([(name, "<i8") for name in ("order", "offset", "cause", "at", "ip", "sure", "sure_offset")])
+_BREAK_WORDS = np.dtype(
+    [(name, "<i8") for name in ("order", "offset", "cause", "at", "ip", "confirmed", "confirmed_offset")]
+)
 RESOLVED_DTYPE = np.dtype([("returns", "<u8"), ("target", "<u8"), ("order", "<i8"), ("offset", "<i8"), ("by", "<u8")])
 _NO_BREAKS, _NOTHING_RESOLVED = np.zeros(0, BREAK_DTYPE), np.zeros(0, RESOLVED_DTYPE)
 
@@ -152,8 +154,8 @@ def _begin(io, output):  # type: ignore[no-untyped-def]
     w = raw_walker(io)
     x = w.x
     if output:
-        x[X_OUT] = x[X_BREAKS] = x[X_RESOLVED] = x[X_SURE_OUT] = 0
-        x[X_SURE_POS] = x[X_POS]
+        x[X_OUT] = x[X_BREAKS] = x[X_RESOLVED] = x[X_CONFIRMED_OUT] = 0
+        x[X_CONFIRMED_POS] = x[X_POS]
         x[X_CAUSE] = 0
     keep(w, FIRST)
     keep(w, SECOND)
@@ -184,8 +186,8 @@ class Piece:
         _begin(self._io, False)
 
     def early(self) -> State | None:
-        """Where the walk was some packets before the sure point at which a contradiction was held; None: between there
-        and here it broke off, or that is not known."""
+        """Where the walk was some packets before the confirmed point at which a contradiction was trapped; None:
+        between there and here it broke off, or that is not known."""
         kept = self.buffers.kept[EARLY * KEPT :]
         x = self.thread.x
         if not 0 <= kept[X_POS] < x[X_POS] or kept[X_BREAKS] != x[X_BREAKS]:
@@ -205,14 +207,14 @@ class Piece:
         """What has been found was taken away."""
         _begin(self._io, True)
 
-    def run(self, tables: I64, hold: int = NEVER, end: int = NEVER, pause: int = NEVER) -> int:
-        """`driver.run` up to `end`; contradictions at or behind `hold` are held; PAUSED at or behind `pause`."""
-        self.thread.x[X_HOLD] = hold
+    def run(self, tables: I64, trap: int = NEVER, end: int = NEVER, pause: int = NEVER) -> int:
+        """`driver.run` up to `end`; contradictions at or behind `trap` are trapped; PAUSED at or behind `pause`."""
+        self.thread.x[X_TRAP] = trap
         self._io[driver.IO_END] = min(end, self.size)
         self._io[driver.IO_PAUSE] = pause
         return int(driver.run(tables, self._io))
 
-    # -- where a held contradiction is
+    # -- where a trapped contradiction is
 
     @property
     def cause(self) -> int:
@@ -265,7 +267,7 @@ class Piece:
             near = np.abs(words["offset"] - contradicted) <= LONGEST
             breaks["cause"][contradicts & near] = B_GAVE_UP
         breaks["offset"] += np.uint64(self.offset)
-        breaks["sure_offset"] += np.uint64(self.offset)
+        breaks["confirmed_offset"] += np.uint64(self.offset)
         return breaks
 
     @property

@@ -5,10 +5,10 @@ The return stack does exactly what the processor's does (SDM, "RET compression")
 every near RET pops, but one out of the filter: that goes back to a call that was not seen. A contradiction leaves it
 alone: what the processor pushed it still has.
 
-The *sure* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
+The *confirmed* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
 that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are
-held (from X_HOLD on), the walk goes back there instead of breaking off: so at most once in STRIDE bytes the state is
-copied, and of the two copies one is never behind the sure point.
+trapped (from X_TRAP on), the walk goes back there instead of breaking off: so at most once in STRIDE bytes the state is
+copied, and of the two copies one is never behind the confirmed point.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -45,7 +45,7 @@ from stages.pointers import i32_at, i64_at, u8_at
 # the state, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
-    X_SURE_POS, X_SURE_OUT, X_HOLD, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_SIZE,
+    X_CONFIRMED_POS, X_CONFIRMED_OUT, X_TRAP, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_SIZE,
 ) = range(21)  # fmt: skip
 
 # X_MODE
@@ -77,7 +77,7 @@ BREAK_NAMES = (
 
 BREAKS = 1024  # room for so many in one call
 # columns of a break: index in the order, stream position, cause, where the walker was, where it goes on, and index and
-# position of the sure point
+# position of the confirmed point
 BR = 7
 
 RESOLVED = 1024  # room for so many in one call
@@ -88,16 +88,16 @@ call itself."""
 STRIDE = 4096  # bytes between two copies of the state
 KEPT = X_SIZE + SLOTS  # numbers of a copy
 FIRST, SECOND, EARLY = (np.int64(k) for k in range(3))  # EARLY: where a search may begin if it finds nothing from the
-# sure point on
+# confirmed point on
 COPIES = 3
-BACK = 192  # bytes, about, from there to the sure point
+BACK = 192  # bytes, about, from there to the confirmed point
 
 RUNNING, DONE, TABLES_FULL, OUTPUT_FULL, CONTRADICTION, CALL_UPDATED, PAUSED = range(7)
 SPARE = 512  # room in the output that one packet may need
 
 # results of the exact part, besides FULL
 OK = np.int64(0)
-SURE = np.int64(1)  # the packet had an address, and that is where the walker is
+CONFIRMED = np.int64(1)  # the packet had an address, and that is where the walker is
 NONE = np.int64(0)
 
 Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "resolved", "kept", "data"))
@@ -162,11 +162,11 @@ def _where(t, s):  # type: ignore[no-untyped-def]
 
 @inner
 def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
-    """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are held,
-    only X_CAUSE says so, and what is done after that will be undone."""
+    """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are
+    trapped, only X_CAUSE says so, and what is done after that will be undone."""
     x = w.x
     gap = cause == B_OVERFLOW or cause == B_BAD_PACKET or cause == B_OTHER_MODE
-    if not gap and x[X_POS] >= x[X_HOLD]:
+    if not gap and x[X_POS] >= x[X_TRAP]:
         if x[X_CAUSE] == 0:
             x[X_CAUSE] = cause
             x[X_WHERE] = x[X_POS]
@@ -178,8 +178,8 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     w.breaks[row + 2] = cause
     w.breaks[row + 3] = _where(t, x[X_AT])
     w.breaks[row + 4] = ip
-    w.breaks[row + 5] = x[X_OUT] if gap else x[X_SURE_OUT]
-    w.breaks[row + 6] = x[X_POS] if gap else x[X_SURE_POS]
+    w.breaks[row + 5] = x[X_OUT] if gap else x[X_CONFIRMED_OUT]
+    w.breaks[row + 6] = x[X_POS] if gap else x[X_CONFIRMED_POS]
     w.order[x[X_OUT]] = P_BREAK
     x[X_OUT] += 1
     x[X_AT] = LOST_BLOCK
@@ -187,13 +187,13 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
     x[X_FUP] = 0
     if gap:
         x[X_DEPTH] = x[X_BASE] = 0
-    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+    x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT] = x[X_POS], x[X_OUT]
 
 
 @inner
 def doubt(x, cause):  # type: ignore[no-untyped-def]
-    """What the trace says is possible, but rare (deferred TIPs): where contradictions are held, it is one first."""
-    if x[X_POS] >= x[X_HOLD] and x[X_CAUSE] == 0:
+    """What the trace says is possible, but rare (deferred TIPs): where contradictions are trapped, it is one first."""
+    if x[X_POS] >= x[X_TRAP] and x[X_CAUSE] == 0:
         x[X_CAUSE] = cause
         x[X_WHERE] = x[X_POS]
 
@@ -213,8 +213,8 @@ def update_call(t, w, order, target):  # type: ignore[no-untyped-def]
 
 
 @inner
-def sure(x):  # type: ignore[no-untyped-def]
-    x[X_SURE_POS], x[X_SURE_OUT] = x[X_POS], x[X_OUT]
+def confirm(x):  # type: ignore[no-untyped-def]
+    x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT] = x[X_POS], x[X_OUT]
 
 
 @inner
@@ -229,8 +229,8 @@ def keep(w, copy):  # type: ignore[no-untyped-def]
 
 @inner
 def keep_up(w):  # type: ignore[no-untyped-def]
-    """Make a copy if one is due. The first copy is never behind the sure point."""
-    if w.x[X_POS] >= w.kept[KEPT + X_POS] + STRIDE and w.kept[KEPT + X_POS] <= w.x[X_SURE_POS]:
+    """Make a copy if one is due. The first copy is never behind the confirmed point."""
+    if w.x[X_POS] >= w.kept[KEPT + X_POS] + STRIDE and w.kept[KEPT + X_POS] <= w.x[X_CONFIRMED_POS]:
         for k in range(KEPT):
             w.kept[k] = w.kept[KEPT + k]
         keep(w, SECOND)
@@ -239,10 +239,10 @@ def keep_up(w):  # type: ignore[no-untyped-def]
 @inner
 def go_back(w):  # type: ignore[no-untyped-def]
     """To the first copy."""
-    hold = w.x[X_HOLD]
+    trap = w.x[X_TRAP]
     for k in range(X_SIZE):
         w.x[k] = w.kept[k]
     for k in range(SLOTS):
         w.ring[k] = np.int32(w.kept[X_SIZE + k])
-    w.x[X_HOLD] = hold
+    w.x[X_TRAP] = trap
     w.x[X_CAUSE] = 0

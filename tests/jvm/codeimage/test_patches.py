@@ -163,8 +163,8 @@ def test_what_no_one_asks_for_is_given_back() -> None:
         expected = text(code.view(), BASE, 32)
         code.forget_before(tsc)
         assert text(code.view(), BASE, 32) == expected
-    assert code._texts._code.used < 3 * 4096
-    assert len(code._texts._texts.rows) < 5
+    assert code._revisions._code.used < 3 * 4096
+    assert len(code._revisions._revisions.rows) < 5
     assert len(code.uncertain(0, FOREVER).address) < 5
 
 
@@ -326,7 +326,7 @@ def test_a_call_leads_to_a_method_since_there_is_one() -> None:
     assert text(code.view(2800), site, 5) == call(site, second + 8)
 
 
-def test_texts_lag_by_a_part_of_the_lateness() -> None:
+def test_revisions_lag_by_a_part_of_the_lateness() -> None:
     """Also if that is told later than what was there at the beginning."""
     site, second = BASE + 8, 0x6000
     code = CodeImage(lateness=0)

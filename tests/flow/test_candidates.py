@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from numba import njit
 
 from jvm.code.revisions import Uncertain
-from stages.follow.repair.candidates import ROOM, V_FAR, V_INFERRED, V_INSN, V_TARGET, VA, variants
+from stages.follow.repair.candidates import ROOM, V_FAR, V_INFERRED, V_INSN, V_TARGET, VA, candidates
 from stages.follow.repair.known import WINDOW, Known, raw_known
 from stages.pt import x86
 
@@ -22,8 +22,8 @@ _CODE = some.sampled_from([
 
 
 @njit
-def _variants(columns, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
-    return variants(raw_known(columns), here, size, tsc, slack, buffer, found)
+def _candidates(columns, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
+    return candidates(raw_known(columns), here, size, tsc, slack, buffer, found)
 
 
 @njit
@@ -111,7 +111,7 @@ def test_all_that_it_may_have_been(
     buffer = np.zeros(ROOM * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
     found = np.zeros(ROOM * VA, np.int64)
-    n = _variants(known.raw(), BASE, WINDOW, tsc, slack, buffer, found)
+    n = _candidates(known.raw(), BASE, WINDOW, tsc, slack, buffer, found)
     rows = found.reshape(-1, VA)[:n]
     got = [tuple(int(row[c]) for c in (V_INSN, V_TARGET, V_FAR, V_INFERRED)) for row in rows]
     expected = _naive(now, patches, calls, tsc, slack)
