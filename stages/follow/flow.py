@@ -145,7 +145,8 @@ class Flow:
         changes = self._image.update(view)
         code = self._image.code
         start, end, at, buffer = code.words()
-        self._use(self._tables._replace(code=buffer, blob_start=start, blob_end=end, blob_at=at))
+        tables = self._tables._replace(code=buffer, blob_start=start, blob_end=end, blob_at=at)
+        self._use(tables, (self._tables, self._raw))
         if len(changes.lo) or changes.grown:
             self._sums["code_changes"] += 1
             self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), changes.grown)
@@ -216,9 +217,9 @@ class Flow:
         context.settle(self._raw)
         self._unsettled = 0
 
-    def _use(self, tables: Tables) -> None:
+    def _use(self, tables: Tables, before: tuple[Tables, NDArray[np.int64]] | None = None) -> None:
+        self._raw = tables.raw(miss_handler.address(), before)
         self._tables = tables
-        self._raw = tables.raw(miss_handler.address())
 
     def _root(self) -> int:
         g = self._tables.g

@@ -147,7 +147,8 @@ class Numbering:
     def _describe(self, tables: Tables, blocks: I64, paths: I64, tsc: int) -> None:
         """What the walker's code and tables tell of new blocks and paths, by id."""
         if self._latest is not tables:
-            self._latest, self._raw = tables, tables.raw()
+            before = (self._latest, self._raw) if self._latest is not None else None
+            self._latest, self._raw = tables, tables.raw(before=before)
         ranges, lengths, links = _sizes(self._raw, blocks, paths)
         new = _New(
             np.zeros(len(blocks), BLOCK_DTYPE), np.zeros(ranges, RANGE_DTYPE), np.zeros(lengths, np.uint8),

@@ -52,7 +52,7 @@ def compile_flow() -> None:
     profile.feed(batch.take())
     known = Repair(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
-    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known, 0, 0, Effort())
+    choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known.raw(), 0, 0, Effort())
     frames = np.array([0, 2], np.int64), np.array([2, 1], np.uint32), np.zeros(2, np.int32)
     debug = DebugInfo(1, 1, np.ones(1, np.uint32), *frames, 0.0)
     nmethod = Version(0, Kind.NMETHOD, 0x1000, 0x1001, "", 0, 0, verified_entry=0x1000, debug=debug)

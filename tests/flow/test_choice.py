@@ -61,7 +61,7 @@ def chosen(code: bytes, trace: bytes, known: Known, tsc: int = 150, here: int = 
     flow = Flow()
     flow.set_code(CodeView.of([(BASE, code)]))
     position, words = Position(0, here, here, False, NONE, 0), flow.code.words()
-    found = choose(data, len(trace), 0, position, words, LIMITS, known, tsc, 1000, Effort())
+    found = choose(data, len(trace), 0, position, words, LIMITS, known.raw(), tsc, 1000, Effort())
     return found.choices if found is not None else None
 
 

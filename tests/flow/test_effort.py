@@ -48,7 +48,7 @@ def searched(loop: bytes, behind: bytes, known: Known, effort: Effort) -> list[C
     flow.set_code(CodeView.of([(BASE, laid_out(*PLAIN))]))
     data, end = np.frombuffer(loop + behind + bytes(32), np.uint8), len(loop) + len(behind)
     start = Position(0, BASE, BASE, False, NONE, 0)
-    found = choose(data, end, len(loop), start, flow.code.words(), LIMITS, known, 150, 1000, effort)
+    found = choose(data, end, len(loop), start, flow.code.words(), LIMITS, known.raw(), 150, 1000, effort)
     return found.choices if found is not None else None
 
 

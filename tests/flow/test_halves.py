@@ -170,7 +170,7 @@ def test_choices_anywhere(base: int) -> None:
     known = patches((base + 1, old[1:], new[1:], 100, 200))
     data = np.frombuffer(trace + bytes(32), np.uint8)
     position = Position(0, here, here, False, NONE, 0)
-    found = choose(data, len(trace), 0, position, flow.code.words(), limits, known, 150, 1000, Effort())
+    found = choose(data, len(trace), 0, position, flow.code.words(), limits, known.raw(), 150, 1000, Effort())
     assert found is not None
     assert found.choices == [Choice(0, base, new, False)]
     flow.patch(found.choices[0].address, found.choices[0].code)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner
-from stages.pointers import addresses, excluded, holder, i32_at, i64_at, product, u8_at
+from stages.pointers import addresses, addresses_anew, excluded, holder, i32_at, i64_at, product, u8_at
 from stages.pt.return_stack import DEPTH
 
 I8 = NDArray[np.uint8]
@@ -117,9 +117,10 @@ class Tables(NamedTuple):
     draft: I64  # of a window
     last_step: I64  # of contexts along each path
 
-    def raw(self, grow: int = 0) -> I64:
+    def raw(self, grow: int = 0, before: tuple[Tables, I64] | None = None) -> I64:
         """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
-        (`stages.follow.cfg.miss`) that fills them, where they are to be filled."""
+        (`stages.follow.cfg.miss`) that fills them, where they are to be filled. `before`: tables of which many are
+        these, and where those lie."""
         g = self.g
         g[G_BLOCK_ROOM], g[G_PATH_ROOM], g[G_POOL_ROOM] = len(self.address), len(self.path_instrs), len(self.pool)
         g[G_RANGE_ROOM], g[G_NODE_ROOM], g[G_LINK_ROOM] = (
@@ -134,7 +135,7 @@ class Tables(NamedTuple):
         g[G_BLOBS], g[G_CODE_SIZE], g[G_JUMPS] = len(self.blob_start), len(self.code), len(self.jump) // 3
         g[G_ENTRIES] = len(self.entry)
         where = np.empty(len(self) + 2, np.int64)
-        where[:-2] = addresses(*self)
+        where[:-2] = addresses(*self) if before is None else addresses_anew(self, before[0], before[1][:-2])
         where[-2:] = where.ctypes.data, grow
         return where
 

@@ -38,7 +38,7 @@ from stages.follow.repair.candidates import (
     candidates,
 )
 from stages.follow.repair.effort import EFFORT, LOOKED_UP, Effort
-from stages.follow.repair.known import WINDOW, Known, raw_known
+from stages.follow.repair.known import WINDOW, raw_known
 from stages.follow.repair.way import (
     N_END,
     N_FUP,
@@ -277,11 +277,12 @@ class Found(NamedTuple):
 
 def choose(
     data: NDArray[np.uint8], end: int, goal: int, position: Position, code: CodeWords, limits: tuple[int, int],
-    known: Known, tsc: int, slack: int, effort: Effort,
+    columns: I64, tsc: int, slack: int, effort: Effort,
 ) -> Found | None:  # fmt: skip
     """What the code must be for the packets `data[position.pos:end]` to make sense as far as behind the packet at
     `goal`, which contradicts what is in `code`. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if
-    there is none; `tsc`: about when; `slack`: ticks. None: nothing fits, or `effort` is over."""
+    there is none; `columns`: `Known.raw()`; `tsc`: about when; `slack`: ticks. None: nothing fits, or `effort` is
+    over."""
     best: Found | None = None
     start = np.zeros(WAY_SIZE, np.int64)
     start[W_POS], start[W_LAST], start[W_HERE] = position.pos, position.last_ip, position.here
@@ -299,7 +300,6 @@ def choose(
     where = addresses(
         data, code.start, code.end, code.data_at, code.code, w, begun, memory, log, log_code, effort.left, *room
     )
-    columns = known.raw()
     for most, farthest in ROUNDS:
         w[:] = begun if begun[W_POS] >= 0 else start
         log[:], log_code[:] = 0, 0

@@ -47,6 +47,8 @@ class Bindings:
     ) -> None:  # fmt: skip
         """`bytes_at`: (address, how many) of the code as it is believed to be; `fresh`: ticks, see `Callees.table`."""
         self._image, self._callees, self._bytes_at, self._fresh = image, callees, bytes_at, fresh
+        self._stubs: dict[Stub, int] = {}  # where the first of each stands, as of that census of the image
+        self._census = -1
 
     def of(self, returns: int, target: int, by: int, tsc: int) -> list[Branch]:
         """The call before `returns`, after the stub at `by` has jumped to `target` (an adapter: 0)."""
@@ -104,8 +106,13 @@ class Bindings:
         return checked
 
     def _stub(self, wanted: Stub) -> int:
-        found: list[Version] = [v for v in self._image.versions() if stub_of(v) == wanted]
-        return found[0].start if found else 0
+        if self._census != self._image.census:
+            self._census, self._stubs = self._image.census, {}
+            for v in self._image.versions():
+                stub = stub_of(v)
+                if stub is not None:
+                    self._stubs.setdefault(stub, v.start)
+        return self._stubs.get(wanted, 0)
 
 
 def _branch(address: int, opcode: int, target: int) -> list[Branch]:

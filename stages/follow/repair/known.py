@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jvm.code.revisions import Uncertain
 from jvm.kernels import inner
 from stages.follow.repair.call_table import NO_CALLS, CallTable
-from stages.pointers import addresses, i64_at, least_at, u8_at
+from stages.pointers import addresses, addresses_anew, i64_at, least_at, u8_at
 
 I64 = NDArray[np.int64]
 
@@ -97,19 +97,26 @@ class Known(NamedTuple):
             content=np.zeros((0, WINDOW), np.uint8),
         )
 
-    def raw(self) -> I64:
-        """(2 · columns,) for `raw_known`: where each column lies, and how many numbers it has, those of `calls` last.
-        The columns must outlive it. Raises ValueError for one that is not contiguous, or of another dtype."""
-        own: list[NDArray[Any]] = [getattr(self, name).reshape(-1) for name in _OWN]
-        columns = (*own, *self.calls)
+    def raw(self, before: tuple[Known, I64] | None = None) -> I64:
+        """(2 · columns,) for `raw_known`: where each column lies, those of `calls` last, and how many numbers it has.
+        The columns must outlive it. `before`: columns of which many are these, and their `raw`. Raises ValueError for
+        one that is not contiguous, or of another dtype."""
+        columns = self._columns()
         if not all(column.dtype == np.int64 or column.dtype == np.uint8 for column in columns):
             raise ValueError("a column is int64 or uint8")
-        where = np.empty(2 * len(columns), np.int64)
-        where[0::2], where[1::2] = addresses(*columns), [len(column) for column in columns]
-        return where
+        if before is None:
+            where = addresses(*columns)
+        else:
+            where = addresses_anew(columns, before[0]._columns(), before[1][: len(columns)])
+        return np.concatenate((where, np.array([len(column) for column in columns], np.int64)))
+
+    def _columns(self) -> list[NDArray[Any]]:
+        own: list[NDArray[Any]] = [getattr(self, name) for name in _OWN]
+        return [*(column if column.ndim == 1 else column.reshape(-1) for column in own), *self.calls]
 
 
 _OWN = tuple(name for name in Known._fields if name != "calls")
+_COLUMNS = len(_OWN) + len(CallTable._fields)
 
 Column = namedtuple("Column", ("at", "n"))
 RawCalls = namedtuple("RawCalls", CallTable._fields)  # type: ignore[misc]
@@ -118,12 +125,12 @@ RawKnown = namedtuple("RawKnown", (*_OWN, "calls"))  # type: ignore[misc]
 
 @inner
 def _words(a, k):  # type: ignore[no-untyped-def]
-    return Column(i64_at(a[2 * k]), a[2 * k + 1])
+    return Column(i64_at(a[k]), a[_COLUMNS + k])
 
 
 @inner
 def _bytes(a, k):  # type: ignore[no-untyped-def]
-    return Column(u8_at(a[2 * k]), a[2 * k + 1])
+    return Column(u8_at(a[k]), a[_COLUMNS + k])
 
 
 @inner

@@ -26,17 +26,17 @@ class Recent:
     def add(self, address: int, value: NDArray[np.generic]) -> None:
         """`value` (width,). If it is there already it is now the last added."""
         self._count += 1
-        lo, hi = (int(np.searchsorted(self.address, np.uint64(address), side)) for side in ("left", "right"))
+        lo, hi = (int(self.address.searchsorted(np.uint64(address), side)) for side in ("left", "right"))
         same = np.flatnonzero((self.value[lo:hi] == value).all(axis=1))
         if len(same) and same[0] == 0:
             self._added[lo] = self._count
             return
-        kept = np.ones(len(self.address), np.bool_)
-        kept[lo + int(same[0]) if len(same) else slice(lo + self._each - 1, hi)] = False
-        self._keep(kept)
-        self.address = np.insert(self.address, lo, np.uint64(address))
-        self.value = np.insert(self.value, lo, value, axis=0)
-        self._added = np.insert(self._added, lo, self._count)
+        gone = lo + int(same[0]) if len(same) else min(lo + self._each - 1, hi)
+        rest = gone + 1 if gone < hi else gone
+        own = np.array([address], np.uint64)
+        self.address = np.concatenate((self.address[:lo], own, self.address[lo:gone], self.address[rest:]))
+        self.value = np.concatenate((self.value[:lo], value[None], self.value[lo:gone], self.value[rest:]))
+        self._added = np.concatenate((self._added[:lo], [self._count], self._added[lo:gone], self._added[rest:]))
         if len(self.address) > self._most:  # half of them, so that this is seldom
             self._keep(self._added > np.sort(self._added)[len(self._added) // 2])
 

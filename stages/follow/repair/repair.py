@@ -67,12 +67,14 @@ class Repair:
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._unpatched = Unpatched(image)
         self._known: Known | None = None
+        self._raw: tuple[Known, I64] | None = None  # of the last search
         self._known_of = -1, -1  # epochs of the image and of its entry state
         self._stood = -1, -1
         self._of_image: Known
         self._replaced = Recent(WINDOW, np.uint8, CONTENTS, PLACES)  # contents, by choices
         self._failed: dict[int, tuple[int, int]] = {}  # searches made in vain: passed over, and to be
-        self._at, self._tsc = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._segment: Segment
+        self._times: tuple[I64, I64] | None = None  # positions in it and times, ascending
         self._resolved_to = 0  # position in the stream
         self._read = 0  # all code was read since
         self._ends = 0  # of the entry state of the image, when last looked at
@@ -88,16 +90,25 @@ class Repair:
 
     def begin(self, segment: Segment) -> None:
         """What comes is in this segment."""
-        marks = segment.marks[segment.marks["tsc"] > 0]
-        ends = np.array([segment.offset, segment.offset + len(segment.data)], np.int64)
-        self._at = np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:]))
-        times = (np.array([segment.tsc], np.uint64), marks["tsc"], np.array([segment.tsc_end], np.uint64))
-        self._tsc = np.concatenate(times).astype(np.int64)
+        self._segment, self._times = segment, None
         self._resolved_to = -1
         self._purse.fill(len(segment.data))
         certain = segment.tsc - self._slack // EXACT
         self._restore(certain)
         self._shut_entries(certain)
+
+    def _time(self, at: int) -> int:
+        """About when the byte at stream position `at` was written."""
+        s = self._segment
+        if self._times is None:  # most segments are not asked
+            marks = s.marks[s.marks["tsc"] > 0]
+            ends = np.array([s.offset, s.offset + len(s.data)], np.int64)
+            tsc = (np.array([s.tsc], np.uint64), marks["tsc"], np.array([s.tsc_end], np.uint64))
+            self._times = (
+                np.concatenate((ends[:1], marks["offset"].astype(np.int64), ends[1:])),
+                np.concatenate(tsc).astype(np.int64),
+            )
+        return int(np.interp(at, *self._times))
 
     def _restore(self, tsc: int) -> None:
         """What was patched before all code was read once more is there no more, if it was not read."""
@@ -129,7 +140,7 @@ class Repair:
         if len(new):
             self._resolved_to = int(new["offset"].max())
             pairs = zip(new["returns"].tolist(), new["target"].tolist(), strict=True)
-            self._resolved.add(pairs, int(self._tsc[-1]))
+            self._resolved.add(pairs, int(self._segment.tsc_end))
 
     def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
         position = self._position(piece)
@@ -154,7 +165,7 @@ class Repair:
             self.counts["gave_up"] += 1
             piece.gave_up.append(goal)
             return False
-        tsc = int(np.interp(piece.offset + goal, self._at, self._tsc))
+        tsc = self._time(piece.offset + goal)
         known = self.known(tsc)
         found = self._search(piece, position, goal, known, tsc, effort)
         found = found or self._search_earlier(piece, goal, known, tsc, effort)
@@ -177,7 +188,7 @@ class Repair:
         """`Flow.call_updated`: the call is changed now, not when the next contradiction asks for it."""
         row = piece.resolved[-1]
         self.take_resolved(piece.resolved)
-        tsc = int(np.interp(int(row["offset"]), self._at, self._tsc))
+        tsc = self._time(int(row["offset"]))
         for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
             if self._flow.bytes_at(branch.address, len(branch.code)) != branch.code and self._patch(branch, tsc):
                 piece.settle()
@@ -188,7 +199,9 @@ class Repair:
     ) -> Found | None:
         limits = int(self._flow.tables.g[G_FILTER_LO]), int(self._flow.tables.g[G_FILTER_HI])
         data, code = piece.buffers.data, self._flow.code.words()
-        return choose(data, piece.size, goal, position, code, limits, known, tsc, self._slack, effort)
+        if self._raw is None or known is not self._raw[0]:
+            self._raw = known, known.raw(self._raw)
+        return choose(data, piece.size, goal, position, code, limits, self._raw[1], tsc, self._slack, effort)
 
     def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int, effort: Effort) -> Found | None:
         """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
@@ -209,7 +222,7 @@ class Repair:
         """Walk to where it holds, and make it so."""
         if choice.at > piece.position:
             self._flow.run(piece, choice.at, trap=NEVER)  # what is doubtful on the way has been decided
-        tsc = int(np.interp(piece.offset + choice.at, self._at, self._tsc))
+        tsc = self._time(piece.offset + choice.at)
         if not self._patch(Branch(choice.address, choice.code), tsc):
             self.counts["nowhere"] += 1
             return
