@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
+from jvm.kernels import kernel
 from stages.messages.paths import BlockEnd, Way
 from stages.paths.counts import WAYS, Executed
-from stages.paths.dictionary import Dictionary, spans
+from stages.paths.dictionary import Dictionary
 from stages.profile.entries import Entries
 from stages.profile.inlining import EXECUTED, NOT_TAKEN, TAKEN
 
@@ -29,10 +30,11 @@ BLOCKS = 256
 INSTRUCTIONS, INVOCATIONS, UNTOLD, UNCOUNTED = range(len(COLUMNS))
 
 
-class Found(NamedTuple):
-    """(n,) rows of `Executed`, (n,) sites, (COLUMNS, n) counts, (n,) ticks; a pair of row and site may come again."""
+class Sums(NamedTuple):
+    """A row for each site of a group of `Executed`: (n,) groups, ascending, (n,) sites, (n, COLUMNS) counts, (n,)
+    ticks."""
 
-    row: I64
+    group: I64
     site: I64
     counts: I64
     ticks: NDArray[np.float64]
@@ -51,6 +53,7 @@ class Contents:
         self._site = np.empty(1 << 12, np.int32)
         self._counts = np.empty((len(COLUMNS), 1 << 12), np.int64)
         self._used = 0
+        self._place = np.zeros(0, np.int64)  # by site; zeros between two calls
 
     def prepare(self, e: Executed, d: Dictionary, image: CodeImage, entries: Entries) -> Iterator[None]:
         """Finds what the blocks hold that run for the first time, in steps."""
@@ -63,18 +66,21 @@ class Contents:
                 self._describe(blocks[k : k + BLOCKS], d, image, entries, tsc)
                 yield
 
-    def of(self, e: Executed, d: Dictionary) -> Found:
+    def sums(self, e: Executed, d: Dictionary) -> Sums:
         """What was executed, by site. All of it must have been prepared."""
-        left = np.flatnonzero(self._branches[e.block] & (e.way != EXECUTED))
-        row = np.concatenate((np.arange(len(e.block)), left))
-        what = np.concatenate((WAYS * e.block, WAYS * e.block[left] + e.way[left]))
-        found, owner = spans(self._first[what], self._count[what])
-        row = row[owner]
-        counts = self._counts[:, found]
-        whole = np.maximum(d.blocks.rows["instructions"][e.block], 1)
-        ticks = counts[INSTRUCTIONS] / whole[row] * e.ticks[row]
-        counts *= e.times[row]
-        return Found(row, self._site[found].astype(np.int64), counts, ticks)
+        sites = int(self._site[: self._used].max(initial=0)) + 1
+        if sites > len(self._place):
+            self._place = np.zeros(2 * sites, np.int64)
+        what = WAYS * e.block
+        most = int(self._count[what].sum() + self._count[what + e.way].sum())
+        out = Sums(
+            np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros((most, len(COLUMNS)), np.int64), np.zeros(most)
+        )  # fmt: skip
+        n = site_sums(
+            e.group, e.block, e.way, e.times, e.ticks, d.blocks.rows, self._first, self._count, self._branches,
+            self._site, self._counts, self._place, *out,
+        )  # fmt: skip
+        return Sums(out.group[:n], out.site[:n], out.counts[:n], out.ticks[:n])
 
     def _grow(self, blocks: int) -> None:
         if blocks > len(self._branches):
@@ -92,12 +98,11 @@ class Contents:
         branching = rows["ends"] == int(BlockEnd.CONDITION)
         ended, last = ids[branching], rows["last"][branching]
         told = [(owner << 32 | sites, INSTRUCTIONS, np.ones(len(sites), np.int64))]
-        ways = [(EXECUTED, owner, addresses), *((way, WAYS * ended + way, last) for way in (TAKEN, NOT_TAKEN))]
-        for way, blocks, where in ways:
-            position, called, times = entries.find(tsc, where, way)
-            told.append((blocks[position] << 32 | called, INVOCATIONS, times))
-            if way != EXECUTED:
-                self._branches[ended[position]] = True
+        whose = np.concatenate((owner, WAYS * ended + TAKEN, WAYS * ended + NOT_TAKEN))
+        way = np.repeat((EXECUTED, TAKEN, NOT_TAKEN), (len(addresses), len(ended), len(ended)))
+        position, called, times = entries.find(tsc, np.concatenate((addresses, last, last)), way)
+        told.append((whose[position] << 32 | called, INVOCATIONS, times))
+        self._branches[whose[position[way[position] != EXECUTED]] // WAYS] = True
         position, called = entries.uncounted(tsc, addresses)
         keys = np.unique(owner[position] << 32 | called)
         told.append((keys, UNCOUNTED, np.ones(len(keys), np.int64)))
@@ -123,3 +128,35 @@ class Contents:
         while rows > len(self._site):
             self._site = np.concatenate((self._site, np.empty_like(self._site)))
             self._counts = np.concatenate((self._counts, np.empty_like(self._counts)), axis=1)
+
+
+@kernel
+def site_sums(  # type: ignore[no-untyped-def]
+    group, block, way, times, ticks, blocks, first, count, branches, site, counts, place, out_group, out_site,
+    out_counts, out_ticks,
+):  # fmt: skip
+    """`Contents.sums`: fills the last four, which have room for a row for each site of each block. How many rows.
+    `place`: by site, zeros."""
+    n = begin = 0
+    for k in range(len(group)):
+        if k and group[k] != group[k - 1]:
+            for m in range(begin, n):
+                place[out_site[m]] = 0
+            begin = n
+        whole = max(blocks[block[k]]["instructions"], 1)
+        left = branches[block[k]] and way[k] != EXECUTED
+        for part in range(2 if left else 1):
+            what = block[k] * WAYS + (way[k] if part else EXECUTED)
+            for q in range(first[what], first[what] + count[what]):
+                s = site[q]
+                if place[s] == 0:
+                    out_group[n], out_site[n] = group[k], s
+                    n += 1
+                    place[s] = n
+                at = place[s] - 1
+                for c in range(len(counts)):
+                    out_counts[at, c] += counts[c, q] * times[k]
+                out_ticks[at] += counts[INSTRUCTIONS, q] / whole * ticks[k]
+    for m in range(begin, n):
+        place[out_site[m]] = 0
+    return n

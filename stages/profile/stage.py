@@ -160,19 +160,15 @@ class Profile:
         )  # fmt: skip
         yield
         yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
-        found = p.contents.of(executed, p.dictionary)
-        keys, where = np.unique(executed.group[found.row].astype(np.int64) << 32 | found.site, return_inverse=True)
-        out = np.zeros(len(keys), ROW_DTYPE)
-        out["site"], whose = keys & 0xFFFFFFFF, keys >> 32
-        out["tid"] = group["tid"][whose]
-        for column, values in zip(contents.COLUMNS, found.counts, strict=True):
-            sums = np.zeros(len(keys), np.int64)
-            np.add.at(sums, where, values)
-            out[column] = sums
-        out["ticks"] = np.rint(np.bincount(where, found.ticks, len(keys)))
-        self.counts["instructions"] += int(found.counts[contents.INSTRUCTIONS].sum())
+        sums = p.contents.sums(executed, p.dictionary)
+        out = np.zeros(len(sums.site), ROW_DTYPE)
+        out["site"], out["tid"] = sums.site, group["tid"][sums.group]
+        for k, column in enumerate(contents.COLUMNS):
+            out[column] = sums.counts[:, k]
+        out["ticks"] = np.rint(sums.ticks)
+        self.counts["instructions"] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
         for pane in np.unique(group["pane"]).tolist():
-            p.panes.setdefault(pane, Pane()).add(out[group["pane"][whose] == pane])
+            p.panes.setdefault(pane, Pane()).add(out[group["pane"][sums.group] == pane])
 
     def _add(self, p: Profiled, message: Counts) -> None:
         for number, label, kind in message.sites:
