@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.bytecode import opcodes
 from jvm.export import records as export
 
 _MAGIC = b"\xca\xfe\xba\xbe"
@@ -24,23 +28,29 @@ _WIDE = 9  # bytes of a Long or Double, which take two places in the pool (JVMS 
 # Bytes of a constant by its tag (JVMS table 4.4-A), a Utf8 without its text; 0: there is no such tag.
 _SIZE = bytes((0, 3, 0, 5, 5, 9, 9, 3, 3, 5, 5, 5, 5, 0, 0, 4, 3, 5, 5, 3, 3)).ljust(256, b"\0")
 _CODE_NAME = b"\x01\x00\x04Code"  # the Utf8 constant, tag and all
+_LINES_NAME = b"\x01\x00\x0fLineNumberTable"
 
-# What an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0), and its bytes.
-INVOKESTATIC, INVOKEDYNAMIC = 0xB8, 0xBA
+# What an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0).
+INVOKESTATIC, INVOKEDYNAMIC = opcodes.INVOKESTATIC, opcodes.INVOKEDYNAMIC
 _INVOKES = {
-    0xB6: ((_METHODREF,), 3),
-    0xB7: ((_METHODREF, _INTERFACE_METHODREF), 3),
-    0xB8: ((_METHODREF, _INTERFACE_METHODREF), 3),
-    0xB9: ((_INTERFACE_METHODREF,), 5),
-    INVOKEDYNAMIC: ((_INVOKE_DYNAMIC,), 5),
+    opcodes.INVOKEVIRTUAL: (_METHODREF,),
+    opcodes.INVOKESPECIAL: (_METHODREF, _INTERFACE_METHODREF),
+    INVOKESTATIC: (_METHODREF, _INTERFACE_METHODREF),
+    opcodes.INVOKEINTERFACE: (_INTERFACE_METHODREF,),
+    INVOKEDYNAMIC: (_INVOKE_DYNAMIC,),
 }
 
 _U2 = struct.Struct(">H")
 _PAIR = struct.Struct(">HH")  # the two indices in a reference, a NameAndType, an InvokeDynamic
-_CLASS_INFO = struct.Struct(">H2xH")  # flags, (itself,) superclass
+_CLASS_INFO = struct.Struct(">HHH")  # flags, itself, superclass
 _MEMBER = struct.Struct(">HHHH")  # flags, name, descriptor, attributes
 PRIVATE, STATIC, FINAL, INTERFACE = 0x2, 0x8, 0x10, 0x200
 _ATTRIBUTE = struct.Struct(">HI")  # name, bytes that follow
+HANDLER_DTYPE = np.dtype([("start", ">u2"), ("end", ">u2"), ("handler", ">u2"), ("catch", ">u2")])
+"""A row of an exception table (JVMS 4.7.3): it covers [start, end), control goes to `handler` (all bci), for exceptions
+of the class that constant `catch` names (`ClassFile.class_name`), or all if that is 0. The first that fits is taken."""
+LINE_DTYPE = np.dtype([("bci", ">u2"), ("line", ">u2")])
+"""A row of a LineNumberTable (JVMS 4.7.12): from `bci` on, to the next row by bci, code is of this source line."""
 _CODE = struct.Struct(">4xI")  # behind the maxima of stack and locals: bytes of code
 _CODE_REST = 12  # bytes of a Code attribute without code, handlers and attributes
 
@@ -68,6 +78,7 @@ class _Method(NamedTuple):
     descriptor: int
     start: int  # of its code: [start, end) in the file; empty if it has none
     end: int
+    rest: int  # [end, rest): what follows the code in its attribute
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,8 +88,10 @@ class ClassFile:
     _data: bytes
     _pool: array[int]  # where constant i begins; 0 for places without: no tag looks like the first byte of a file
     _methods: list[_Method]
+    _interfaces: int  # where their indices begin, behind their number
     flags: int
-    _super: int  # index of a class; 0: none
+    _this: int  # index of a class
+    _super: int  # the same; 0: none
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> ClassFile:
@@ -88,9 +101,10 @@ class ClassFile:
             raise ClassFileError("it does not begin with CAFEBABE", 0)
         try:
             pool, at = _read_pool(data)
-            flags, super_ = _CLASS_INFO.unpack_from(data, at)
-            (interfaces,) = _U2.unpack_from(data, at + 6)
-            _, at = _read_members(data, pool, at + 8 + 2 * interfaces, coded=False)  # fields
+            flags, this, super_ = _CLASS_INFO.unpack_from(data, at)
+            at_interfaces = at + _CLASS_INFO.size + 2
+            (interfaces,) = _U2.unpack_from(data, at_interfaces - 2)
+            _, at = _read_members(data, pool, at_interfaces + 2 * interfaces, coded=False)  # fields
             methods, at = _read_members(data, pool, at, coded=True)
             (attributes,) = _U2.unpack_from(data, at)
             at += 2
@@ -102,7 +116,7 @@ class ClassFile:
             raise ClassFileError("it is cut", len(data))
         if at < len(data):
             raise ClassFileError("there is more behind its end", at)
-        return cls(data, pool, methods, flags, super_)
+        return cls(data, pool, methods, at_interfaces, flags, this, super_)
 
     def code(self, name: str, descriptor: str) -> bytes | None:
         """The bytecode of a method; None if it is native or abstract, or there is no such method."""
@@ -114,9 +128,60 @@ class ClassFile:
         method = self._by_name.get((name, descriptor))
         return None if method is None else method.flags
 
+    def methods(self) -> list[tuple[str, str]]:
+        """Name and descriptor of each, in the order of the file."""
+        return list(self._by_name)
+
+    def handlers(self, name: str, descriptor: str) -> NDArray[np.void]:
+        """HANDLER_DTYPE rows: the exception table of a method. Empty if it has no code, and always in a class file that
+        the agent put together. Raises ClassFileError if the table runs out of its attribute."""
+        method = self._by_name.get((name, descriptor))
+        if method is None or not method.end:
+            return np.empty(0, HANDLER_DTYPE)
+        return self._rows(HANDLER_DTYPE, method.end, method.rest)
+
+    def lines(self, name: str, descriptor: str) -> NDArray[np.void]:
+        """LINE_DTYPE rows: where the code of a method comes from, in the order of the file (a method may have several
+        tables). Empty if that was not compiled in. Raises ClassFileError if a table runs out of its attribute."""
+        method = self._by_name.get((name, descriptor))
+        found = [np.empty(0, LINE_DTYPE)]
+        if method is not None and method.end:
+            at = method.end + 2 + HANDLER_DTYPE.itemsize * len(self.handlers(name, descriptor))
+            if at + 2 > method.rest:
+                raise ClassFileError("a Code attribute without attributes", at)
+            (attributes,) = _U2.unpack_from(self._data, at)
+            at += 2
+            for _ in range(attributes):
+                if at + _ATTRIBUTE.size > method.rest:
+                    raise ClassFileError("an attribute runs out of that around it", at)
+                kind, size = _ATTRIBUTE.unpack_from(self._data, at)
+                at += _ATTRIBUTE.size
+                if kind < len(self._pool) and self._data.startswith(_LINES_NAME, self._pool[kind]):
+                    found.append(self._rows(LINE_DTYPE, at, min(at + size, method.rest)))
+                at += size
+        return np.concatenate(found)
+
+    def _rows(self, dtype: np.dtype[np.void], at: int, end: int) -> NDArray[np.void]:
+        """A number and so many rows, which must lie in [at, end)."""
+        (count,) = _U2.unpack_from(self._data, at) if at + 2 <= end else (0,)
+        if at + 2 + dtype.itemsize * count > end:
+            raise ClassFileError(f"a table of {count} rows runs out of its attribute", at)
+        return np.frombuffer(self._data, dtype, count, at + 2)
+
+    @property
+    def name(self) -> str | None:
+        return self.class_name(self._this)
+
     @property
     def super_name(self) -> str | None:
-        return self._class_name(self._super)
+        return self.class_name(self._super)
+
+    @property
+    def interface_names(self) -> list[str]:
+        """Of those that it names itself; those without a name are left out."""
+        (count,) = _U2.unpack_from(self._data, self._interfaces - 2)
+        indices = np.frombuffer(self._data, ">u2", count, self._interfaces).tolist()
+        return [name for name in map(self.class_name, indices) if name is not None]
 
     def invoked(self, code: bytes, bci: int) -> Invoked | None:
         """What the instruction that begins at `bci` of `code` (of a method of this class) calls.
@@ -126,23 +191,31 @@ class ClassFile:
         if not 0 <= bci < len(code):
             return None
         opcode = code[bci]
-        tags, size = _INVOKES.get(opcode, ((), 1))
-        if not tags or bci + size > len(code):
+        if opcode not in _INVOKES or bci + int(opcodes.LENGTH[opcode]) > len(code):
             return None
-        reference = self._pair(_U2.unpack_from(code, bci + 1)[0], tags)
+        return self.named(opcode, _U2.unpack_from(code, bci + 1)[0])
+
+    def named(self, opcode: int, index: int) -> Invoked | None:
+        """The method that an invoke instruction names by constant `index`; None: the constant is of another kind."""
+        reference = self._pair(index, _INVOKES.get(opcode, ()))
         if reference is None:
             return None
         described = self._pair(reference[1], (_NAME_AND_TYPE,))
-        owner = "" if opcode == INVOKEDYNAMIC else self._class_name(reference[0])
+        owner = "" if opcode == INVOKEDYNAMIC else self.class_name(reference[0])
         if described is None or owner is None:
             return None
         name, descriptor = self._text(described[0]), self._text(described[1])
         return None if name is None or descriptor is None else Invoked(opcode, owner, name, descriptor)
 
     @cached_property
-    def _by_name(self) -> dict[tuple[str | None, str | None], _Method]:
+    def _by_name(self) -> dict[tuple[str, str], _Method]:
         text = cache(self._text)  # many methods may share a long name
-        return {(text(method.name), text(method.descriptor)): method for method in self._methods}
+        named = ((text(method.name), text(method.descriptor), method) for method in self._methods)
+        return {
+            (name, descriptor): method
+            for name, descriptor, method in named
+            if name is not None and descriptor is not None
+        }
 
     def _constant(self, index: int, tags: tuple[int, ...]) -> int:
         """Where constant `index` begins; 0 if there is none with one of `tags`."""
@@ -153,7 +226,8 @@ class ClassFile:
         at = self._constant(index, tags)
         return _PAIR.unpack_from(self._data, at + 1) if at else None
 
-    def _class_name(self, index: int) -> str | None:
+    def class_name(self, index: int) -> str | None:
+        """The class that a constant names (internal name); None: it is no class."""
         at = self._constant(index, (_CLASS,))
         return self._text(_U2.unpack_from(self._data, at + 1)[0]) if at else None
 
@@ -199,7 +273,7 @@ def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[
         for index in (name, descriptor):
             if index >= len(pool) or data[pool[index]] != _UTF8:
                 raise ClassFileError("a member without a name or descriptor", begin)
-        code = 0, 0
+        code = 0, 0, 0
         for _ in range(attributes):
             kind, size = _ATTRIBUTE.unpack_from(data, at)
             if coded and kind < len(pool) and data.startswith(_CODE_NAME, pool[kind]):
@@ -212,9 +286,9 @@ def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[
     return found, at
 
 
-def _code_range(data: bytes, at: int, size: int) -> tuple[int, int]:
-    """[start, end) of the bytecode in a Code attribute of `size` bytes (JVMS 4.7.3)."""
+def _code_range(data: bytes, at: int, size: int) -> tuple[int, int, int]:
+    """[start, end) of the bytecode in a Code attribute of `size` bytes (JVMS 4.7.3), and where the attribute ends."""
     (length,) = _CODE.unpack_from(data, at)
     if not 0 < length < 1 << 16 or _CODE_REST + length > size:
         raise ClassFileError(f"{length} bytes of code in an attribute of {size}", at)
-    return at + _CODE.size, at + _CODE.size + length
+    return at + _CODE.size, at + _CODE.size + length, at + size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import subprocess
 from collections import Counter
@@ -21,7 +20,8 @@ import streamer.demo
 from jvm.bytecode.class_file import ClassFile, ClassFileError, Invoked
 from jvm.export import records as export
 from tests.fuzz.mutate import mutated
-from tests.jvm.agent.java_process import tool
+from tests.jdks import tool
+from tests.jvm.bytecode.javap import below, disassembled
 
 OPCODES = {
     "invokevirtual": 0xB6, "invokespecial": 0xB7, "invokestatic": 0xB8, "invokeinterface": 0xB9, "invokedynamic": 0xBA,
@@ -400,58 +400,17 @@ def test_inlined_methods_are_those_that_are_called() -> None:
 
 # ---- javap
 
-_Calls = dict[int, Invoked | None]  # by bci of each instruction
-
-
-def disassembled(files: dict[str, Path]) -> dict[str, dict[tuple[str, str], _Calls | None]]:
-    """By class (internal name), then by method: what javap says each instruction calls; None: no code."""
-    command = [tool("javap"), "-J-Dfile.encoding=UTF-8", "-J-Dstdout.encoding=UTF-8", "-c", "-p", "-s"]
-    done = subprocess.run([*command, *map(str, files.values())], capture_output=True, check=True, timeout=120)
-    texts = done.stdout.decode().split("\n}\n")
-    assert texts.pop() == ""
-    return {own: _methods(own, text) for own, text in zip(files, texts, strict=True)}
-
-
-def _methods(own: str, text: str) -> dict[tuple[str, str], _Calls | None]:
-    found: dict[tuple[str, str], _Calls | None] = {}
-    name = ""
-    calls: _Calls = {}
-    for line in text.splitlines():
-        if line == "  static {};":
-            name = "<clinit>"
-        elif declared := re.fullmatch(r"  (?:\S.* )?([^ (]+)\(.*", line):
-            name = "<init>" if declared[1] == own.replace("/", ".") else declared[1]
-        elif described := re.fullmatch(r"    descriptor: (\(.*)", line):
-            key = name, described[1]
-            assert key not in found
-            found[key] = None
-        elif line == "    Code:":
-            found[key] = calls = {}
-        elif instruction := re.fullmatch(r" +(\d+): ([a-z]\w*)(.*)", line):
-            calls[int(instruction[1])] = _call(own, instruction[2], instruction[3])
-    return found
-
-
-def _call(own: str, mnemonic: str, operands: str) -> Invoked | None:
-    if mnemonic not in OPCODES:
-        return None
-    said = operands.split("// ")[1].replace('"', "")
-    if dynamic := re.fullmatch(r"InvokeDynamic #\d+:(.*?):(.*)", said):
-        return Invoked(OPCODES[mnemonic], "", dynamic[1], dynamic[2])
-    named = re.fullmatch(r"(?:Interface)?Method (?:(.*)\.)?(.*?):(\(.*)", said)
-    assert named is not None, said
-    return Invoked(OPCODES[mnemonic], named[1] or own, named[2], named[3])
-
 
 def agrees(files: dict[str, Path]) -> Counter[int]:
     """How often each invoke instruction occurs; all are named as javap does, and no other instruction is."""
     occurred: Counter[int] = Counter()
     for own, methods in disassembled(files).items():
         file = ClassFile.of(files[own].read_bytes())
-        for (name, descriptor), calls in methods.items():
+        for (name, descriptor), listing in methods.items():
             code = file.code(name, descriptor)
-            assert (code is None) == (calls is None), (own, name, descriptor)
-            if code is not None and calls is not None:
+            assert (code is None) == (listing is None), (own, name, descriptor)
+            if code is not None and listing is not None:
+                calls = listing.calls(own)
                 assert {bci: file.invoked(code, bci) for bci in calls} == calls
                 assert 0 < len(code) - max(calls) <= 5 or code[max(calls)] in (0xAA, 0xAB)
                 occurred.update(invoked.opcode for invoked in calls.values() if invoked is not None)
@@ -503,10 +462,6 @@ abstract class Calls implements Comparable<Calls> {
     }
 }
 """
-
-
-def below(root: Path) -> dict[str, Path]:
-    return {file.relative_to(root).with_suffix("").as_posix(): file for file in sorted(root.rglob("*.class"))}
 
 
 @pytest.mark.peer
