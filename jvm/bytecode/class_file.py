@@ -132,6 +132,17 @@ class ClassFile:
         """Name and descriptor of each, in the order of the file."""
         return list(self._by_name)
 
+    def code_place(self, name: str, descriptor: str) -> tuple[int, int, int] | None:
+        """Where in `data` the bytecode of a method begins and ends, and where its Code attribute does, whose exception
+        table follows the bytecode; None: it has no code, or there is no such method."""
+        method = self._by_name.get((name, descriptor))
+        return (method.start, method.end, method.rest) if method is not None and method.end else None
+
+    @cached_property
+    def data(self) -> NDArray[np.uint8]:
+        """The file."""
+        return np.frombuffer(self._data, np.uint8)
+
     def handlers(self, name: str, descriptor: str) -> NDArray[np.void]:
         """HANDLER_DTYPE rows: the exception table of a method. Empty if it has no code, and always in a class file that
         the agent put together. Raises ClassFileError if the table runs out of its attribute."""

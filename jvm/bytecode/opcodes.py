@@ -129,3 +129,11 @@ def template(description: str) -> tuple[int, ...]:
     """
     own = OPCODE.get(description)
     return (own,) if own is not None else REWRITTEN.get(description, ())
+
+
+CALL_STRUCTURE, CONTROL_STRUCTURE, CONCRETE = 1, 2, 3
+TIER: Final = np.full(len(Kind), CONCRETE, np.uint8)
+"""(kinds,) the most abstract tier in which an instruction of a `Kind` is seen (JPortal, section 5): calls and returns;
+those and every other instruction that decides where control goes; all. A goto decides nothing."""
+TIER[[Kind.CALL, Kind.RETURN]] = CALL_STRUCTURE
+TIER[[Kind.CONDITIONAL, Kind.SWITCH, Kind.THROW, Kind.RET]] = CONTROL_STRUCTURE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from jvm.bytecode.opcodes import KIND, LENGTH, NAMES, OPCODE
+from jvm.bytecode.opcodes import KIND, LENGTH, NAMES, OPCODE, Kind
 
 
 def operands_of_switch(code: bytes, bci: int) -> tuple[int, list[tuple[int, int]], int] | None:
@@ -48,3 +48,28 @@ def instructions(code: bytes) -> tuple[list[tuple[int, int, int, int]], int]:
         found.append((at, code[at], size, kind))
         at += size
     return found, at
+
+
+def edges(code: bytes, handlers: list[tuple[int, int, int, int]]) -> set[tuple[int, int, str]] | None:
+    """(bci, bci, kind) of each edge within a method; None: one of them leads to no instruction."""
+    walked, end = instructions(code)
+    if end != len(code):
+        return None
+    begins = {bci for bci, *_ in walked}
+    found: set[tuple[int, int, str]] = set()
+    for bci, opcode, length, kind in walked:
+        if kind in (Kind.PLAIN, Kind.CONDITIONAL, Kind.CALL, Kind.JSR) and bci + length < len(code):
+            found.add((bci, bci + length, "next"))
+        if kind in (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR):
+            offset = code[bci + 1 : bci + length]
+            found.add((bci, bci + int.from_bytes(offset, "big", signed=True), "taken"))
+        if NAMES[opcode].endswith("switch"):
+            operands = operands_of_switch(code, bci)
+            assert operands is not None
+            targets = [operands[0], *(to for _, to in operands[1])]
+            found |= {(bci, to, f"arm {k}") for k, to in enumerate(targets)}
+    for row, (first, behind, handler, _) in enumerate(handlers):
+        if first not in begins or handler not in begins or behind not in begins | {len(code)}:
+            return None
+        found |= {(bci, handler, f"handler {row}") for bci in begins if first <= bci < behind}
+    return found if {to for _, to, _ in found} <= begins else None

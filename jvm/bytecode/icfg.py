@@ -1,0 +1,491 @@
+"""The interprocedural control-flow graph of a process: the methods of all loaded classes in flat arrays, for kernels.
+
+A node is an instruction; the nodes of a method are one behind the other, its entry first. A site is an instruction that
+invokes; sites that name the same method share a `call`, whose callees are found by class hierarchy when they are first
+asked for, and completed when subtypes have been loaded since (`update`).
+
+Ids of methods, nodes, sites and calls are places in arrays and do not change while their class is loaded. They become
+blank when the class is removed or redefined, and are given to classes that come later (`jvm.bytecode.space`): so the
+arrays grow with what is loaded at once, nothing is ever moved, and a step costs what one class costs. A call's callees
+are copied to the end of their array when there are more; when that is half garbage, it is made anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.arena import Arena
+from jvm.bytecode import hierarchy, opcodes
+from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, part
+from jvm.bytecode.class_file import INTERFACE, ClassFile, ClassFileError, Invoked
+from jvm.bytecode.hierarchy import Hierarchy, Loaded, Selector
+from jvm.bytecode.opcodes import Kind
+from jvm.bytecode.space import Space
+from jvm.export import records as export
+from jvm.kernels import kernel
+
+OPEN = -1  # in place of a number of callees: they cannot be known from the class files
+NATIVE, SYNCHRONIZED = 0x100, 0x20  # flags of methods (JVMS 4.6); others: `class_file`, `hierarchy`
+_HANDLE = NATIVE | 0x80  # native and of variable arity: signature polymorphic, in these classes
+NO_HANDLERS = 0x8000
+"""Flag of ours: the exception table is not known, so any instruction may lead to any other of the method."""
+PENDING = 256
+"""Class files that are kept until their class is told."""
+_POLYMORPHIC = ("java/lang/invoke/MethodHandle", "java/lang/invoke/VarHandle")
+
+
+class Methods(NamedTuple):
+    entry: NDArray[np.int32]  # the first node; NOWHERE: it has none (native, abstract, no graph, no method)
+    nodes: NDArray[np.int32]  # how many
+    flags: NDArray[np.uint16]  # as in the class file, and NO_HANDLERS
+    handler: NDArray[np.int32]  # the first row of its exception table
+    handlers: NDArray[np.int32]  # rows
+    class_id: NDArray[np.uint32]  # the agent's; 0: no method
+
+
+class Sites(NamedTuple):
+    node: NDArray[np.int32]
+    call: NDArray[np.int32]
+
+
+class Calls(NamedTuple):
+    callee: NDArray[np.int32]  # the first of its callees, in `Icfg.callees`
+    callees: NDArray[np.int32]  # how many; OPEN
+
+
+class _Rows(NamedTuple):
+    row: NDArray[np.int32]
+
+
+class Graph(NamedTuple):
+    """All of it, for kernels: views. Take it again after each `add`, `remove` and `update`."""
+
+    nodes: Nodes
+    methods: Methods
+    arm: NDArray[np.int32]
+    handler: NDArray[np.int32]  # (h, 4): nodes [first, end), node of the handler, constant of the class caught or 0
+    sites: Sites
+    calls: Calls
+    callee: NDArray[np.int32]  # methods
+
+
+class Callers(NamedTuple):
+    """The reverse of calls: those that may run method m are call[call_at[m]:call_at[m + 1]], and the nodes that make
+    call c are node[node_at[c]:node_at[c + 1]]. Open calls are left out."""
+
+    call_at: NDArray[np.int64]
+    call: NDArray[np.int32]
+    node_at: NDArray[np.int64]
+    node: NDArray[np.int32]
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    id: int
+    invoked: Invoked
+    caller: int  # a class
+    loader: int
+    sites: int = 0
+    owner: Loaded | None = None
+    resolved: hierarchy.Method | None = None
+    seen: int = 0  # of the owner's subtypes
+    turns: int = -1
+    callees: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class _Class:
+    loaded: Loaded
+    method: int  # the first
+    number: dict[Selector, int]
+    parts: list[tuple[Space[Any], int, int]]  # space, first row, rows
+    calls: dict[tuple[int, Invoked], int]  # how many sites, by the key of their call
+
+
+@kernel
+def _class_graph(data, places, method, flags, nodes, arm, handlers, methods):  # type: ignore[no-untyped-def]
+    """All methods of a class file from method number `method` on; `places`: (methods, 3) `ClassFile.code_place` or 0.
+    How many nodes, arms, handlers."""
+    n, a, h = np.int64(0), np.int64(0), np.int64(0)
+    for k in range(len(places)):
+        m = method + k
+        methods.entry[m], methods.nodes[m], methods.flags[m] = NOWHERE, 0, flags[k]
+        methods.handler[m], methods.handlers[m] = h, 0
+        start, end, rest = places[k, 0], places[k, 1], places[k, 2]
+        if end == 0:
+            continue
+        count, arms, rows = method_graph(data, start, end, rest, m, nodes, n, arm, a, handlers, h)
+        if count == BAD:
+            continue
+        methods.entry[m], methods.nodes[m], methods.handlers[m] = n, count, rows
+        n, a, h = n + count, a + arms, h + rows
+    return n, a, h
+
+
+class Icfg:
+    """Fed with export records (`feed`), or with classes (`add`, `remove`)."""
+
+    def __init__(self) -> None:
+        self.hierarchy = Hierarchy()
+        self.epoch = 0  # of every change
+        self._nodes = Space(empty_nodes(1024))
+        self._methods = Space(
+            Methods(
+                np.full(64, NOWHERE, np.int32), np.zeros(64, np.int32), np.zeros(64, np.uint16),
+                np.zeros(64, np.int32), np.zeros(64, np.int32), np.zeros(64, np.uint32),
+            )
+        )  # fmt: skip
+        self._arms = Space(_Rows(np.full(64, NOWHERE, np.int32)))
+        self._handlers = Space(_Rows(np.full((64, 4), NOWHERE, np.int32)))
+        self._sites = Space(Sites(np.full(64, NOWHERE, np.int32), np.full(64, NOWHERE, np.int32)))
+        self._calls = Space(Calls(np.zeros(64, np.int32), np.full(64, OPEN, np.int32)))
+        self._callees: Arena[np.int32] = Arena(np.int32)
+        self._classes: dict[int, _Class] = {}
+        self._call: dict[tuple[int, Invoked], _Call] = {}
+        self._dirty: dict[tuple[int, Invoked], None] = {}  # calls to look at
+        self._turned: dict[str, None] = {}  # owners whose calls are to be looked at
+        self._of_owner: dict[str, dict[tuple[int, Invoked], None]] = {}  # calls, by the name of their owner
+        self._definitions: OrderedDict[int, tuple[bytes, bool]] = OrderedDict()
+        self._callers: tuple[int, Callers] | None = None
+        self._by_opcode: tuple[int, NDArray[np.int64], NDArray[np.int32]] | None = None
+
+    # What is told
+
+    def feed(self, record: export.Record) -> None:
+        """Classes as the agent tells them; other records are left out. Removing is up to the caller, who knows when
+        nobody asks about a class any more."""
+        match record:
+            case export.ClassDef():
+                reconstructed = bool(record.flags & export.RecordFlag.RECONSTRUCTED)
+                self._definitions[record.id] = bytes(record.data), reconstructed
+                if len(self._definitions) > PENDING:
+                    self._definitions.popitem(last=False)
+            case export.Class():
+                definition = self._definitions.pop(record.definition, None)
+                if definition is not None:
+                    try:
+                        file = ClassFile.of(definition[0])
+                    except ClassFileError:
+                        return
+                    self.add(record.id, record.loader, record.signature[1:-1], file, handlers=not definition[1])
+            case _:
+                pass
+
+    def add(self, class_id: int, loader: int, name: str, file: ClassFile, *, handlers: bool = True) -> None:
+        """A class; a redefined one gets new methods and nodes. `handlers`: its exception tables are known."""
+        self.remove(class_id)
+        loaded = self.hierarchy.add(class_id, loader, name, file)
+        selectors = file.methods()
+        places = np.array([file.code_place(*s) or (0, 0, 0) for s in selectors], np.int64).reshape(-1, 3)
+        flags = np.array([loaded.methods[s] & 0x7FFF for s in selectors], np.uint16)
+        if not handlers:
+            flags[places[:, 1] > 0] |= NO_HANDLERS
+        most = int((places[:, 1] - places[:, 0]).sum())
+        nodes, arm = empty_nodes(most), np.empty(most, np.int32)
+        rows = np.empty((int((places[:, 2] - places[:, 1]).sum()) // 8, 4), np.int32)
+        method = self._methods.take(len(selectors))
+        table = self._methods.columns
+        table.class_id[method : method + len(selectors)] = class_id
+        counts = _class_graph(file.data, places, method, flags, nodes, arm, rows, table)
+        n, a, h = map(int, counts)
+        at = self._nodes.take(n), self._arms.take(a), self._handlers.take(h)
+        parts: list[tuple[Space[Any], int, int]] = [
+            (self._methods, method, len(selectors)),
+            (self._nodes, at[0], n),
+            (self._arms, at[1], a),
+            (self._handlers, at[2], h),
+        ]
+        self._placed(at[0], nodes, n, at[1])
+        self._arms.columns.row[at[1] : at[1] + a] = arm[:a] + at[0]
+        self._handlers.columns.row[at[2] : at[2] + h] = rows[:h] + np.array((at[0], at[0], at[0], 0), np.int32)
+        mine = slice(method, method + len(selectors))
+        table.entry[mine] += np.where(table.entry[mine] == NOWHERE, 0, at[0]).astype(np.int32)
+        table.handler[mine] += at[2]
+        number = {selector: method + k for k, selector in enumerate(selectors)}
+        new = self._classes[class_id] = _Class(loaded, method, number, parts, {})
+        self._add_sites(new, file, at[0], n)
+        self._changed(loaded)
+
+    def _placed(self, at: int, nodes: Nodes, n: int, arm_at: int) -> None:
+        """Copies nodes that were numbered from 0 to where they belong."""
+        to = part(self._nodes.columns, at, n)
+        for name, made in nodes._asdict().items():
+            getattr(to, name)[:] = made[:n]
+        to.next[to.next != NOWHERE] += at
+        jumps = (to.kind == Kind.CONDITIONAL) | (to.kind == Kind.GOTO) | (to.kind == Kind.JSR)
+        to.target[jumps] += at
+        to.target[to.kind == Kind.SWITCH] += arm_at
+
+    def _add_sites(self, new: _Class, file: ClassFile, at: int, n: int) -> None:
+        nodes = self._nodes.columns
+        calling = np.flatnonzero(nodes.kind[at : at + n] == Kind.CALL) + at
+        first = self._sites.take(len(calling))
+        new.parts.append((self._sites, first, len(calling)))
+        opcode, constant = nodes.opcode[calling].astype(np.int64), nodes.target[calling].astype(np.int64)
+        distinct, inverse = np.unique(opcode << 16 | constant, return_inverse=True)
+        ids = np.empty(len(distinct), np.int32)
+        for k, (both, count) in enumerate(zip(distinct.tolist(), np.bincount(inverse).tolist(), strict=True)):
+            invoked = file.named(both >> 16, both & 0xFFFF) or Invoked(both >> 16, "", "", "")
+            ids[k] = self._called(new, invoked, count)
+        self._sites.columns.node[first : first + len(calling)] = calling
+        self._sites.columns.call[first : first + len(calling)] = ids[inverse]
+        nodes.target[calling] = np.arange(first, first + len(calling))
+
+    def _called(self, new: _Class, invoked: Invoked, sites: int) -> int:
+        """The call of so many sites of a class: shared within a loader; invokespecial depends on the class itself."""
+        own = invoked.opcode == opcodes.INVOKESPECIAL
+        key = new.loaded.id if own else -1 - new.loaded.loader, invoked
+        call = self._call.get(key)
+        if call is None:
+            call = self._call[key] = _Call(self._calls.take(1), invoked, new.loaded.id, new.loaded.loader)
+            self._of_owner.setdefault(invoked.owner, {})[key] = None
+            self._dirty[key] = None
+        call.sites += sites
+        new.calls[key] = new.calls.get(key, 0) + sites
+        return call.id
+
+    def remove(self, class_id: int) -> None:
+        """Its methods, nodes and sites become blank. Calls that it made alone go, and it from the callees of others."""
+        gone = self._classes.pop(class_id, None)
+        if gone is None:
+            return
+        for key, sites in gone.calls.items():
+            call = self._call[key]
+            call.sites -= sites
+            if not call.sites:
+                del self._call[key]
+                self._dirty.pop(key, None)
+                named = self._of_owner[call.invoked.owner]
+                del named[key]
+                if not named:
+                    del self._of_owner[call.invoked.owner]
+                self._callees.garbage += max(int(self._calls.columns.callees[call.id]), 0)
+                self._calls.give(call.id, 1)
+        names = self._changed(gone.loaded)
+        self.hierarchy.remove(class_id)
+        for space, at, count in gone.parts:
+            space.give(at, count)
+        mine = range(gone.method, gone.method + len(gone.number))
+        for name in names:
+            for key in self._of_owner.get(name, ()):
+                call = self._call[key]
+                if any(method in call.callees for method in mine):
+                    self._forget(call)
+                    self._store(call, complete=False)
+
+    def _forget(self, call: _Call) -> None:
+        call.callees, call.owner, call.resolved, call.seen = {}, None, None, 0
+
+    def _changed(self, loaded: Loaded) -> set[str]:
+        """A class has come or goes: calls whose owner is a supertype of it or of one below it are to be looked at. The
+        names of those."""
+        self.epoch += 1
+        names = {upper.name for lower in loaded.below.values() for upper in lower.supertypes()}
+        if loaded.name == hierarchy.OBJECT:  # arrays have its methods
+            names |= {name for name in self._of_owner if name.startswith("[")}
+        self._turned.update(dict.fromkeys(names))
+        return names
+
+    # Calls
+
+    def update(self, limit: int = 1 << 14) -> int:
+        """Finds the callees of calls that are new or may have others by now. It takes about `limit` steps, each a call
+        or a subtype looked at, and says how many calls are left: those may lack callees, and new ones are open."""
+        for name in self._turned:
+            self._dirty.update(dict.fromkeys(self._of_owner.get(name, ())))
+        self._turned.clear()
+        while self._dirty and limit > 0:
+            key = next(iter(self._dirty))
+            call = self._call[key]
+            before = len(call.callees), call.resolved, call.seen
+            complete, steps = self._look(call, limit)
+            limit -= 1 + steps
+            if (len(call.callees), call.resolved, call.seen) != before:
+                self._store(call, complete)
+            if complete:
+                del self._dirty[key]
+        if self._callees.wasteful:
+            self._pack()
+        return len(self._dirty)
+
+    def _look(self, call: _Call, limit: int) -> tuple[bool, int]:
+        """Whether all its callees are found, and how many subtypes were looked at."""
+        opcode, owner_name, name, descriptor = call.invoked
+        selector: Selector = name, descriptor
+        if opcode == opcodes.INVOKEDYNAMIC:
+            return True, 0
+        owner = self.hierarchy.find(owner_name, call.loader)
+        resolved = hierarchy.resolve(owner, selector) if owner is not None else None
+        if owner is not None and resolved is not None:
+            if opcode == opcodes.INVOKESPECIAL:
+                resolved = self._special(call, owner, resolved)
+            elif resolved[0].name in _POLYMORPHIC and resolved[0].methods[selector] & _HANDLE == _HANDLE:
+                resolved = None  # invokehandle: the handle says which method runs (JVMS 2.9.3)
+        turns = owner.turns if owner is not None else -1
+        if (owner, resolved, turns) != (call.owner, call.resolved, call.turns):
+            self._forget(call)
+            call.owner, call.resolved, call.turns = owner, resolved, turns
+        if owner is None or resolved is None:
+            return True, 0
+        exact = opcode in (opcodes.INVOKESTATIC, opcodes.INVOKESPECIAL) or hierarchy.bound(resolved)
+        if exact or owner_name.startswith("["):
+            self._callee(call, resolved)
+            return True, 0
+        first = call.seen
+        for lower in islice(owner.below.values(), first, first + limit):
+            call.seen += 1
+            chosen = hierarchy.select(lower, resolved) if lower.concrete else None
+            if chosen is not None:
+                self._callee(call, chosen)
+        return call.seen == len(owner.below), call.seen - first
+
+    def _special(self, call: _Call, owner: Loaded, resolved: hierarchy.Method) -> hierarchy.Method | None:
+        """JVMS 6.5.invokespecial: a call of a superclass's method goes to the nearest above the caller."""
+        caller = self.hierarchy.classes.get(call.caller)
+        if caller is None or resolved[1][0] == "<init>" or owner.flags & INTERFACE or owner is caller:
+            return resolved
+        if caller.above is not None and owner in caller.upwards():
+            return hierarchy.resolve(caller.above, resolved[1])
+        return resolved
+
+    def _callee(self, call: _Call, method: hierarchy.Method) -> None:
+        holder = self._classes.get(method[0].id)
+        if holder is not None:
+            call.callees[holder.number[method[1]]] = None
+
+    def _store(self, call: _Call, complete: bool) -> None:
+        table = self._calls.columns
+        self._callees.garbage += max(int(table.callees[call.id]), 0)
+        known = complete and call.resolved is not None
+        table.callee[call.id] = self._callees.append(np.fromiter(call.callees if known else (), np.int32))
+        table.callees[call.id] = len(call.callees) if known else OPEN
+        self.epoch += 1
+
+    def _pack(self) -> None:
+        table, old = self._calls.view(), self._callees.view()
+        counts = np.maximum(table.callees, 0)
+        packed: Arena[np.int32] = Arena(np.int32)
+        packed.append(old[_slices(table.callee, counts)])
+        table.callee[:] = np.cumsum(counts) - counts
+        self._callees = packed
+
+    # What is asked
+
+    def graph(self) -> Graph:
+        return Graph(
+            self._nodes.view(), self._methods.view(), self._arms.view().row,
+            self._handlers.view().row, self._sites.view(), self._calls.view(), self._callees.view(),
+        )  # fmt: skip
+
+    def number(self, class_id: int, name: str, descriptor: str) -> int:
+        """The method's; NOWHERE: it is not known. The agent's `Method` records have all three."""
+        found = self._classes.get(class_id)
+        return found.number.get((name, descriptor), NOWHERE) if found is not None else NOWHERE
+
+    def selector(self, method: int) -> tuple[str, str, str]:
+        """Class, name and descriptor of a method. Raises KeyError if there is none of that number."""
+        table = self._methods.columns
+        found = self._classes[int(table.class_id[method])]
+        return (found.loaded.name, *list(found.number)[method - found.method])
+
+    def node(self, method: int, bci: int) -> int:
+        """NOWHERE: no instruction begins there."""
+        table = self._methods.columns
+        at, count = int(table.entry[method]), int(table.nodes[method])
+        if at == NOWHERE or not 0 <= bci <= 0xFFFF:
+            return NOWHERE
+        found = at + int(np.searchsorted(self._nodes.columns.bci[at : at + count], np.uint16(bci)))
+        return found if found < at + count and self._nodes.columns.bci[found] == bci else NOWHERE
+
+    def callees(self, node: int) -> NDArray[np.int32] | None:
+        """Methods that an invoke may run, as far as `update` has come; None: it is open, or no invoke."""
+        graph = self.graph()
+        if graph.nodes.kind[node] != Kind.CALL:
+            return None
+        call = graph.sites.call[graph.nodes.target[node]]
+        at, count = int(graph.calls.callee[call]), int(graph.calls.callees[call])
+        return None if count == OPEN else graph.callee[at : at + count]
+
+    def callers(self) -> Callers:
+        """Made anew when something has changed."""
+        if self._callers is None or self._callers[0] != self.epoch:
+            graph = self.graph()
+            counts = np.maximum(graph.calls.callees, 0)
+            calls = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+            methods = graph.callee[_slices(graph.calls.callee, counts)]
+            site = np.flatnonzero(graph.sites.node != NOWHERE)
+            made = Callers(
+                _starts(methods, len(graph.methods.entry)), calls[np.argsort(methods, kind="stable")],
+                _starts(graph.sites.call[site], len(counts)),
+                graph.sites.node[site[np.argsort(graph.sites.call[site], kind="stable")]],
+            )  # fmt: skip
+            self._callers = self.epoch, made
+        return self._callers[1]
+
+    def call_nodes(self, method: int) -> NDArray[np.int32]:
+        """Nodes of the sites that may call a method, ascending: where it may return to is behind each of them."""
+        c = self.callers()
+        calls = c.call[c.call_at[method] : c.call_at[method + 1]].tolist()
+        found = [c.node[c.node_at[call] : c.node_at[call + 1]] for call in calls]
+        return np.sort(np.concatenate([np.empty(0, np.int32), *found]))
+
+    def nodes_of(self, opcode: int) -> NDArray[np.int32]:
+        """All nodes of an opcode, ascending. The index is made anew when something has changed."""
+        if self._by_opcode is None or self._by_opcode[0] != self.epoch:
+            nodes = self._nodes.view()
+            living = np.flatnonzero(nodes.kind != Kind.NONE).astype(np.int32)
+            codes = nodes.opcode[living]
+            self._by_opcode = self.epoch, _starts(codes, 256), living[np.argsort(codes, kind="stable")]
+        _, starts, order = self._by_opcode
+        return order[starts[opcode] : starts[opcode + 1]]
+
+    def to_networkx(self, methods: list[int] | None = None) -> nx.MultiDiGraph:
+        """The graph of some methods, or all: nodes with `method`, `bci`, `opcode`; edges with `kind` (next, taken, arm,
+        handler, call). A call leads to the entries of those callees that are among them."""
+        graph, out = self.graph(), nx.MultiDiGraph()
+        wanted = range(len(graph.methods.entry)) if methods is None else methods
+        entries = {int(graph.methods.entry[m]) for m in wanted} - {NOWHERE}
+        for m in wanted:
+            for source, target, kind in self._edges(graph, m):
+                if kind != "call" or target in entries:
+                    out.add_edge(source, target, kind=kind)
+            for node in range(int(graph.methods.entry[m]), int(graph.methods.entry[m]) + int(graph.methods.nodes[m])):
+                out.add_node(node, method=m, bci=int(graph.nodes.bci[node]), opcode=int(graph.nodes.opcode[node]))
+        return out
+
+    def _edges(self, graph: Graph, m: int) -> Iterator[tuple[int, int, str]]:
+        entry, count = int(graph.methods.entry[m]), int(graph.methods.nodes[m])
+        for node in range(entry, entry + count):
+            kind, target = int(graph.nodes.kind[node]), int(graph.nodes.target[node])
+            if graph.nodes.next[node] != NOWHERE:
+                yield node, int(graph.nodes.next[node]), "next"
+            if kind in (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR):
+                yield node, target, "taken"
+            elif kind == Kind.SWITCH:
+                for arm in graph.arm[target : target + graph.nodes.arms[node]].tolist():
+                    yield node, arm, "arm"
+            elif kind == Kind.CALL:
+                for callee in () if (found := self.callees(node)) is None else found.tolist():
+                    yield node, int(graph.methods.entry[callee]), "call"
+        at = int(graph.methods.handler[m])
+        for first, end, handler, _ in graph.handler[at : at + int(graph.methods.handlers[m])].tolist():
+            for node in range(first, end):
+                yield node, handler, "handler"
+
+
+def _slices(starts: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The indices in all slices [start, start + count), one behind the other."""
+    shifts: NDArray[np.int64] = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return shifts + np.arange(len(shifts))
+
+
+def _starts(values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(np.bincount(values, minlength=count)))).astype(np.int64)

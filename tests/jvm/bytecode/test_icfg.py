@@ -1,0 +1,286 @@
+"""The graph of a process: nodes and edges against javap, callees by hierarchy, growing and forgetting."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from jvm.bytecode.cfg import NOWHERE, cfg
+from jvm.bytecode.class_file import ClassFile
+from jvm.bytecode.icfg import NO_HANDLERS, Graph, Icfg
+from jvm.bytecode.opcodes import NAMES, OPCODE, TIER, Kind
+from jvm.bytecode.space import Space
+from jvm.export import records as export
+from tests.jvm.bytecode import made, naive
+from tests.jvm.test_classfile import Made, demo
+
+Method = tuple[str, str, str]
+Symbolic = dict[Method, dict[int, frozenset[Method] | None]]  # callees of each invoke, by bci; None: open
+
+
+def icfg_of(files: dict[str, ClassFile]) -> Icfg:
+    icfg = Icfg()
+    for id_, name in enumerate(files, 1):
+        icfg.add(id_, 0, name, files[name])
+    icfg.update(1 << 30)
+    return icfg
+
+
+def symbolic(icfg: Icfg) -> Symbolic:
+    """The graph without its numbers."""
+    graph, found = icfg.graph(), Symbolic()
+    for m in np.flatnonzero(graph.methods.class_id).tolist():
+        calls = found.setdefault(icfg.selector(m), {})
+        entry = int(graph.methods.entry[m])
+        for node in range(entry, entry + int(graph.methods.nodes[m])):
+            assert graph.nodes.method[node] == m
+            if graph.nodes.kind[node] == Kind.CALL:
+                callees = icfg.callees(node)
+                known = None if callees is None else frozenset(map(icfg.selector, callees.tolist()))
+                calls[int(graph.nodes.bci[node])] = known
+    return found
+
+
+def called(found: Symbolic, name: str) -> set[str] | None:
+    """What the one invoke of a method of p.Calls may run."""
+    (method,) = [m for m in found if m[:2] == ("p/Calls", name)]
+    (callees,) = found[method].values()
+    return None if callees is None else {f"{owner}.{name}" for owner, name, _ in callees}
+
+
+# ---- callees
+
+
+@pytest.mark.peer
+def test_callees_are_those_that_the_hierarchy_allows() -> None:
+    found = symbolic(icfg_of(made.classes()))
+    # p.Open is public and Square is not: javac gives Open a bridge. Adopted inherits from a class that is no Shape.
+    areas = {"p/Base.area", "p/Square.area", "p/Open.area", "q/Stranger.area"}
+    assert called(found, "interface_") == {*areas, "p/Other.area"}
+    assert called(found, "default_") == {"p/Shape.twice", "p/Named.twice", "p/Point.twice"}
+    assert called(found, "virtual") == areas
+    assert called(found, "package_") == {"p/Base.own", "p/Square.own"}  # not overridden from another package
+    assert called(found, "final_") == {"p/Base.last"}
+    assert called(found, "static_") == {"p/Shape.zero"}
+    assert called(found, "exact") == {"p/Base.area"}
+    assert called(found, "made") == {"p/Square.<init>"}
+    assert called(found, "text") == {"p/Cube.toString", "java/lang/Object.toString", "java/lang/String.toString"}
+    assert called(found, "array") == {"java/lang/Object.clone"}
+    assert called(found, "dynamic") is None
+    assert called(found, "handle") is None
+    assert found["p/Square", "area", "()I"] == {1: frozenset({("p/Base", "area", "()I")})}  # super.area()
+    assert found["p/Base", "last", "()I"] == {1: frozenset({("p/Base", "hidden", "()I")})}
+    assert found["p/Point", "twice", "()I"] == {1: frozenset({("p/Named", "twice", "()I")})}
+
+
+def test_callees_of_a_class_that_is_not_loaded_are_open() -> None:
+    files = made.classes()
+    icfg = Icfg()
+    icfg.add(1, 0, "p/Calls", files["p/Calls"])
+    icfg.update()
+    assert called(symbolic(icfg), "virtual") is None
+    icfg.add(2, 0, "p/Square", files["p/Square"])
+    icfg.add(3, 0, "p/Base", files["p/Base"])
+    icfg.update()
+    assert called(symbolic(icfg), "virtual") == {"p/Square.area"}
+    assert called(symbolic(icfg), "made") == {"p/Square.<init>"}
+    assert icfg.update() == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_any_order_of_loading_and_unloading_gives_the_same_graph(data: st.DataObject) -> None:
+    files = made.classes()
+    names = sorted(files)
+    icfg, loaded = Icfg(), dict[str, int]()
+    for id_, name in enumerate(data.draw(st.lists(st.sampled_from(names), max_size=40)), 1):
+        if name in loaded and data.draw(st.booleans()):
+            icfg.remove(loaded.pop(name))
+        else:
+            icfg.add(loaded.setdefault(name, id_), 0, name, files[name])  # again: redefined
+        if data.draw(st.booleans()):
+            icfg.update(data.draw(st.integers(1, 30)))
+    while icfg.update(7):
+        pass
+    assert symbolic(icfg) == symbolic(icfg_of({name: files[name] for name in names if name in loaded}))
+    check_numbers(icfg.graph())
+
+
+def check_numbers(graph: Graph) -> None:
+    """No number in the graph leads to a blank row."""
+    living = graph.nodes.kind != Kind.NONE
+    assert np.array_equal(living, graph.nodes.method != NOWHERE)
+    for column in (graph.nodes.next, graph.sites.node, graph.methods.entry, graph.arm, graph.handler[:, 0]):
+        used = column[column != NOWHERE]
+        assert living[used].all()
+    assert (graph.methods.nodes.sum(), living.sum()) == (living.sum(), graph.methods.nodes.sum())
+    calling = np.flatnonzero(graph.nodes.kind == Kind.CALL)
+    assert np.array_equal(graph.sites.node[graph.nodes.target[calling]], calling)
+
+
+def test_arrays_do_not_grow_with_what_is_gone() -> None:
+    files = made.classes()
+    icfg = icfg_of(files)
+    sizes = [len(column) for column in icfg.graph().nodes]
+    for k in range(30):
+        for id_ in range(1, len(files) + 1):
+            icfg.remove(id_ if k % 2 else len(files) + 1 - id_)
+        for id_, name in enumerate(files, 1):
+            icfg.add(id_, 0, name, files[name])
+        icfg.update(1 << 30)
+    assert all(len(column) <= 2 * size for column, size in zip(icfg.graph().nodes, sizes, strict=True))
+    for id_ in range(1, len(files) + 1):
+        icfg.remove(id_)
+    assert not len(icfg.graph().nodes.kind)
+    assert not len(icfg.graph().sites.call)
+    assert not len(icfg.graph().calls.callee)
+
+
+# ---- nodes and edges
+
+
+def test_edges_are_those_of_the_plain_reading() -> None:
+    """Of every method of the demo's JVM: nodes, jumps, arms and handlers, in the graph of one method and of all."""
+    definitions, classes, _, records = demo()
+    icfg = Icfg()
+    for record in records:
+        icfg.feed(record)
+    nodes, methods = 0, 0
+    for class_ in list(classes.values())[::3]:
+        file = ClassFile.of(definitions[class_.definition].data)
+        for name, descriptor in file.methods():
+            code = file.code(name, descriptor)
+            if code is None:
+                continue
+            expected = naive.edges(code, file.handlers(name, descriptor).tolist())
+            one = cfg(file, name, descriptor)
+            assert one is not None
+            assert edges(one.nodes, one.arm, one.handlers, 0, len(one.nodes.bci)) == expected
+            m = icfg.number(class_.id, name, descriptor)
+            graph = icfg.graph()
+            at, count = int(graph.methods.handler[m]), int(graph.methods.handlers[m])
+            entry, size = int(graph.methods.entry[m]), int(graph.methods.nodes[m])
+            rows = graph.handler[at : at + count]
+            assert edges(graph.nodes, graph.arm, rows, entry, size) == expected
+            definition = definitions[class_.definition]
+            reconstructed = bool(definition.flags & export.RecordFlag.RECONSTRUCTED)
+            assert bool(graph.methods.flags[m] & NO_HANDLERS) == reconstructed
+            assert icfg.node(m, int(graph.nodes.bci[entry + size - 1])) == entry + size - 1
+            assert icfg.node(m, len(code)) == NOWHERE
+            nodes, methods = nodes + size, methods + 1
+    assert nodes > 20_000
+    assert methods > 1_000
+
+
+def edges(nodes, arm, handlers, entry, size):  # type: ignore[no-untyped-def]
+    bci = nodes.bci.tolist()
+    found = set()
+    for node in range(entry, entry + size):
+        kind, target, here = Kind(int(nodes.kind[node])), int(nodes.target[node]), bci[node]
+        if nodes.next[node] != NOWHERE:
+            found.add((here, bci[nodes.next[node]], "next"))
+        if kind in (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR):
+            found.add((here, bci[target], "taken"))
+        elif kind == Kind.SWITCH:
+            found |= {
+                (here, bci[to], f"arm {k}") for k, to in enumerate(arm[target : target + nodes.arms[node]].tolist())
+            }
+    for row, (first, end, handler, _) in enumerate(handlers.tolist()):
+        found |= {(bci[node], bci[handler], f"handler {row}") for node in range(first, end)}
+    return found
+
+
+def test_networkx_has_every_edge() -> None:
+    icfg = icfg_of(made.classes())
+    graph = icfg.graph()
+    view = icfg.to_networkx()
+    assert view.number_of_nodes() == int((graph.nodes.kind != Kind.NONE).sum())
+    (m,) = [m for m in np.flatnonzero(graph.methods.class_id).tolist() if icfg.selector(m)[1] == "exact"]
+    entry = int(graph.methods.entry[m])
+    (call,) = [v for _, v, kind in view.out_edges(entry + 1, data="kind") if kind == "call"]
+    assert icfg.selector(view.nodes[call]["method"]) == ("p/Base", "area", "()I")
+    assert view.nodes[entry + 1]["opcode"] == OPCODE["invokevirtual"]
+
+
+def test_nodes_of_an_opcode_and_callers_of_a_method() -> None:
+    icfg = icfg_of(made.classes())
+    graph = icfg.graph()
+    for opcode in range(len(NAMES)):
+        expected = np.flatnonzero((graph.nodes.opcode == opcode) & (graph.nodes.kind != Kind.NONE))
+        assert np.array_equal(icfg.nodes_of(opcode), expected)
+    for m in np.flatnonzero(graph.methods.class_id).tolist():
+        nodes = [
+            node
+            for node in np.flatnonzero(graph.nodes.kind == Kind.CALL).tolist()
+            if (found := icfg.callees(node)) is not None and m in found
+        ]
+        assert icfg.call_nodes(m).tolist() == nodes
+
+
+def test_tiers() -> None:
+    tier = [int(TIER[kind]) for kind in (Kind.CALL, Kind.RETURN, Kind.CONDITIONAL, Kind.SWITCH, Kind.THROW, Kind.PLAIN)]
+    assert tier == [1, 1, 2, 2, 2, 3]
+    assert TIER[Kind.GOTO] == 3
+
+
+# ---- hostile
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.one_of(st.integers(0, 201).map(lambda b: bytes((b,))), st.binary(max_size=4))).map(b"".join))
+def test_any_code_has_the_plain_graph_or_none(code: bytes) -> None:
+    if not code:
+        return
+    file_ = Made()
+    file_.method("f", "()V", code)
+    file = ClassFile.of(file_.bytes())
+    expected = naive.edges(code, file.handlers("f", "()V").tolist())
+    found = cfg(file, "f", "()V")
+    assert (found is None) == (expected is None)
+    icfg = Icfg()
+    icfg.add(1, 0, "A", file)
+    icfg.update()
+    graph = icfg.graph()
+    check_numbers(graph)
+    assert (graph.methods.entry[icfg.number(1, "f", "()V")] == NOWHERE) == (expected is None)
+    if found is not None:
+        assert edges(found.nodes, found.arm, found.handlers, 0, len(found.nodes.bci)) == expected
+
+
+def test_classes_that_are_above_themselves() -> None:
+    icfg = Icfg()
+    for id_, (name, above) in enumerate((("A", "B"), ("B", "A"), ("C", "C")), 1):
+        file = Made()
+        file.method("f", "()V", b"\xb6" + file.ref("f", "()V", name).to_bytes(2, "big") + b"\xb1")
+        icfg.add(id_, 0, name, ClassFile.of(file.bytes(above=above)))
+    assert icfg.update() == 0
+    assert symbolic(icfg)["C", "f", "()V"] == {0: frozenset({("C", "f", "()V")})}
+    for id_ in (1, 2, 3):
+        icfg.remove(id_)
+    assert not len(icfg.graph().nodes.kind)
+
+
+class Row(NamedTuple):
+    row: NDArray[np.int64]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9))))
+def test_places_never_overlap_and_are_taken_again(steps: list[tuple[bool, int]]) -> None:
+    space = Space(Row(np.full(4, NOWHERE)))
+    taken: dict[int, int] = {}
+    for take, n in steps:
+        if take or not taken:
+            at = space.take(n)
+            assert all(at + n <= start or start + count <= at for start, count in taken.items())
+            assert (space.columns.row[at : at + n] == NOWHERE).all()
+            space.columns.row[at : at + n] = 1
+            taken[at] = n
+        else:
+            at = sorted(taken)[n % len(taken)]
+            space.give(at, taken.pop(at))
+        assert space.used == max((start + count for start, count in taken.items()), default=0)
