@@ -188,6 +188,9 @@ void service_start(struct stream *s, uint64_t tsc);             /* tracing begin
 void service_switched(struct thread *t, struct stream *s, uint64_t tsc); /* t has just come */
 void service_time(struct thread *t, struct stream *s);          /* before the packets of a block */
 void service(struct thread *t, struct stream *s, const struct block *b, bool entering); /* `b`: is entered now */
+/* Whether s can show the block in the middle of which t comes back: a PSB says that code has changed, where it has and
+ * that block still stands. Only with psb_on_code_change can it be that it does not. */
+bool service_shows(struct thread *t, struct stream *s);
 void service_commit(struct stream *s);                          /* if it is time to */
 void service_end(struct stream *s, uint64_t tsc);
 
@@ -228,6 +231,8 @@ void truth_block(const struct block *b, uint64_t tsc, const uint8_t *lengths);
 void truth_code(uint64_t tsc, uint64_t address, const uint8_t *bytes, uint32_t size, bool changed);
 void truth_ran(struct truth *truth, const struct block *b);
 void truth_mark(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip);
+/* The same, of a thread that comes back to its last block. */
+void truth_mark_resumed(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip);
 
 /* code.c */
 extern atomic_uint_fast64_t code_epoch; /* odd while a change is being recorded */

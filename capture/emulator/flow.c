@@ -55,11 +55,18 @@ static inline void branch(struct stream *s, const struct block *from, uint64_t t
 	encoder_enable(s, to);
 }
 
-/* Back on a stream after another thread had it: on from where the interrupt's FUP said. */
-static inline void resume(struct thread *t, struct stream *s)
+/* Back on a stream after another thread had it: on from where the interrupt's FUP said. False: that block's code has
+ * changed, and the stream may have said so, so the trace goes on behind it, as if none of it had run. */
+static inline bool resume(struct thread *t, struct stream *s)
 {
-	if (unlikely(!s->packet_en))
-		encoder_enable(s, t->at->start);
+	if (likely(s->packet_en))
+		return true;
+	if (!service_shows(t, s)) {
+		truth_mark(t, s, TRUTH_PARTIAL, rdtsc(), t->at->start);
+		return false;
+	}
+	encoder_enable(s, t->at->start);
+	return true;
 }
 
 void flow_inside(unsigned vcpu, void *block)
@@ -83,9 +90,10 @@ void flow_inside(unsigned vcpu, void *block)
 	if (entering) {
 		encoder_enable(s, b->start);
 		t->inside = true;
-	} else {
-		resume(t, s);
+	} else if (resume(t, s)) {
 		branch(s, t->at, b->start);
+	} else {
+		encoder_enable(s, b->start);
 	}
 	bool changed = options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch;
 	if (unlikely(s->head >= s->limit || changed))
@@ -113,7 +121,6 @@ static void leave(struct thread *t, struct stream *s, uint64_t to)
 	else
 		encoder_ip(s, IP_PGD, to);
 	s->packet_en = false;
-	t->inside = false;
 }
 
 void flow_outside(uint64_t to)
@@ -124,8 +131,9 @@ void flow_outside(uint64_t to)
 	if (s) {
 		if (timed)
 			service_time(t, s);
-		resume(t, s);
-		leave(t, s, to);
+		if (resume(t, s))
+			leave(t, s, to);
+		t->inside = false;
 	}
 	thread_leave(t);
 }
@@ -140,15 +148,15 @@ void flow_signal(uint64_t ip, bool synchronous)
 	if (s) {
 		if (timed)
 			service_time(t, s);
-		resume(t, s);
-		if (synchronous && ip >= t->at->start && ip < t->at->end) {
+		bool shown = resume(t, s);
+		if (shown && synchronous && ip >= t->at->start && ip < t->at->end) {
 			truth_mark(t, s, TRUTH_PARTIAL, rdtsc(), ip);
 			encoder_interrupt(s, ip);
-		} else if (in_filter(ip)) {
+		} else if (shown && in_filter(ip)) {
 			branch(s, t->at, ip);
 			truth_mark(t, s, TRUTH_SIGNAL, rdtsc(), ip);
 			encoder_interrupt(s, ip);
-		} else {
+		} else if (shown) {
 			leave(t, s, ip);
 		}
 		t->inside = false;

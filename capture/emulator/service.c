@@ -100,14 +100,14 @@ static bool tsc_of_epoch(struct stream *s, const struct block *b, uint64_t *tsc)
 	}
 }
 
-static void put_psb(struct thread *t, struct stream *s, uint64_t ip, const struct block *b)
+typedef void marking(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip);
+
+/* `tsc` is that of the stream's epoch. */
+static void put_psb(struct thread *t, struct stream *s, uint64_t ip, uint64_t tsc, marking *mark)
 {
-	uint64_t tsc;
-	if (!tsc_of_epoch(s, b, &tsc))
-		return; /* at the next block */
 	encoder_flush_tnt(s);
 	encoder_cyc_at(s, tsc);
-	truth_mark(t, s, TRUTH_PSB, tsc, ip);
+	mark(t, s, TRUTH_PSB, tsc, ip);
 	encoder_put(s, 0x8202820282028202, 8);
 	encoder_put(s, 0x8202820282028202, 8);
 	s->last_ip = 0;
@@ -165,25 +165,28 @@ static void stop(struct stream *s, uint64_t tsc)
 }
 
 /* As the kernel and the hardware do when an event is enabled. */
-static void restart(struct thread *t, struct stream *s, uint64_t ip)
+static void restart(struct thread *t, struct stream *s, uint64_t ip, uint64_t tsc)
 {
 	bool inside = s->packet_en;
 	s->packet_en = false;
-	put_psb(t, s, ip, NULL);
+	put_psb(t, s, ip, tsc, truth_mark);
 	if (inside)
 		encoder_enable(s, ip);
 }
 
-static void try_resume(struct thread *t, struct stream *s, uint64_t ip, bool entering)
+static void try_resume(struct thread *t, struct stream *s, const struct block *b, bool entering)
 {
+	uint64_t ip = b->start;
 	encoder_flush_tnt(s);
 	count_dropped(s);
 	uint64_t tsc = rdtsc();
 	if (s->stopped == STOPPED_AUX) {
 		if (aux_room(s) < (s->aux_size / 4 > 3 * ENCODER_ROOM ? s->aux_size / 4 : 3 * ENCODER_ROOM))
 			return;
+		if (!tsc_of_epoch(s, b, &tsc))
+			return; /* at the next block */
 		from_scratch(s);
-		restart(t, s, ip);
+		restart(t, s, ip, tsc);
 	} else {
 		if (s->ovf_time > tsc && (double)(s->ovf_time - tsc) > OVF_BUCKET / 2 * ticks_per_byte)
 			return;
@@ -211,18 +214,33 @@ void service_commit(struct stream *s)
 
 void service(struct thread *t, struct stream *s, const struct block *b, bool entering)
 {
-	uint64_t ip = b->start;
 	if (s->stopped)
-		try_resume(t, s, ip, entering);
+		try_resume(t, s, b, entering);
+	uint64_t tsc = rdtsc();
 	if (full(s)) {
-		uint64_t tsc = rdtsc();
 		stop(s, tsc);
-		truth_mark(t, s, TRUTH_STOP, tsc, ip);
+		truth_mark(t, s, TRUTH_STOP, tsc, b->start);
 	}
-	if (!s->stopped && (s->head >= s->next_psb ||
-			    (options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch)))
-		put_psb(t, s, ip, b);
+	if (!s->stopped &&
+	    (s->head >= s->next_psb || (options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch)) &&
+	    tsc_of_epoch(s, b, &tsc)) /* or else at the next block */
+		put_psb(t, s, b->start, tsc, truth_mark);
 	service_commit(s);
+}
+
+bool service_shows(struct thread *t, struct stream *s)
+{
+	const struct block *at = t->at;
+	if (!options.psb_on_code_change || s->stopped)
+		return true;
+	uint64_t epoch = atomic_load(&code_epoch);
+	if (epoch == s->code_epoch && code_is_as_last_seen(at) && atomic_load(&code_epoch) == epoch)
+		return true;
+	uint64_t tsc;
+	if (!tsc_of_epoch(s, at, &tsc))
+		return false;
+	put_psb(t, s, at->start, tsc, truth_mark_resumed);
+	return true;
 }
 
 static void count_rate(struct thread *t, struct stream *s, uint64_t tsc)
@@ -277,7 +295,8 @@ void service_start(struct stream *s, uint64_t tsc)
 	s->packet_en = false;
 	if (full(s)) /* a ring used before, and not yet read */
 		stop(s, tsc);
-	put_psb(NULL, s, 0, NULL);
+	tsc_of_epoch(s, NULL, &tsc);
+	put_psb(NULL, s, 0, tsc, truth_mark);
 	set_limit(s);
 }
 

@@ -156,22 +156,30 @@ void truth_ran(struct truth *truth, const struct block *b)
 		flush_ran(truth);
 }
 
-/* A mark stands before block `index`: those before it have been entered, and the trace says so up to the mark. A
- * thread that loses or gains its stream stands before its last block, as the interrupt's FUP says. */
+/* A mark stands before block `index`: those before it have been entered, and the trace says so up to the mark. */
+static void mark(struct truth *truth, const struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip, uint64_t index)
+{
+	truth->marks[truth->marks_used++] =
+		(struct mark){index, tsc, ip, s->stopped ? s->real_head : s->head, kind, s->id};
+	if (truth->marks_used == MARKS_BUFFER)
+		flush_marks(truth);
+}
+
+/* A thread that loses or gains its stream stands before its last block, as the interrupt's FUP says. */
 void truth_mark(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip)
 {
 	struct truth *truth = t ? t->truth : NULL;
 	if (!truth)
 		return;
-	uint64_t index = truth->count;
 	bool stands_before = kind == TRUTH_COME || kind == TRUTH_GO || kind == TRUTH_PARTIAL ||
 			     (kind == TRUTH_STOP && !s->packet_en);
-	if (stands_before && t->inside)
-		index--;
-	truth->marks[truth->marks_used++] =
-		(struct mark){index, tsc, ip, s->stopped ? s->real_head : s->head, kind, s->id};
-	if (truth->marks_used == MARKS_BUFFER)
-		flush_marks(truth);
+	mark(truth, s, kind, tsc, ip, truth->count - (stands_before && t->inside));
+}
+
+void truth_mark_resumed(struct thread *t, struct stream *s, enum truth_kind kind, uint64_t tsc, uint64_t ip)
+{
+	if (t->truth)
+		mark(t->truth, s, kind, tsc, ip, t->truth->count - 1);
 }
 
 void truth_close(struct truth *truth)
