@@ -130,16 +130,39 @@ public class Events {
         return sum;
     }
 
-    /** Somebody else stops the world while this runs. */
+    static volatile boolean stop;
+    static volatile long progress;
+
+    /** Collections while this thread is in compiled code, which only a poll stops: it leaves `polled` after them alone. */
     static long safepoints(int n) throws InterruptedException {
-        Thread collector = new Thread(() -> {
-            for (int i = 0; i < 30; i++) System.gc();
-        });
-        collector.start();
         long sum = 0;
-        while (collector.isAlive()) sum += counted(20L * n);
-        collector.join();
+        for (int i = 0; i < 20_000; i++) { // compiled from then on, in the foreground, for either way out of the loop
+            stop = i % 4 == 0;
+            sum += polled(8);
+        }
+        for (int i = 0; i < 10; i++) {
+            stop = false;
+            Thread collector = new Thread(() -> {
+                long begun = progress;
+                while (progress < begun + 2) Thread.onSpinWait();
+                System.gc();
+                stop = true;
+            });
+            collector.start();
+            sum += polled(Long.MAX_VALUE);
+            collector.join();
+        }
+        for (int i = 0; i < 50; i++) sum += counted(20L * n);
         return sum;
+    }
+
+    static long polled(long most) {
+        long i = 0;
+        while (!stop && i < most) {
+            progress = progress + 1;
+            i++;
+        }
+        return i;
     }
 
     static long counted(long n) {
