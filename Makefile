@@ -57,7 +57,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/deptry -- .
+	$(BIN)/deptry .
 
 # The decoding race against libipt; other benchmarks are modules of benchmarks/ with a --help of their own.
 bench: $(VENV)/.dev packages
