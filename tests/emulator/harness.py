@@ -59,7 +59,8 @@ public class Ways {
 
     static int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
 
-    static int deep(int n) { return deep(n + 1) + 1; }
+    // The condition leaves a packet a call: PT says nothing of a recursion by direct calls alone, nor how deep it was.
+    static int deep(int n) { return n < 0 ? n : deep(n + 1) + 1; }
 }
 """
 
