@@ -2,6 +2,10 @@
 
 A bytecode has several entry points (one a TOS state), so an entry address alone does not name it; the range does.
 What is not a bytecode's template (method entries, exits, exception handlers) has a description only.
+
+One instruction of a template runs as often as its bytecode: the last of its entry points. Those for other TOS states
+put the stack in order and go on to it (JDK: TemplateInterpreterGenerator::set_short_entry_points); a `wide` one is not
+among them, and counts as `wide`.
 """
 
 from __future__ import annotations
@@ -9,7 +13,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from jvm.export.records import Codelet
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.export.records import Codelet, DispatchTable
+
+TABLES = 4  # a JVM has two: in use, and to be swapped in at safepoints
 
 
 class Codelets:
@@ -18,6 +27,8 @@ class Codelets:
     def __init__(self) -> None:
         self._start: list[int] = []
         self._all: list[Codelet] = []
+        self._tables: dict[int, NDArray[np.uint64]] = {}  # entry points, by the dispatch table's address
+        self._executed: list[tuple[int, Codelet]] | None = None
 
     def __len__(self) -> int:
         return len(self._all)
@@ -37,7 +48,29 @@ class Codelets:
             return False
         self._all[lo:hi] = [codelet]
         self._start[lo:hi] = [codelet.start]
+        self._executed = None
         return True
+
+    def add_table(self, table: DispatchTable) -> bool:
+        """A table through which the interpreter jumps; False if it was known already. Of more tables than a JVM has,
+        the rest is left out."""
+        entries, known = np.unique(table.entries), self._tables.get(table.address)
+        if np.array_equal(entries, known) if known is not None else len(self._tables) >= TABLES:
+            return False
+        self._tables[table.address] = entries
+        self._executed = None
+        return True
+
+    @property
+    def executed(self) -> list[tuple[int, Codelet]]:
+        """The instruction that runs once each time a bytecode does, by address, and the bytecode's template."""
+        if self._executed is None:
+            entries = np.unique(np.concatenate([np.zeros(0, np.uint64), *self._tables.values()]))
+            templates = [c for c in self._all if c.bytecode >= 0]
+            end = np.searchsorted(entries, np.array([c.end for c in templates], np.uint64))
+            last = [int(entries[k - 1]) if k else 0 for k in end.tolist()]
+            self._executed = [(ip, c) for ip, c in zip(last, templates, strict=True) if ip >= c.start]
+        return self._executed
 
     def at(self, ip: int) -> Codelet | None:
         i = bisect_right(self._start, ip) - 1

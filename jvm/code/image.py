@@ -70,7 +70,8 @@ class CodeImage:
         self.classes = Classes()
         self.counts: Counter[str] = Counter()
         self.epoch = 0  # of every change
-        self.census = 0  # of changes of versions but for their bytes: one has come, ended, gone, or got its name
+        self.census = 0  # of changes of dispatch tables, and of versions but for their bytes: one has come, ended,
+        # gone, or got its name
         self.complete_until = 0
         self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
         self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
@@ -137,6 +138,8 @@ class CodeImage:
             case export.Codelet():
                 self.codelets.add(record)
                 self._other(Kind.CODELET, record, record.start, record.end, label(record), memoryview(b""))
+            case export.DispatchTable():
+                self.census += self.codelets.add_table(record)
             case export.ClassUnload():
                 self._unloaded.append((record.tsc, record.id))
             case export.Overflow():

@@ -1,15 +1,18 @@
 """Where methods are entered in the code of a process: compiled ones, and those inlined in them
-(stages.profile.inlining)."""
+(stages.profile.inlining); and where the interpreter executes a bytecode."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.codelets import label
 from jvm.code.image import CodeImage
+from jvm.code.sites import SiteKind
 from jvm.code.version import Version
 from stages.profile.inlining import EXECUTED, Inlining
 
@@ -20,8 +23,8 @@ WAYS = 3  # EXECUTED, TAKEN, NOT_TAKEN
 
 
 class Rows(NamedTuple):
-    """Columns of equal length: executed an instruction, or left a conditional branch that way, a method was called so
-    many times."""
+    """Columns of equal length: executed an instruction, or left a conditional branch that way, a method was called (a
+    bytecode was executed) so many times."""
 
     key: U64  # address * WAYS + way, ascending
     site: I64
@@ -33,7 +36,8 @@ def _none() -> Rows:
 
 
 class Entries:
-    """Of one code image. What a version has is found when it first runs, and kept as long as the image has it."""
+    """Of one code image. What a version has is found when it first runs, and kept as long as the image has it. The
+    interpreter's bytecodes are always among the entries: it stands as long as the JVM."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
@@ -44,6 +48,7 @@ class Entries:
         self._versions: list[Version] = []
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
         self._dead_ends = np.zeros(0, np.uint64)
+        self._interpreter = _none()
 
     def at(self, tsc: int, addresses: U64) -> Rows:
         """The entries at (m,) addresses, and in the code around them, as that was at `tsc`."""
@@ -51,8 +56,7 @@ class Entries:
             self._gather()
         here, row = self._standing(tsc, addresses)
         rows = [self._of(self._versions[k]) for k in here[np.unique(row[row >= 0])].tolist()]
-        if not rows:
-            return _none()
+        rows.append(self._interpreter)
         key = np.concatenate([r.key for r in rows])
         order = np.argsort(key, kind="stable")
         return Rows(key[order], *(np.concatenate([r[k] for r in rows])[order] for k in (1, 2)))
@@ -86,6 +90,7 @@ class Entries:
     def sites_used(self) -> Iterator[I64]:
         yield from (rows.site for rows, _ in self._known.values())
         yield from self._lost.values()
+        yield self._interpreter.site
 
     def _standing(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
         """Which versions stand at `tsc`, by start; of (m,) addresses, which of these began last before it, −1: none."""
@@ -107,6 +112,12 @@ class Entries:
             for name in ("start", "end", "since", "until")
         )
         self._dead_ends = self._inlining.dead_ends()
+        executed = sorted(self._image.codelets.executed, key=itemgetter(0))
+        sites = [self._image.sites.site(label(codelet), SiteKind.INTERPRETED) for _, codelet in executed]
+        self._interpreter = Rows(
+            np.array([ip * WAYS + EXECUTED for ip, _ in executed], np.uint64), np.array(sites, np.int64),
+            np.ones(len(executed), np.int64),
+        )  # fmt: skip
 
     def _of(self, v: Version) -> Rows:
         rows, whole = self._known.get(v.id, (_none(), False))
