@@ -296,7 +296,7 @@ class Icfg:
 
     # Calls
 
-    def update(self, limit: int = 1 << 12) -> int:
+    def update(self, limit: int = 1 << 11) -> int:
         """Finds the callees of calls that are new or may have others by now. It takes about `limit` steps, each a call
         or a subtype looked at, and says how many calls are left: those may lack callees, and new ones are open."""
         for name in self._turned:
