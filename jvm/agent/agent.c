@@ -76,10 +76,12 @@ static void replay(JNIEnv *jni, uint32_t number) {
 }
 
 // What was there before the first event, when the agent was loaded with the JVM: blobs made before JVMTI posts any,
-// and the threads that start the VM.
+// the threads that start the VM, and what it compiled until now. The Service Thread posts that too, but as late as its
+// queue is long (JDK: runtime/serviceThread.cpp), and nothing in an event of its says since when the code has run.
 static void write_start(JNIEnv *jni) {
     ring_replaying = true;
     code_write_all();
+    code_write_nmethods();
     threads_write_all(jni);
     if (options.classes) classes_write_missing(jni);
     ring_replaying = false;

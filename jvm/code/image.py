@@ -202,7 +202,8 @@ class CodeImage:
             return True
         code = np.frombuffer(record.code, np.uint8)
         if not np.array_equal(code, self.code(v)):
-            if not record.flags & export.RecordFlag.REPLAYED and record.tsc > v.loaded:
+            identified = v.compile_id and record.compile_id  # a JVM gives each once
+            if not identified and not record.flags & export.RecordFlag.REPLAYED and record.tsc > v.loaded:
                 return False  # a new load at the old place: its unload was lost
             if record.tsc > v.loaded:
                 self._differs(v, code, record.tsc)

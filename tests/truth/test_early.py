@@ -23,12 +23,13 @@ public class Early {
 """
 
 
-def test_a_beginning_that_is_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [17, 25])
+def test_a_beginning_that_is_compiled(version: int, tmp_path: Path) -> None:
     """By C1 alone: first calls of each method, places that are patched, classes that are initialised meanwhile."""
     (tmp_path / "Early.java").write_text(PROGRAM)
     subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, tmp_path / "Early.java"], check=True, timeout=120)
     words = ["-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(tmp_path), "Early"]
-    recorded([java(17), *words], tmp_path / "run")
+    recorded([java(version), *words], tmp_path / "run")
     result = Evaluation(tmp_path / "run").evaluate()
     # Up to JDK 22 a call that has just changed leads through a stub whose jump is gone at the next safepoint, before it
     # was read: of two table stubs with the same packets the wrong one is told then (docs/flow-truth.md). How many,

@@ -117,6 +117,21 @@ def test_everything_in_the_code_cache_is_told(version: int, way: str, ring: Path
 
 
 @versions
+def test_code_compiled_before_the_agent_could_be_told_is_told_as_found(version: int, ring: Path) -> None:
+    """The Service Thread posts it too, but late and as if it were new."""
+    with subject(version, ring, "start", "-Xcomp", "-XX:TieredStopAtLevel=1") as (_, reader):
+        known = Known()
+        eventually("the end of the beginning", lambda: known.read(reader) and known.threads)
+    begun = next(
+        at
+        for at, record in enumerate(known.records)
+        if isinstance(record, export.ThreadStart) and record.flags & export.RecordFlag.REPLAYED
+    )
+    loads = [record for record in known.records[:begun] if isinstance(record, export.NmethodLoad)]
+    assert sum(bool(load.flags & export.RecordFlag.REPLAYED) for load in loads) > 40
+
+
+@versions
 def test_code_bytes_are_those_in_memory(version: int, ring: Path) -> None:
     with subject(version, ring) as (jvm, reader), Path(f"/proc/{jvm.pid}/mem").open("rb") as memory:
         known = Known()

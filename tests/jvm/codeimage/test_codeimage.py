@@ -111,6 +111,17 @@ def test_a_lost_unload_is_evicted_and_counted() -> None:
     assert (view.start.tolist(), view.end.tolist()) == ([0xFF8], [0x1008])
 
 
+def test_posted_late_behind_what_was_found_is_the_same_version() -> None:
+    """Calls in it have been patched between the two; its compile id says that it is no other."""
+    patched = bytes(8) + b"\xe8" + bytes(7)
+    written = methods(Writer()).at(1000).nmethod_load(0x1000, bytes(16), 1, compile_id=1, flags=REPLAYED)
+    code = image(written.at(2000).nmethod_load(0x1000, patched, 1, compile_id=1))
+    (version,) = code.versions()
+    assert (version.loaded, version.until) == (1000, FOREVER)
+    assert code.code(version).tobytes() == patched
+    assert (code.counts["loads"], code.counts["repeated"], code.counts["evicted"]) == (1, 1, 0)
+
+
 def test_told_again_is_the_same_version() -> None:
     written = methods(Writer(step=0)).at(1000).nmethod_load(0x1000, bytes(16), 1, compile_id=5)
     written.at(1500).dynamic_code(0x5000, "vtable stub", bytes(8)).at(2000).nmethod_unload(0x1000, 1)
