@@ -52,12 +52,12 @@ class Cost:
         return statistics.median(a / b for a, b in pairs)
 
 
-def fop(directory: Path) -> list[str]:
+def fop(directory: Path, scale: float = 1.0) -> list[str]:
     words = "the quick brown fox jumps over the lazy dog while seventy wise zebras quietly compare expensive jackets "
     rows = "".join(
         f"<fo:table-row><fo:table-cell border='1pt solid'><fo:block>{i}</fo:block></fo:table-cell>"
         f"<fo:table-cell><fo:block text-align='justify'>{words * (1 + i % 3)}</fo:block></fo:table-cell></fo:table-row>"
-        for i in range(1000)
+        for i in range(round(1000 * scale))
     )
     document = (
         "<fo:root xmlns:fo='http://www.w3.org/1999/XSL/Format'><fo:layout-master-set>"
@@ -73,12 +73,13 @@ def fop(directory: Path) -> list[str]:
     return [*main, "-fo", str(directory / "in.fo"), "-pdf", str(directory / "out.pdf")]
 
 
-def h2(directory: Path) -> list[str]:
+def h2(directory: Path, scale: float = 1.0) -> list[str]:
     script = [
         "create table item(id int primary key, kind int, name varchar(40), price double)",
         "create table sale(id int primary key, item int, d int, amount int)",
         "insert into item select x, mod(x, 37), 'item ' || x, x * 1.5 from system_range(1, 5000)",
-        "insert into sale select x, 1 + mod(x * 7, 5000), mod(x, 365), mod(x, 13) from system_range(1, 40000)",
+        "insert into sale select x, 1 + mod(x * 7, 5000), mod(x, 365), mod(x, 13)"
+        f" from system_range(1, {round(40000 * scale)})",
         "create index by_item on sale(item)",
     ]
     for n in range(8):

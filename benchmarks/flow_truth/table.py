@@ -1,6 +1,6 @@
 """The table in docs/flow-truth.md: real programs, JDKs, collectors, a small code cache, a late attach.
 
-    python -m benchmarks.flow_truth.table [--programs fop h2 lucene sunflow] [--cases serial g1 small late]
+    python -m benchmarks.flow_truth.table [--programs fop h2 lucene sunflow] [--cases serial g1 parallel z …]
                                           [--jdk 17=PATH --jdk 25=PATH] [--scale X] [--keep DIR] [--markdown FILE]
 
 Programs (Debian packages fop, libh2-java, liblucene8-java, sunflow): fop sets a long document, H2 runs a script of
@@ -46,8 +46,8 @@ def sunflow(directory: Path, scale: float) -> list[str]:
 
 
 PROGRAMS: dict[str, Callable[[Path, float], list[str]]] = {
-    "fop": lambda directory, _: agent_overhead.fop(directory),
-    "h2": lambda directory, _: agent_overhead.h2(directory),
+    "fop": agent_overhead.fop,
+    "h2": agent_overhead.h2,
     "lucene": lucene,
     "sunflow": sunflow,
 }
@@ -64,6 +64,9 @@ class Case:
 CASES = {
     "serial": Case("Serial", ("-XX:+UseSerialGC",)),
     "g1": Case("G1", ("-XX:+UseG1GC",)),
+    "parallel": Case("Parallel", ("-XX:+UseParallelGC",)),
+    "z": Case("Z", ("-XX:+UseZGC",)),
+    "shenandoah": Case("Shenandoah", ("-XX:+UseShenandoahGC",)),
     "small": Case("Serial, 5 MB of code cache", ("-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=5m")),
     "late": Case("G1, attached after 10 s, from 1 s later", ("-XX:+UseG1GC",), attach=10, after=1),
 }
@@ -87,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--jdk", action="append", metavar="NAME=PATH", help="default: 17=java of the PATH")
-    parser.add_argument("--scale", type=float, default=1.0, help="of lucene's and sunflow's work")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the programs' work")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep every run in a directory of its own in DIR")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
