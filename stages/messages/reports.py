@@ -49,8 +49,8 @@ class CodeKind(IntEnum):
 
 
 class Break(IntEnum):
-    """How the trace contradicts the code that is known: why `stages.flow` broke a walk off, numbered as there. An OVF
-    breaks it off too, but contradicts nothing."""
+    """How the trace contradicts the code that is known: why `stages.follow` broke a walk off. An OVF packet (10 in a
+    `Paths`' breaks) breaks it off too, but contradicts nothing."""
 
     TNT_AT_TIP = 1  # a conditional branch's packet at a place that takes an address
     TIP_AT_TNT = 2  # an address where a conditional branch stands

@@ -15,7 +15,7 @@ again. An id therefore names a place in one version of the code.
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,8 +117,8 @@ class Tables(NamedTuple):
     draft: I64  # of a window
     last_step: I64  # of contexts along each path
 
-    def raw(self, grow: int = 0, before: tuple[Tables, I64] | None = None) -> I64:
-        """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `grow`: the entry
+    def raw(self, miss: int = 0, before: tuple[Tables, I64] | None = None) -> I64:
+        """Where the tables lie, for `raw_tables`; their sizes go to `g`. The tables must outlive it. `miss`: the entry
         (`stages.follow.cfg.miss`) that fills them, where they are to be filled. `before`: tables of which many are
         these, and where those lie."""
         g = self.g
@@ -134,25 +134,55 @@ class Tables(NamedTuple):
         g[G_WINDOW_MASK] = len(self.windows) // WC_WORDS - 1
         g[G_BLOBS], g[G_CODE_SIZE], g[G_JUMPS] = len(self.blob_start), len(self.code), len(self.jump) // 3
         g[G_ENTRIES] = len(self.entry)
-        where = np.empty(len(self) + 2, np.int64)
-        where[:-2] = addresses(*self) if before is None else addresses_anew(self, before[0], before[1][:-2])
-        where[-2:] = where.ctypes.data, grow
+        n = len(self)
+        where = np.empty(len(AT), np.int64)
+        where[:n] = addresses(*self) if before is None else addresses_anew(self, before[0], before[1][:n])
+        where[AT.here], where[AT.miss] = where.ctypes.data, miss
         return where
 
 
-Raw = namedtuple("Raw", (*Tables._fields, "window_numbers", "here", "miss"))  # type: ignore[misc]
+_NUMBERS = "here", "miss"  # where the array of addresses itself lies, and the entry that fills the tables
+Raw = namedtuple("Raw", (*Tables._fields, *_NUMBERS, "window_numbers"))  # type: ignore[misc]
+_At = namedtuple("_At", (*Tables._fields, *_NUMBERS))  # type: ignore[misc]
+AT: Any = _At(*range(len(_At._fields)))
+"""Where the address of each table stands in the array that kernels are given (`Tables.raw`)."""
 
 
 @inner
 def raw_tables(a):  # type: ignore[no-untyped-def]
-    """The tables as pointers, from `Tables.raw()`; `window` are the `windows` as 32-bit numbers."""
+    """The tables as pointers, from `Tables.raw()`; `window_numbers` are the `windows` as 32-bit numbers."""
     return Raw(  # type: ignore[call-arg]
-        u8_at(a[0]), i64_at(a[1]), i64_at(a[2]), i64_at(a[3]), i64_at(a[4]), i64_at(a[5]), i64_at(a[6]), i32_at(a[7]),
-        i64_at(a[8]), i64_at(a[9]), i64_at(a[10]), i32_at(a[11]), i64_at(a[12]), i32_at(a[13]), i32_at(a[14]),
-        i32_at(a[15]), i64_at(a[16]), i32_at(a[17]), i64_at(a[18]), i32_at(a[19]), i64_at(a[20]), i64_at(a[21]),
-        i64_at(a[22]), i64_at(a[23]), i32_at(a[24]), i64_at(a[25]),
-        i64_at(a[26]), i32_at(a[23]), a[27], a[28],
-    )  # fmt: skip
+        code=u8_at(a[AT.code]),
+        blob_start=i64_at(a[AT.blob_start]),
+        blob_end=i64_at(a[AT.blob_end]),
+        blob_at=i64_at(a[AT.blob_at]),
+        jump=i64_at(a[AT.jump]),
+        entry=i64_at(a[AT.entry]),
+        g=i64_at(a[AT.g]),
+        block=i32_at(a[AT.block]),
+        address=i64_at(a[AT.address]),
+        last=i64_at(a[AT.last]),
+        by_address=i64_at(a[AT.by_address]),
+        by_cut=i32_at(a[AT.by_cut]),
+        by_line=i64_at(a[AT.by_line]),
+        link=i32_at(a[AT.link]),
+        tnt_cache=i32_at(a[AT.tnt_cache]),
+        path=i32_at(a[AT.path]),
+        path_instrs=i64_at(a[AT.path_instrs]),
+        pool=i32_at(a[AT.pool]),
+        ranges=i64_at(a[AT.ranges]),
+        node=i32_at(a[AT.node]),
+        by_call=i64_at(a[AT.by_call]),
+        context_cache=i64_at(a[AT.context_cache]),
+        node_instrs=i64_at(a[AT.node_instrs]),
+        windows=i64_at(a[AT.windows]),
+        seen=i32_at(a[AT.seen]),
+        draft=i64_at(a[AT.draft]),
+        last_step=i64_at(a[AT.last_step]),
+        here=a[AT.here],
+        miss=a[AT.miss],
+        window_numbers=i32_at(a[AT.windows]),
+    )
 
 
 @inner

@@ -58,6 +58,7 @@ from stages.follow.walk.state import (
     DONE,
     EARLY,
     FIRST,
+    IN,
     KEPT,
     M_ABORT,
     M_BLOCK,
@@ -101,7 +102,7 @@ NEVER = np.int64(1 << 62)
 SPECIAL = M_PSB | M_OVF | M_NOT64 | M_BLOCK | M_STILL | M_BOUND | M_ABORT
 
 # columns of `io`, behind the addresses of a Walker's arrays
-IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_PAUSE, IO_SIZE = 7, 8, 9, 10, 11, 12
+IO_END, IO_STOPS, IO_STOP_AT, IO_N_STOPS, IO_PAUSE, IO_SIZE = range(len(IN), len(IN) + 6)
 
 
 @kernel
@@ -125,7 +126,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
     cause, contradicted, early = NONE, NONE, NONE
     full = False  # no room for windows
     x[X_CAUSE] = 0
-    t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[0], io[2], io[6]
+    t.draft[D_X], t.draft[D_ORDER], t.draft[D_DATA] = io[IN.x], io[IN.order], io[IN.data]
     k = 0
     while k < n_stops and stop_at[k] >= 0:
         k += 1

@@ -21,6 +21,7 @@ from stages.follow.walk.state import (
     COPIES,
     EARLY,
     FIRST,
+    IN,
     KEPT,
     RC,
     RESOLVED,
@@ -108,7 +109,7 @@ class Buffers:
     def _make_data(self, size: int) -> None:
         self.data = self._zeros(size + PADDING, np.uint8)
         self.order = self._zeros(2 * size + 4096, np.int32)
-        self.io[2:7] = addresses(self.order, self.breaks, self.resolved, self.kept, self.data)
+        self.io[IN.order : IN.data + 1] = addresses(self.order, self.breaks, self.resolved, self.kept, self.data)
 
     def _make_stops(self, n: int) -> None:
         self.stops, self.stop_at = self._zeros(n, np.int64), self._zeros(n, np.int64)
@@ -177,7 +178,7 @@ class Piece:
         x[X_ROOM] = len(buffers.order)
         x[X_LAST_IP] = signed(segment.last_ip)
         self._io = buffers.io
-        self._io[:2] = thread.addresses
+        self._io[IN.x : IN.ring + 1] = thread.addresses
         self._io[driver.IO_N_STOPS] = n
         self.begin_output()
 

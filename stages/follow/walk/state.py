@@ -40,6 +40,7 @@ from stages.follow.cfg.graph import (
     SLOTS,
     UNWALKED,
 )
+from stages.messages.reports import Break
 from stages.pointers import i32_at, i64_at, u8_at
 
 # the state, int64 each
@@ -62,18 +63,26 @@ M_LONG_BIP = 64  # their payload has 8 bytes, not 4
 M_REFUSED = 1024  # it has been told that
 M_ABORT = 512  # the next FUP is that of an aborted transaction
 
-# why the walk was broken off
-(
-    B_TNT_AT_TIP, B_TIP_AT_TNT, B_RETURN_BIT, B_NO_RETURN, B_OFF_CODE, B_STUCK, B_NOT_DISABLED, B_FUP_OFF_PATH,
-    B_PSB_OFF_PATH, B_OVERFLOW, B_BAD_PACKET, B_ENABLED_TWICE, B_WHILE_DISABLED, B_WRONG_TARGET, B_GAVE_UP,
-    B_OTHER_MODE, B_END,
-) = (np.int64(k) for k in range(1, 18))  # fmt: skip
+# why the walk was broken off: the trace contradicts the code (`Break`), or an OVF packet came
+B_TNT_AT_TIP = np.int64(Break.TNT_AT_TIP)
+B_TIP_AT_TNT = np.int64(Break.TIP_AT_TNT)
+B_RETURN_BIT = np.int64(Break.RETURN_BIT)
+B_NO_RETURN = np.int64(Break.NO_RETURN)
+B_OFF_CODE = np.int64(Break.OFF_CODE)
+B_STUCK = np.int64(Break.STUCK)
+B_NOT_DISABLED = np.int64(Break.NOT_DISABLED)
+B_FUP_OFF_PATH = np.int64(Break.FUP_OFF_PATH)
+B_PSB_OFF_PATH = np.int64(Break.PSB_OFF_PATH)
+B_BAD_PACKET = np.int64(Break.BAD_PACKET)
+B_ENABLED_TWICE = np.int64(Break.ENABLED_TWICE)
+B_WHILE_DISABLED = np.int64(Break.WHILE_DISABLED)
+B_WRONG_TARGET = np.int64(Break.WRONG_TARGET)
+B_GAVE_UP = np.int64(Break.GAVE_UP)
+B_OTHER_MODE = np.int64(Break.OTHER_MODE)
+B_OVERFLOW = np.int64(10)
+B_END = 1 + max(*Break, B_OVERFLOW)
 
-BREAK_NAMES = (
-    "tnt_at_tip", "tip_at_tnt", "return_bit", "no_return", "off_code", "stuck", "not_disabled", "fup_off_path",
-    "psb_off_path", "overflow", "bad_packet", "enabled_twice", "while_disabled", "wrong_target", "gave_up",
-    "other_mode",
-)  # fmt: skip
+BREAK_NAMES = tuple("overflow" if k == B_OVERFLOW else Break(k).name.lower() for k in range(1, int(B_END)))
 
 BREAKS = 1024  # room for so many in one call
 # columns of a break: index in the order, stream position, cause, where the walker was, where it goes on, and index and
@@ -101,13 +110,20 @@ CONFIRMED = np.int64(1)  # the packet had an address, and that is where the walk
 NONE = np.int64(0)
 
 Walker = namedtuple("Walker", ("x", "ring", "order", "breaks", "resolved", "kept", "data"))
+IN = Walker(*range(7))  # where the address of each stands in `io`
 
 
 @inner
 def raw_walker(io):  # type: ignore[no-untyped-def]
     """One thread's arrays as pointers; `io` begins with their addresses."""
     return Walker(
-        i64_at(io[0]), i32_at(io[1]), i32_at(io[2]), i64_at(io[3]), i64_at(io[4]), i64_at(io[5]), u8_at(io[6])
+        x=i64_at(io[IN.x]),
+        ring=i32_at(io[IN.ring]),
+        order=i32_at(io[IN.order]),
+        breaks=i64_at(io[IN.breaks]),
+        resolved=i64_at(io[IN.resolved]),
+        kept=i64_at(io[IN.kept]),
+        data=u8_at(io[IN.data]),
     )
 
 
