@@ -1,0 +1,29 @@
+"""The kernels as plain Python (NUMBA_DISABLE_JIT=1) do with small inputs what they do when compiled.
+
+So a debugger and coverage see them; and a kernel that leans on machine arithmetic says so here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = (
+    "flow/test_choice.py", "flow/test_context.py", "flow/test_jumps.py", "flow/test_order.py", "flow/test_vectors.py",
+    "pt/test_rules.py", "stages/test_decode.py", "stages/test_segment.py",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_small_inputs() -> None:
+    here = Path(__file__).parent
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(here / name) for name in SMALL)],
+        cwd=here.parent, env=environment | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
