@@ -2,9 +2,10 @@
 It is for good: nothing is bound to it from then on.
 
 The JVM says so by polling at times (NMETHOD_STATE). Before that, two things tell. Whoever installs another version of a
-method has made the one before not entrant (ciEnv::register_method; code entered by on-stack replacement apart). And a
-JMP at the verified entry, where no method's code begins with one, is what makes it so (NativeJump::
-patch_verified_entry).
+method has made the one before not entrant (ciEnv::register_method). Apart are code entered by on-stack replacement, and
+wrappers, which no compiler makes: MethodHandle.invokeBasic is one method to JVMTI and has one a signature, all of which
+stand side by side (SystemDictionary::find_method_handle_intrinsic). And a JMP at the verified entry, where no method's
+code begins with one, is what makes it so (NativeJump::patch_verified_entry).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class EntryState:
         """`replayed`: all that stand are told, in any order."""
         self.seen(v, 0, code, v.loaded)
         self.opened |= dict.fromkeys((v.entry, v.verified_entry), v.loaded)
-        if v.method == 0 or v.osr_entry or (replayed and v.not_entrant <= v.loaded):
+        if v.method == 0 or v.level == 0 or v.osr_entry or (replayed and v.not_entrant <= v.loaded):
             return
         before = self._last.get(v.method)
         if before is not None and not replayed:

@@ -11,10 +11,12 @@ CODE = b"\x90" * 64
 JUMP = b"\xe9\x00\x01\x00\x00"
 
 
-def load(tsc: int, at: int, method: int = 1, code: bytes = CODE, osr_entry: int = 0, flags: int = 0) -> bytes:
+def load(
+    tsc: int, at: int, method: int = 1, code: bytes = CODE, osr_entry: int = 0, flags: int = 0, level: int = 4
+) -> bytes:
     w = Writer(tsc=tsc)
     return w.nmethod_load(
-        at, code, method, entry=at, verified_entry=at + 0x20, osr_entry=osr_entry, flags=flags
+        at, code, method, entry=at, verified_entry=at + 0x20, osr_entry=osr_entry, flags=flags, level=level
     ).bytes()  # fmt: skip
 
 
@@ -36,6 +38,12 @@ def test_another_version_of_the_method_ends_the_one_before() -> None:
 
 def test_code_entered_in_the_middle_ends_nothing() -> None:
     assert since(image(load(100, A), load(200, B, osr_entry=B + 0x30))) == {A: FOREVER, B: FOREVER}
+
+
+def test_wrappers_of_one_method_stand_side_by_side() -> None:
+    """MethodHandle.invokeBasic has one a signature."""
+    assert since(image(load(100, A, level=0), load(200, B, level=0))) == {A: FOREVER, B: FOREVER}
+    assert since(image(load(100, A), load(200, B, level=0))) == {A: FOREVER, B: FOREVER}
 
 
 def test_a_jump_at_the_verified_entry() -> None:
