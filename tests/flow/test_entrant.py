@@ -111,7 +111,7 @@ def test_a_version_that_comes_back_at_its_place_is_entrant() -> None:
     again = (w.tnt8("!") + w.tip(SITE)) * 20
     walk(again, 3030)
     method = (b"\x90" * ENTRY + b"\x90\xc3").ljust(64, b"\x90")
-    told = Writer(tsc=6000).nmethod_load(OLD, method, 2, entry=OLD, verified_entry=OLD + ENTRY)
+    told = Writer(tsc=6000).nmethod_load(OLD, method, 2, entry=OLD, verified_entry=OLD + ENTRY, compile_id=77)
     told.code_patch(SITE, 5990, 6010, call(SITE, OLD + ENTRY, CALL))
     walk.image.feed(told.bytes())
     assert walk(again, 6500) == [SITE, OLD + ENTRY, OLD + ENTRY + 1, BACK] * 20

@@ -196,13 +196,13 @@ def _zeros(size: int, dtype: type[Any]) -> NDArray[Any]:
 class _FencedFlow(Flow):
     """Every array that kernels see lies between fences."""
 
-    def _use(self, tables: Tables) -> None:
+    def _use(self, tables: Tables, before: tuple[Tables, NDArray[np.int64]] | None = None) -> None:
         code = {"code", "blob_start", "blob_end", "blob_at"}  # changed by the image, in its own arrays
         fenced = {
             name: array if fence.is_fenced(array) and name not in code else fence.copy(array, END)
             for name, array in tables._asdict().items()
         }
-        super()._use(Tables(**fenced))
+        super()._use(Tables(**fenced))  # addresses of arrays that are new: none is as before
 
     def room(self, size: int) -> None:
         """Buffers as small as a trace of `size` bytes allows."""

@@ -29,7 +29,7 @@ KEY = StreamKey("h", 1, 0, -1)
 class Break(NamedTuple):
     order: int
     cause: int
-    sure: int
+    confirmed: int
     offset: int
 
 
