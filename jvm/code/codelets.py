@@ -63,7 +63,8 @@ class Codelets:
 
     @property
     def executed(self) -> list[tuple[int, Codelet]]:
-        """The instruction that runs once each time a bytecode does, by address, and the bytecode's template."""
+        """The instruction that runs once each time a bytecode does, by address, and the bytecode's template,
+        ascending. The same list as long as nothing has changed."""
         if self._executed is None:
             entries = np.unique(np.concatenate([np.zeros(0, np.uint64), *self._tables.values()]))
             templates = [c for c in self._all if c.bytecode >= 0]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from jvm.code.codelets import label
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Version
+from jvm.export.records import Codelet
 from stages.profile.inlining import EXECUTED, Inlining
 
 I64 = NDArray[np.int64]
@@ -48,7 +48,8 @@ class Entries:
         self._versions: list[Version] = []
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
         self._dead_ends = np.zeros(0, np.uint64)
-        self._interpreter = _none()
+        self._executed: list[tuple[int, Codelet]] = []
+        self._interpreter = _none()  # of those
 
     def at(self, tsc: int, addresses: U64) -> Rows:
         """The entries at (m,) addresses, and in the code around them, as that was at `tsc`."""
@@ -112,12 +113,14 @@ class Entries:
             for name in ("start", "end", "since", "until")
         )
         self._dead_ends = self._inlining.dead_ends()
-        executed = sorted(self._image.codelets.executed, key=itemgetter(0))
-        sites = [self._image.sites.site(label(codelet), SiteKind.INTERPRETED) for _, codelet in executed]
-        self._interpreter = Rows(
-            np.array([ip * WAYS + EXECUTED for ip, _ in executed], np.uint64), np.array(sites, np.int64),
-            np.ones(len(executed), np.int64),
-        )  # fmt: skip
+        executed = self._image.codelets.executed
+        if executed is not self._executed:
+            self._executed = executed
+            sites = [self._image.sites.site(label(codelet), SiteKind.INTERPRETED) for _, codelet in executed]
+            self._interpreter = Rows(
+                np.array([ip * WAYS + EXECUTED for ip, _ in executed], np.uint64), np.array(sites, np.int64),
+                np.ones(len(executed), np.int64),
+            )  # fmt: skip
 
     def _of(self, v: Version) -> Rows:
         rows, whole = self._known.get(v.id, (_none(), False))
