@@ -17,8 +17,8 @@ from jvm.kernels import kernel
 from stages.messages.paths import BlockEnd, Way
 from stages.paths.counts import WAYS, Executed
 from stages.paths.dictionary import Dictionary
+from stages.profile.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.profile.entries import Entries
-from stages.profile.inlining import EXECUTED, NOT_TAKEN, TAKEN
 
 I64 = NDArray[np.int64]
 assert (int(Way.UNKNOWN), int(Way.TAKEN), int(Way.NOT_TAKEN)) == (EXECUTED, TAKEN, NOT_TAKEN)

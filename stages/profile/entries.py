@@ -14,7 +14,8 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Version
 from jvm.export.records import Codelet
-from stages.profile.inlining import EXECUTED, Inlining
+from stages.profile.class_measures import EXECUTED
+from stages.profile.inlining import Inlining
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
