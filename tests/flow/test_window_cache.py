@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from jvm.code.snapshot import CodeView
 from stages.follow.cfg.graph import FIRST_BLOCK, P_FIRST, PA, PA_LEN, PA_POOL, SLOTS
-from stages.follow.code.jumps import Jumps
+from stages.follow.code.jumps import EITHER, Jumps
 from stages.follow.flow import Capacity, Flow, FlowOutput
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.segment_walk import Piece
@@ -187,6 +187,29 @@ def test_a_return_out_of_the_filter_behind_a_unit_is_doubted_when_it_is_deep() -
         assert asked[1].told == asked[0].told
         assert bool(asked[1].told) == doubted
         assert several.statistics()["window_bytes"] > len(trace) / 2
+
+
+def test_each_call_that_an_adapter_has_changed_is_told_whether_contradictions_are_trapped_or_not() -> None:
+    """An adapter that leaves the filter (SharedRuntime::fixup_callers_callsite) in windows and without, each time."""
+    code = bytearray(b"\x90" * 64)
+    code[0:5] = b"\xe8\x1b\x00\x00\x00"  # call 32, the adapter
+    code[5:9] = b"\x74\xf9\xeb\xf7"  # je 0; jmp 0
+    code[32:40] = b"\x74\x00\xe8\x00\x10\x00\x00\xc3"  # je 34; call 0x1027, out of the filter; ret
+    adapter = Jumps(np.array([[BASE + 32, BASE + 40, EITHER]], np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64))
+    rng, times, padding = Random(1), 200, b"\0" * 12
+    visit = w.tnt8("!") + w.tip_pgd(BASE + 0x1027, 2) + w.tip_pge(BASE + 39, 2) + padding
+    trace = _START + b"".join(visit + w.tip(BASE + 5, 2) + w.tnt8(rng.choice("!.")) for _ in range(times)) + padding
+    for trapped in False, True:
+        one, several = flows(bytes(code), noretcomp=True, reach=64)
+        for flow in one, several:
+            flow.jumps = adapter
+            flow.search = Asked(flow) if trapped else None
+        for _ in range(3):
+            expected = told(one.feed(segment(trace)))
+            (output,) = outputs = several.feed(segment(trace))
+            assert told(outputs) == expected
+            assert output.resolved["returns"].tolist() == [BASE + 5] * times
+            assert not output.breaks["cause"].any()
 
 
 def test_units_make_the_order_short_and_are_few() -> None:

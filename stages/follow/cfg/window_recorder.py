@@ -185,7 +185,9 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             if off_next:
                 called |= 1 if pushes else 0
                 effect = t.block[np.int64(t.pool[t.path[row + PA_POOL]]) * BL + BL_EFFECT]
-                f[WC_HOPS] |= DOUBTED if effect & (E_HOP | E_UPDATES) else 0
+                if effect & E_UPDATES:  # each time is told
+                    return -1
+                f[WC_HOPS] |= DOUBTED if effect & E_HOP else 0
             if not t.path[row + PA_FLAGS] & PATH_RETURNS:
                 continue
             tip = _by_tip(t, p)

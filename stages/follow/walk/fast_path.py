@@ -209,7 +209,8 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 inside = form != 0 and not excluded(filter_lo, ip, filter_hi)
                 if inside or filter_lo == filter_hi or kind == RET or kind == COND or kind == UNWALKED or kind > OUT:
                     break
-                if np.int64(block[s * BL + BL_EFFECT]) & (E_HOP | E_UPDATES) and pos >= trap:  # doubted, or told
+                effect = np.int64(block[s * BL + BL_EFFECT])
+                if effect & E_UPDATES or (effect & E_HOP and pos >= trap):  # always told; doubted
                     break
                 if form != 0 and not leads_out(t, s, ip):
                     break
