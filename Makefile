@@ -52,12 +52,14 @@ test: $(VENV)/.dev packages lint
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not jvm"
 
+C_FILES = $(wildcard jvm/agent/*.[ch] capture/emulator/*.[ch] benchmarks/*/*.c tests/*/*.c)
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 
 # The decoding race against libipt; other benchmarks are modules of benchmarks/ with a --help of their own.
 bench: $(VENV)/.dev packages

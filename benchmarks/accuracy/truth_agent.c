@@ -1,11 +1,12 @@
-// A JVMTI agent that writes down every bytecode that the Java threads of a JVM run, from VMInit on, for a comparison with
-// another way to know it. It needs -Xint -XX:-RewriteFrequentPairs: HotSpot posts SingleStep from the interpreter alone, once
-// a template. Virtual threads are left out. Options: dir=/PATH (a directory, which is there),max=BYTES of all logs together.
+// A JVMTI agent that writes down every bytecode that the Java threads of a JVM run, from VMInit on, for a comparison
+// with another way to know it. It needs -Xint -XX:-RewriteFrequentPairs: HotSpot posts SingleStep from the interpreter
+// alone, once a template. Virtual threads are left out. Options: dir=/PATH (a directory, which is there),max=BYTES of
+// all logs together.
 //
 // dir/methods: a line a method: its number, class (internal name), name, descriptor, with tabs between.
-// dir/<n>.steps, a Java thread each: MAGIC, u32 tid, u32 length of the name, the name and a 0 if the length is odd; then
-// u16 words: the bci of each instruction before it runs, and events of four words: MARK, kind, method / BASE, method %
-// BASE. No bci is MARK (code has at most 65535 bytes), nor is any other word of an event.
+// dir/<n>.steps, a Java thread each: MAGIC, u32 tid, u32 length of the name, the name and a 0 if the length is odd;
+// then u16 words: the bci of each instruction before it runs, and events of four words: MARK, kind, method / BASE,
+// method % BASE. No bci is MARK (code has at most 65535 bytes), nor is any other word of an event.
 #include <fcntl.h>
 #include <jvmti.h>
 #include <pthread.h>
@@ -39,7 +40,9 @@ static FILE *names;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of what follows
 static struct log *logs;
 static unsigned log_count;
-static struct { jmethodID method; } methods[SLOTS];
+static struct {
+    jmethodID method;
+} methods[SLOTS];
 static uint32_t numbers[SLOTS], method_count;
 static __thread struct log *own;
 static __thread bool refused;
@@ -211,12 +214,19 @@ static void JNICALL on_vm_death(jvmtiEnv *env, JNIEnv *jni) {
 
 JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
     static const jvmtiEventCallbacks callbacks = {
-        .SingleStep = on_step, .MethodEntry = on_entry, .MethodExit = on_exit_, .ExceptionCatch = on_catch,
-        .ThreadEnd = on_thread_end, .VMInit = on_vm_init, .VMDeath = on_vm_death,
+        .SingleStep = on_step,
+        .MethodEntry = on_entry,
+        .MethodExit = on_exit_,
+        .ExceptionCatch = on_catch,
+        .ThreadEnd = on_thread_end,
+        .VMInit = on_vm_init,
+        .VMDeath = on_vm_death,
     };
     static const jvmtiCapabilities wanted = {
-        .can_generate_single_step_events = 1, .can_generate_method_entry_events = 1,
-        .can_generate_method_exit_events = 1, .can_generate_exception_events = 1,
+        .can_generate_single_step_events = 1,
+        .can_generate_method_entry_events = 1,
+        .can_generate_method_exit_events = 1,
+        .can_generate_exception_events = 1,
     };
     char *saved = NULL, *copy = strdup(options ? options : "");
     for (char *word = strtok_r(copy, ",", &saved); word; word = strtok_r(NULL, ",", &saved)) {
@@ -227,8 +237,7 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
     char path[4200];
     snprintf(path, sizeof path, "%s/methods", directory);
     names = *directory ? fopen(path, "wx") : NULL;
-    if (!names || (*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_11) ||
-        (*jvmti)->AddCapabilities(jvmti, &wanted) ||
+    if (!names || (*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_11) || (*jvmti)->AddCapabilities(jvmti, &wanted) ||
         (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks)) {
         fprintf(stderr, "truth agent: cannot work with '%s'\n", options ? options : "");
         return JNI_ERR;

@@ -1,371 +1,205 @@
-/* QEMU's callbacks, options, emulator.json. */
+// QEMU's callbacks, emulator.json.
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdarg.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "emulator.h"
+#include "block.h"
+#include "clock.h"
+#include "code.h"
+#include "cpus.h"
+#include "flow.h"
 #include "insn.h"
+#include "options.h"
 #include "qemu.h"
+#include "range.h"
+#include "rings.h"
+#include "say.h"
+#include "service.h"
+#include "signals.h"
+#include "truth.h"
 
-__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+int qemu_plugin_version = 1;
 
-struct options options = {
-	.aux_size = 8 << 20, .data_size = 512 << 10, .psb_bytes = 2048, .tsc = true, .mtc = -1, .cyc = -1, .retcomp = true};
-struct clock clock_;
-uint32_t process, cbr;
-uint64_t filter_lo, filter_hi, ctc_num, ctc_den;
-atomic_uint_fast64_t unexplained;
-
-/* At once, and not by stdio; whoever read it may be gone, and before the JVM has its handlers SIGPIPE would end it. */
-static void vsay(const char *format, va_list arguments)
-{
-	char line[1024] = "emulated PT: ";
-	size_t prefix = strlen(line);
-	int length = vsnprintf(line + prefix, sizeof line - prefix - 1, format, arguments);
-	length = length < 0 ? 0 : length < (int)(sizeof line - prefix - 2) ? length : (int)(sizeof line - prefix - 2);
-	line[prefix + (size_t)length] = '\n';
-	sigset_t pipe, before;
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &pipe, &before);
-	if (write(STDERR_FILENO, line, prefix + (size_t)length + 1) < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE))
-		sigtimedwait(&pipe, NULL, &(struct timespec){0});
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+static void print_json(FILE *file, bool final) {
+    const char *no_yes[] = {"false", "true"};
+    fprintf(file,
+            "{\"version\": 1, \"state\": \"%s\", \"pid\": %u, \"per_thread\": %s,\n \"filter\": [%lu, %lu],\n"
+            " \"tsc\": %s, \"mtc\": %d, \"cyc\": %d, \"ctc_num\": %lu, \"ctc_den\": %lu, \"cbr\": %u,\n"
+            " \"retcomp\": %s, \"long_tnt\": %s, \"psb_kib\": %lu, \"ovf_mb_s\": %g, \"psb_on_code_change\": %s,\n"
+            " \"family\": 6, \"model\": 142,\n"
+            " \"clock\": {\"mult\": %u, \"shift\": %u, \"zero\": %ld, \"wall_zero\": %lu},\n"
+            " \"page_size\": %u, \"sample_type\": %u, \"truth\": ",
+            final ? "ended" : "running", process, no_yes[options.per_thread], filter_lo, filter_hi, no_yes[options.tsc],
+            options.mtc, options.cyc, ctc_num, ctc_den, cbr, no_yes[options.retcomp], no_yes[options.long_tnt],
+            options.psb_bytes >> 10, options.ovf_mb_s, no_yes[options.psb_on_code_change], clock_.mult, clock_.shift,
+            (int64_t)clock_.zero, clock_.wall_zero, PAGE,
+            (unsigned)(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER));
+    if (options.truth) {
+        fputc('"', file);
+        for (const char *c = options.truth; *c; c++)
+            fprintf(file, *c == '"' || *c == '\\' ? "\\%c" : (unsigned char)*c < ' ' ? "\\u%04x" : "%c", *c);
+        fputc('"', file);
+    } else {
+        fputs("null", file);
+    }
+    fprintf(file, ",\n \"truth_cut\": %s, \"unexplained\": %lu, \"refused\": %lu", no_yes[truth_cut],
+            (unsigned long)unexplained, (unsigned long)refused);
+    if (final) {
+        fputs(",\n \"streams\": [", file);
+        streams_json(file);
+        fputs("]", file);
+    }
+    fputs("}\n", file);
 }
 
-void say(const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsay(format, arguments);
-	va_end(arguments);
+static bool write_json(bool final) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    char path[4096], made[4104];
+    snprintf(path, sizeof path, "%s/emulator.json", options.dir);
+    snprintf(made, sizeof made, "%s.new", path);
+    pthread_mutex_lock(&lock);
+    FILE *file = fopen(made, "we");
+    bool good = false;
+    if (file) {
+        print_json(file, final);
+        good = !fclose(file) && !rename(made, path);
+    }
+    if (!good) say("cannot write %s: %s", path, strerror(errno));
+    pthread_mutex_unlock(&lock);
+    return good;
 }
 
-void die(const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	vsay(format, arguments);
-	va_end(arguments);
-	_exit(1);
+// Nobody would know of what the trace is, so there is none: a range without an address in it, before any ring is made.
+// The callbacks stay, for signals.c repairs what the JVM would fail at.
+static void trace_nothing(void) {
+    ended = true;
+    filter_lo = filter_hi = 1;
 }
 
-uint64_t perf_time(uint64_t tsc)
-{
-	uint64_t quotient = tsc >> clock_.shift, rest = tsc & ((1ull << clock_.shift) - 1);
-	return clock_.zero + quotient * clock_.mult + (rest * clock_.mult >> clock_.shift);
+// What QEMU translated, as one block. At a page's end the last instruction can be a phantom: QEMU began to read it,
+// saw that it crosses into the next page, and takes it back after we have seen the part it had read.
+static struct block *make_block(struct qemu_plugin_tb *tb) {
+    static atomic_uint ids;
+    size_t count = qemu_plugin_tb_n_insns(tb);
+    struct block *b = calloc(1, sizeof *b);
+    uint8_t bytes[8192], lengths[512];
+    uint32_t size = 0;
+    struct insn decoded = {0};
+    if (!b || count > sizeof lengths) die("no memory for a block of %zu instructions", count);
+    b->start = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
+    for (size_t i = 0; i < count; i++) {
+        const struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+        size_t length = qemu_plugin_insn_size(insn);
+        const uint8_t *code = qemu_plugin_insn_data(insn);
+        struct insn now;
+        bool known = insn_decode(&now, code, length);
+        if (i == count - 1 && i > 0 && !known) break;
+        decoded = now;
+        b->last = qemu_plugin_insn_vaddr(insn);
+        b->instructions++;
+        lengths[i] = (uint8_t)length;
+        memcpy(bytes + size, code, length);
+        size += length;
+    }
+    b->end = b->start + size;
+    b->flow = decoded.flow;
+    b->rep = decoded.rep;
+    b->target = b->end + (uint64_t)(int64_t)decoded.offset;
+    b->id = ids++;
+    if (options.psb_on_code_change) {
+        uint8_t *copy = malloc(size);
+        if (!copy) die("out of memory");
+        b->code = memcpy(copy, bytes, size);
+    }
+    code_seen(b->start, bytes, size);
+    if (options.truth) truth_block(b, rdtsc(), lengths);
+    return b;
 }
 
-static uint64_t ns(clockid_t which)
-{
-	struct timespec t;
-	clock_gettime(which, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
+    (void)id;
+    static atomic_flag based = ATOMIC_FLAG_INIT;
+    struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(tb, 0);
+    uint64_t start = qemu_plugin_insn_vaddr(first);
+    if (!atomic_flag_test_and_set(&based)) guest_base = (uint64_t)qemu_plugin_insn_haddr(first) - start;
+
+    if (start >= filter_lo && start < filter_hi) {
+        qemu_plugin_register_vcpu_tb_exec_cb(tb, flow_inside, QEMU_PLUGIN_CB_NO_REGS, make_block(tb));
+        return;
+    }
+    struct block *b = calloc(1, sizeof *b);  // only where it starts matters
+    if (!b) die("out of memory");
+    b->start = start;
+    void (*callback)(unsigned, void *) = signals_is_handler(start)    ? signals_handler
+                                         : signals_is_restorer(start) ? signals_restorer
+                                                                      : signals_outside;
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, callback, QEMU_PLUGIN_CB_RW_REGS, b);
 }
 
-/* The kernel's own conversion, from the control page of an event that counts nothing; where perf is not allowed,
- * measured against CLOCK_MONOTONIC_RAW. */
-static bool clock_of_kernel(void)
-{
-	struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
-				       .size = sizeof attr,
-				       .config = PERF_COUNT_SW_DUMMY,
-				       .exclude_kernel = 1,
-				       .exclude_hv = 1};
-	int fd = (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
-	if (fd < 0)
-		return false;
-	struct perf_event_mmap_page *page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
-	if (page == MAP_FAILED)
-		return false;
-	bool usable = page->cap_user_time_zero && page->time_mult;
-	if (usable)
-		clock_ = (struct clock){page->time_mult, page->time_shift, page->time_zero, 0};
-	munmap(page, PAGE);
-	return usable;
-}
-
-static void clock_measured(void)
-{
-	uint64_t ns0 = ns(CLOCK_MONOTONIC_RAW), tsc0 = rdtsc(), ns1, tsc1;
-	do {
-		ns1 = ns(CLOCK_MONOTONIC_RAW);
-		tsc1 = rdtsc();
-	} while (ns1 - ns0 < 50000000);
-	clock_.shift = 31;
-	clock_.mult = (uint32_t)((double)(ns1 - ns0) / (double)(tsc1 - tsc0) * (1u << 31));
-	clock_.zero = 0;
-	clock_.zero = ns1 - perf_time(tsc1);
-}
-
-static void clock_init(void)
-{
-	if (!clock_of_kernel())
-		clock_measured();
-	uint64_t wall = ns(CLOCK_REALTIME);
-	clock_.wall_zero = wall - perf_time(rdtsc());
-}
-
-static void print_json(FILE *file, bool final)
-{
-	const char *no_yes[] = {"false", "true"};
-	fprintf(file,
-		"{\"version\": 1, \"state\": \"%s\", \"pid\": %u, \"per_thread\": %s,\n \"filter\": [%lu, %lu],\n"
-		" \"tsc\": %s, \"mtc\": %d, \"cyc\": %d, \"ctc_num\": %lu, \"ctc_den\": %lu, \"cbr\": %u,\n"
-		" \"retcomp\": %s, \"long_tnt\": %s, \"psb_kib\": %lu, \"ovf_mb_s\": %g, \"psb_on_code_change\": %s,\n"
-		" \"family\": 6, \"model\": 142,\n"
-		" \"clock\": {\"mult\": %u, \"shift\": %u, \"zero\": %ld, \"wall_zero\": %lu},\n"
-		" \"page_size\": %u, \"sample_type\": %u, \"truth\": ",
-		final ? "ended" : "running", process, no_yes[options.per_thread], filter_lo, filter_hi,
-		no_yes[options.tsc], options.mtc, options.cyc, ctc_num, ctc_den, cbr, no_yes[options.retcomp],
-		no_yes[options.long_tnt], options.psb_bytes >> 10, options.ovf_mb_s,
-		no_yes[options.psb_on_code_change], clock_.mult, clock_.shift, (int64_t)clock_.zero,
-		clock_.wall_zero, PAGE,
-		(unsigned)(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER));
-	if (options.truth) {
-		fputc('"', file);
-		for (const char *c = options.truth; *c; c++)
-			fprintf(file, *c == '"' || *c == '\\' ? "\\%c" : (unsigned char)*c < ' ' ? "\\u%04x" : "%c", *c);
-		fputc('"', file);
-	} else {
-		fputs("null", file);
-	}
-	fprintf(file, ",\n \"truth_cut\": %s, \"unexplained\": %lu, \"refused\": %lu", no_yes[truth_cut],
-		(unsigned long)unexplained, (unsigned long)refused);
-	if (final) {
-		fputs(",\n \"streams\": [", file);
-		streams_json(file);
-		fputs("]", file);
-	}
-	fputs("}\n", file);
-}
-
-static bool write_json(bool final)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	char path[4096], made[4104];
-	snprintf(path, sizeof path, "%s/emulator.json", options.dir);
-	snprintf(made, sizeof made, "%s.new", path);
-	pthread_mutex_lock(&lock);
-	FILE *file = fopen(made, "we");
-	bool good = false;
-	if (file) {
-		print_json(file, final);
-		good = !fclose(file) && !rename(made, path);
-	}
-	if (!good)
-		say("cannot write %s: %s", path, strerror(errno));
-	pthread_mutex_unlock(&lock);
-	return good;
-}
-
-/* Nobody would know of what the trace is, so there is none: a range without an address in it, before any ring is made.
- * The callbacks stay, for signals.c repairs what the JVM would fail at. */
-static void trace_nothing(void)
-{
-	ended = true;
-	filter_lo = filter_hi = 1;
-}
-
-/* What QEMU translated, as one block. At a page's end the last instruction can be a phantom: QEMU began to read it,
- * saw that it crosses into the next page, and takes it back after we have seen the part it had read. */
-static struct block *make_block(struct qemu_plugin_tb *tb)
-{
-	static atomic_uint ids;
-	size_t count = qemu_plugin_tb_n_insns(tb);
-	struct block *b = calloc(1, sizeof *b);
-	uint8_t bytes[8192], lengths[512];
-	uint32_t size = 0;
-	struct insn decoded = {0};
-	if (!b || count > sizeof lengths)
-		die("no memory for a block of %zu instructions", count);
-	b->start = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
-	for (size_t i = 0; i < count; i++) {
-		const struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		size_t length = qemu_plugin_insn_size(insn);
-		const uint8_t *code = qemu_plugin_insn_data(insn);
-		struct insn now;
-		bool known = insn_decode(&now, code, length);
-		if (i == count - 1 && i > 0 && !known)
-			break;
-		decoded = now;
-		b->last = qemu_plugin_insn_vaddr(insn);
-		b->instructions++;
-		lengths[i] = (uint8_t)length;
-		memcpy(bytes + size, code, length);
-		size += length;
-	}
-	b->end = b->start + size;
-	b->flow = decoded.flow;
-	b->rep = decoded.rep;
-	b->target = b->end + (uint64_t)(int64_t)decoded.offset;
-	b->id = ids++;
-	if (options.psb_on_code_change) {
-		uint8_t *copy = malloc(size);
-		if (!copy)
-			die("out of memory");
-		b->code = memcpy(copy, bytes, size);
-	}
-	code_seen(b->start, bytes, size);
-	if (options.truth)
-		truth_block(b, rdtsc(), lengths);
-	return b;
-}
-
-static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
-{
-	(void)id;
-	static atomic_flag based = ATOMIC_FLAG_INIT;
-	struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(tb, 0);
-	uint64_t start = qemu_plugin_insn_vaddr(first);
-	if (!atomic_flag_test_and_set(&based))
-		guest_base = (uint64_t)qemu_plugin_insn_haddr(first) - start;
-
-	if (start >= filter_lo && start < filter_hi) {
-		qemu_plugin_register_vcpu_tb_exec_cb(tb, flow_inside, QEMU_PLUGIN_CB_NO_REGS, make_block(tb));
-		return;
-	}
-	struct block *b = calloc(1, sizeof *b); /* only where it starts matters */
-	if (!b)
-		die("out of memory");
-	b->start = start;
-	void (*callback)(unsigned, void *) = signals_is_handler(start)	  ? signals_handler
-					     : signals_is_restorer(start) ? signals_restorer
-									  : signals_outside;
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, callback, QEMU_PLUGIN_CB_RW_REGS, b);
-}
-
-static __thread bool renames; /* this thread is in prctl(PR_SET_NAME) */
+static __thread bool renames;  // this thread is in prctl(PR_SET_NAME)
 
 static void syscall_begins(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t a1, uint64_t a2, uint64_t a3,
-			   uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8)
-{
-	(void)id, (void)vcpu, (void)a7, (void)a8;
-	switch (number) {
-	case SYS_mmap:
-	case SYS_munmap:
-	case SYS_mprotect: range_syscall(number, a1, a2, a3, a4, a5, a6); break;
-	case SYS_rt_sigaction: signals_action(a2); break;
-	case SYS_prctl: renames = a1 == PR_SET_NAME; break;
-	case SYS_exit: thread_end(); break;
-	}
-	if (self && !ended) { /* it may sleep: show what is there */
-		thread_enter(self);
-		struct stream *s = self->stream;
-		if (s && s->page && atomic_load_explicit(&s->owner, memory_order_relaxed) == self)
-			service_commit(s);
-		thread_leave(self);
-	}
+                           uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8) {
+    (void)id, (void)vcpu, (void)a7, (void)a8;
+    switch (number) {
+        case SYS_mmap:
+        case SYS_munmap:
+        case SYS_mprotect: range_syscall(number, a1, a2, a3, a4, a5, a6); break;
+        case SYS_rt_sigaction: signals_action(a2); break;
+        case SYS_prctl: renames = a1 == PR_SET_NAME; break;
+        case SYS_exit: thread_end(); break;
+    }
+    if (self && !ended) {  // it may sleep: show what is there
+        thread_enter(self);
+        struct stream *s = self->stream;
+        if (s && s->page && atomic_load_explicit(&s->owner, memory_order_relaxed) == self) service_commit(s);
+        thread_leave(self);
+    }
 }
 
-static void syscall_ends(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result)
-{
-	(void)id, (void)vcpu;
-	switch (number) {
-	case SYS_mmap:
-	case SYS_munmap:
-	case SYS_mprotect:
-		if (range_result(number, result)) {
-			code_init();
-			if (!write_json(false))
-				trace_nothing();
-		}
-		break;
-	case SYS_prctl:
-		if (renames && self && !ended)
-			thread_renamed();
-		break;
-	}
+static void syscall_ends(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result) {
+    (void)id, (void)vcpu;
+    switch (number) {
+        case SYS_mmap:
+        case SYS_munmap:
+        case SYS_mprotect:
+            if (range_result(number, result)) {
+                code_init();
+                if (!write_json(false)) trace_nothing();
+            }
+            break;
+        case SYS_prctl:
+            if (renames && self && !ended) thread_renamed();
+            break;
+    }
 }
 
-static void at_exit(qemu_plugin_id_t id, void *unused)
-{
-	(void)id, (void)unused;
-	if (ended)
-		return;
-	streams_end();
-	write_json(true);
+static void at_exit(qemu_plugin_id_t id, void *unused) {
+    (void)id, (void)unused;
+    if (ended) return;
+    streams_end();
+    write_json(true);
 }
 
-static uint64_t power_of_two(const char *name, uint64_t value)
-{
-	if (value < PAGE || value & (value - 1) || value > 1ull << 36)
-		die("%s: %lu bytes are not a power of two of pages", name, value);
-	return value;
-}
-
-static void option(char *argument)
-{
-	char *value = strchr(argument, '=');
-	if (!value)
-		die("option %s has no value", argument);
-	*value++ = 0;
-	bool yes = !strcmp(value, "on") || !strcmp(value, "true") || !strcmp(value, "yes");
-	const struct {
-		const char *name;
-		bool *flag;
-	} flags[] = {{"per_thread", &options.per_thread},
-		     {"tsc", &options.tsc},
-		     {"retcomp", &options.retcomp},
-		     {"retcomp_strict", &options.retcomp_strict},
-		     {"long_tnt", &options.long_tnt},
-		     {"psb_on_code_change", &options.psb_on_code_change}};
-	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-		if (!strcmp(argument, flags[i].name)) {
-			*flags[i].flag = yes;
-			return;
-		}
-	if (!strcmp(argument, "dir"))
-		options.dir = value;
-	else if (!strcmp(argument, "truth"))
-		options.truth = value;
-	else if (!strcmp(argument, "aux_kib"))
-		options.aux_size = power_of_two(argument, strtoull(value, NULL, 10) << 10);
-	else if (!strcmp(argument, "data_kib"))
-		options.data_size = power_of_two(argument, strtoull(value, NULL, 10) << 10);
-	else if (!strcmp(argument, "psb_kib"))
-		options.psb_bytes = strtoull(value, NULL, 10) << 10;
-	else if (!strcmp(argument, "mtc"))
-		options.mtc = atoi(value);
-	else if (!strcmp(argument, "cyc"))
-		options.cyc = atoi(value);
-	else if (!strcmp(argument, "ovf_mb_s"))
-		options.ovf_mb_s = atof(value);
-	else
-		die("unknown option %s", argument);
-}
-
-__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
-								char **argv)
-{
-	if (strcmp(info->target_name, "x86_64") || info->system_emulation)
-		die("this is for the user-mode emulation of x86_64, not %s", info->target_name);
-	for (int i = 0; i < argc; i++)
-		option(argv[i]);
-	if (!options.dir)
-		die("option dir is missing");
-	process = (uint32_t)getpid();
-	clock_init();
-	service_init();
-	cpus_init();
-	truth_init();
-	if (!write_json(false))
-		trace_nothing();
-	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
-	qemu_plugin_register_vcpu_syscall_cb(id, syscall_begins);
-	qemu_plugin_register_vcpu_syscall_ret_cb(id, syscall_ends);
-	qemu_plugin_register_atexit_cb(id, at_exit, NULL);
-	return 0;
+int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
+    if (strcmp(info->target_name, "x86_64") || info->system_emulation)
+        die("this is for the user-mode emulation of x86_64, not %s", info->target_name);
+    for (int i = 0; i < argc; i++) options_take(argv[i]);
+    if (!options.dir) die("option dir is missing");
+    process = (uint32_t)getpid();
+    clock_init();
+    service_init();
+    cpus_init();
+    truth_init();
+    if (!write_json(false)) trace_nothing();
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+    qemu_plugin_register_vcpu_syscall_cb(id, syscall_begins);
+    qemu_plugin_register_vcpu_syscall_ret_cb(id, syscall_ends);
+    qemu_plugin_register_atexit_cb(id, at_exit, NULL);
+    return 0;
 }

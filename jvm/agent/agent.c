@@ -3,6 +3,8 @@
 // That thread is a daemon thread of the JVM, for GenerateEvents can only be called from one. To attach it, the VM
 // itself makes a java.lang.Thread object; apart from this the agent causes no Java code to run.
 #define _GNU_SOURCE
+#include "agent.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "class_events.h"
+#include "class_files.h"
+#include "code_events.h"
 #include "codecache.h"
 #include "interpreter.h"
+#include "names.h"
+#include "options.h"
+#include "record.h"
 #include "ring.h"
+#include "threads.h"
 #include "vmstructs.h"
 
 enum {
@@ -26,8 +34,8 @@ jvmtiEnv *jvmti;
 JavaVM *java_vm;
 
 static struct options options;
-static bool late;               // loaded into a running JVM
-static bool dump_due;           // attached again: tell everything anew
+static bool late;      // loaded into a running JVM
+static bool dump_due;  // attached again: tell everything anew
 static bool dying;
 
 static void write_agent_info(void) {
@@ -123,8 +131,8 @@ static jvmtiError listen_to(jvmtiEvent event) {
     return (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, event, NULL);
 }
 
-// From here on class files are shown as they are loaded. Were the hook enabled earlier, JDK 24 and later would refuse an
-// AOT cache with linked classes, and with -XX:AOTMode=on not start (JDK: cds/filemap.cpp,
+// From here on class files are shown as they are loaded. Were the hook enabled earlier, JDK 24 and later would refuse
+// an AOT cache with linked classes, and with -XX:AOTMode=on not start (JDK: cds/filemap.cpp,
 // FileMapInfo::validate_aot_class_linking; JvmtiExport::should_post_class_file_load_hook). Classes from before are put
 // together again (class_files.c).
 static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
@@ -168,8 +176,7 @@ static bool enable(char *error, size_t error_size) {
     };
     jvmtiError failed = (*jvmti)->AddCapabilities(jvmti, &wanted);
     if (!failed) failed = (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
-    for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++)
-        failed = listen_to(events[i]);
+    for (size_t i = 0; !failed && i < sizeof events / sizeof *events; i++) failed = listen_to(events[i]);
     for (size_t i = 0; options.classes && !failed && i < sizeof class_events / sizeof *class_events; i++)
         failed = listen_to(class_events[i]);
     if (options.classes && late && !failed) failed = listen_to(JVMTI_EVENT_CLASS_FILE_LOAD_HOOK);

@@ -1,11 +1,14 @@
 // ClassFileLoadHook gives a class's bytes before there is a class; ClassLoad, on the same thread, gives the class.
 // Loading one class loads its super types in between, so what is pending on a thread is a stack. A load that fails
 // leaves its definition on it until a load below it succeeds.
+#include "class_events.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "agent.h"
+#include "names.h"
 #include "record.h"
 #include "ring.h"
 

@@ -3,12 +3,15 @@
 // archive that start the VM, everything loaded before a late attach, and what the ring dropped. There are the
 // constant pool, the class's own names and each method with its bytecode; there are no fields, no exception tables and
 // no other attributes, for JVMTI does not give them.
+#include "class_files.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "agent.h"
-#include "record.h"
+#include "class_events.h"
+#include "names.h"
 #include "ring.h"
 
 enum { UTF8 = 1, LONG = 5, DOUBLE = 6, CLASS = 7, MAX_POOL = 65535 };
@@ -54,6 +57,7 @@ struct pool {
 
 // Size of the constant that begins with `tag`, without a UTF-8's text; 0: unknown (JVMS 4.4).
 static size_t constant_size(uint8_t tag) {
+    // clang-format off
     switch (tag) {
         case UTF8: return 3;
         case 3: case 4: return 5;  // Integer, Float
@@ -63,6 +67,7 @@ static size_t constant_size(uint8_t tag) {
         case 15: return 4;  // MethodHandle
         default: return 0;
     }
+    // clang-format on
 }
 
 static bool read_pool(jclass klass, struct pool *pool) {
@@ -180,7 +185,8 @@ static bool put_body(JNIEnv *jni, struct bytes *to, struct pool *pool, jclass kl
     unsigned own = index_of_class(pool, klass);
     jclass super = (*jni)->GetSuperclass(jni, klass);
     // An interface has no superclass, but its class file names Object.
-    unsigned parent = super ? index_of_class(pool, super) : modifiers & 0x200 ? class_index(pool, "Ljava/lang/Object;") : 0;
+    unsigned parent = super ? index_of_class(pool, super) : 0;
+    if (!super && modifiers & 0x200) parent = class_index(pool, "Ljava/lang/Object;");
     if (super) (*jni)->DeleteLocalRef(jni, super);
     if (!own || (*jvmti)->GetClassMethods(jvmti, klass, &count, &methods)) return false;
     put2(to, (unsigned)modifiers & 0xffff);

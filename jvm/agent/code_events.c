@@ -1,14 +1,17 @@
 // Compiled code and stubs: what JVMTI tells when it happens, and what is there when somebody asks.
+#include "code_events.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-
-#include "agent.h"
 #include <jvmticmlr.h>
 
+#include "agent.h"
 #include "codecache.h"
 #include "interpreter.h"
+#include "names.h"
+#include "record.h"
 #include "ring.h"
 #include "vmstructs.h"
 
@@ -208,8 +211,10 @@ void JNICALL on_dynamic_code(jvmtiEnv *env, const char *name, const void *code, 
     if (!name) name = "";
     bool interpreter = !strcmp(name, "Interpreter");
     if (!collecting) {
-        if (interpreter) code_write_foundation();
-        else write_code(REC_DYNAMIC_CODE, (uint64_t)code, (uint64_t)code + (uint64_t)size, name, 0);
+        if (interpreter)
+            code_write_foundation();
+        else
+            write_code(REC_DYNAMIC_CODE, (uint64_t)code, (uint64_t)code + (uint64_t)size, name, 0);
     } else if (!interpreter) {
         struct piece piece = {(uint64_t)code, (uint64_t)code + (uint64_t)size, REC_DYNAMIC_CODE, 0, ""};
         strncat(piece.name, name, sizeof piece.name - 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "record.h"
 #include "ring.h"
 #include "vmstructs.h"
 
@@ -68,8 +69,8 @@ bool codecache_open(void) {
     bool places = at.code_begin >= 0 ? at.code_end >= 0 : at.code_offset >= 0 && at.data_offset >= 0;
     at.usable = at.low && at.high && at.heaps && at.array_length >= 0 && at.array_data >= 0 && at.memory >= 0 &&
                 at.segmap >= 0 && at.log2_segment >= 0 && at.space_low >= 0 && at.space_high >= 0 &&
-                at.block_length >= 0 && at.block_used >= 0 && at.block_size && at.blob_name >= 0 &&
-                at.blob_size >= 0 && places;
+                at.block_length >= 0 && at.block_used >= 0 && at.block_size && at.blob_name >= 0 && at.blob_size >= 0 &&
+                places;
     return at.usable;
 }
 
@@ -131,7 +132,10 @@ void codecache_write_bounds(void) {
     int count = heaps(found);
     struct rec_code_cache record = {.heaps = (uint32_t)count};
     if (!codecache_bounds(&record.low, &record.high)) return;
-    struct { struct rec_heap heap; char name[64]; } entry[MAX_HEAPS];
+    struct {
+        struct rec_heap heap;
+        char name[64];
+    } entry[MAX_HEAPS];
     struct iovec parts[1 + MAX_HEAPS] = {part(&record, sizeof record)};
     memset(entry, 0, sizeof entry);
     for (int i = 0; i < count; i++) {
@@ -155,7 +159,10 @@ static enum blob_kind kind_of(const struct blob *blob) {
         uint8_t kind = *(const uint8_t *)(blob->address + (uint64_t)at.blob_kind);
         return kind <= BLOB_UPCALL ? (enum blob_kind)kind : BLOB_UNKNOWN;
     }
-    static const struct { const char *name; enum blob_kind kind; } names[] = {
+    static const struct {
+        const char *name;
+        enum blob_kind kind;
+    } names[] = {
         {"nmethod", BLOB_NMETHOD},
         {"native nmethod", BLOB_NMETHOD},
         {"I2C/C2I adapters", BLOB_ADAPTER},

@@ -1,8 +1,10 @@
 // Ids for methods and classes. A jmethodID stays valid, or at least is never given to another method, for the life of
 // the VM, so it is a good key. A class has no such handle that costs nothing to keep (a global reference would keep
-// it loaded): its key is the identity hash of its mirror together with the hash of its signature. A weak reference tells
-// when it has been unloaded: then it and its methods are forgotten, for their ids are never asked for again but by an
-// event that is still on its way. JVMTI has no event for that.
+// it loaded): its key is the identity hash of its mirror together with the hash of its signature. A weak reference
+// tells when it has been unloaded: then it and its methods are forgotten, for their ids are never asked for again but
+// by an event that is still on its way. JVMTI has no event for that.
+#include "names.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
+#include "options.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "agent.h"
 
 // Where streamer looks for a JVM that was started with the agent and no path: streamer/config.py, default_runtime_dir.
 static void default_ring(char *path, size_t size) {
@@ -53,8 +53,9 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
             o->classes = !strcmp(value, "on");
         } else {
             snprintf(error, error_size,
-                     "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two from 256k, classes=on|off)", option,
-                     value ? "=" : "", value ? value : "");
+                     "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two from 256k, "
+                     "classes=on|off)",
+                     option, value ? "=" : "", value ? value : "");
             return false;
         }
     }

@@ -141,7 +141,10 @@ static enum ring_result append(uint32_t kind, const struct iovec *parts, int cou
         return RING_DROPPED;
 
     if (gap) {
-        struct { uint32_t size; uint16_t type, flags; } pad = {(uint32_t)gap, REC_PAD, 0};
+        struct {
+            uint32_t size;
+            uint16_t type, flags;
+        } pad = {(uint32_t)gap, REC_PAD, 0};
         struct iovec only = part(&pad, sizeof pad);
         enum ring_result result = write_at(h->head, &only, 1, sizeof pad);
         if (result != RING_OK) return result;

@@ -16,8 +16,8 @@ enum ring_result {
 // On failure false, with one line in `error`.
 bool ring_open(const char *path, uint64_t size, char *error, size_t error_size);
 
-// Appends a record made of `parts`, at most RING_PARTS of them; `kind` is its type, and flags << 16. Never waits for the consumer. The parts are read by
-// the kernel, so they may point at code that vanishes meanwhile.
+// Appends a record made of `parts`, at most RING_PARTS of them; `kind` is its type, and flags << 16. Never waits for
+// the consumer. The parts are read by the kernel, so they may point at code that vanishes meanwhile.
 enum { RING_PARTS = 12 };
 enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count);
 

@@ -1,10 +1,13 @@
 // Which OS thread runs which Java thread. A new thread tells it itself (ThreadStart runs on it). For threads that
 // exist already JVMTI has no answer: the field Thread.eetop, set by the VM, is the JavaThread*, which knows its
 // OSThread and that its thread id (JDK: share/classes/java/lang/Thread.java, share/runtime/osThread.hpp).
+#include "threads.h"
+
 #include <string.h>
 #include <sys/uio.h>
 
 #include "agent.h"
+#include "class_events.h"
 #include "record.h"
 #include "ring.h"
 #include "vmstructs.h"

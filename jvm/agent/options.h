@@ -1,0 +1,17 @@
+// What the agent is told when it is loaded.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct options {
+    char ring[4096];
+    uint64_t size;
+    bool classes;
+    char text[4096];  // as given
+};
+
+// Parses "ring=PATH,size=64m,classes=on|off", or dir=DIR for DIR/jit-PID.ring. On failure false, and one line in
+// `error`.
+bool options_parse(const char *text, struct options *options, char *error, size_t error_size);
