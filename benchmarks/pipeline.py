@@ -36,7 +36,8 @@ from benchmarks.density import dense
 from capture.live.drain import Message
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
-from jvm.export.records import RecordType, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import RecordType
 from stages.messages import Chunk, JitBatch, PaneReport, Segment, StreamOpen
 from streamer import config
 from streamer.pipeline.topology import MIDDLE, Place, make_chain

@@ -30,6 +30,7 @@ from capture.code_poller.memory import MOST, PAGE, ProcessMemory, UnreadableErro
 from capture.live import tsc
 from jvm.code.diff import GAP, PADDING, padding
 from jvm.export import records as export
+from jvm.export.parse import code_patch, iter_records
 from jvm.intervals import Intervals
 
 SECONDS = 0.1  # between two looks
@@ -96,7 +97,7 @@ class CodePoller:
         """Whole records. What cannot be parsed is left out."""
         began = self._cpu()
         try:
-            for record in export.iter_records(data, only=_TOLD):
+            for record in iter_records(data, only=_TOLD):
                 self._learn(record)
         except export.ExportError:
             self.counts["bad_records"] += 1
@@ -236,7 +237,7 @@ class CodePoller:
         complete = int(self._seen[self._wanted].min(initial=_NEVER))
         if self._complete < complete < _NEVER:
             self._complete = complete
-            out.append(export.code_patch(0, complete, self._now(), b""))
+            out.append(code_patch(0, complete, self._now(), b""))
         return b"".join(out), read
 
     def _compare(self, pages: NDArray[np.int64], found: NDArray[np.uint8], after: int, out: list[bytes]) -> None:
@@ -278,7 +279,7 @@ class CodePoller:
         before = self._seen[page]
         for i in np.flatnonzero(steers).tolist():
             lo, hi = int(begin[i]), int(end[i])
-            out.append(export.code_patch(self._low + lo, int(before[i]), after, self._bytes[lo:hi].tobytes()))
+            out.append(code_patch(self._low + lo, int(before[i]), after, self._bytes[lo:hi].tobytes()))
 
     def _find(self) -> bool:
         """Where the code is in that process's own addresses; QEMU's user mode may map a program elsewhere."""

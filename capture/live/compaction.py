@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jvm.export.living import Living, Place
-from jvm.export.records import iter_records, placed_records, whole_records
+from jvm.export.parse import iter_records, placed_records, whole_records
 from jvm.export.seal import sealed
 
 READ = 256 << 10  # bytes of records read in one step, or one record

@@ -11,7 +11,8 @@ from pathlib import Path
 from capture.live.perf_event import HardwareError, HardwareSource
 from capture.live.source import FoundRing, process_start
 from capture.perf.records import SAMPLE_TYPE
-from jvm.export.records import CodeCache, ExportError, RecordType, iter_records, whole_records
+from jvm.export.parse import iter_records, whole_records
+from jvm.export.records import CodeCache, ExportError, RecordType
 from jvm.export.ring import open_export
 from stages.messages import PtConfig
 

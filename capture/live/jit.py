@@ -27,7 +27,8 @@ import numpy as np
 
 from capture.code_poller.poller import CodePoller
 from capture.live.compaction import Compaction
-from jvm.export.records import ExportError, whole_records
+from jvm.export.parse import whole_records
+from jvm.export.records import ExportError
 from jvm.export.ring import STATE_ENDED, RingReader, file_header
 from jvm.export.seal import Span, sealed, spans
 from stages.messages import JitBatch

@@ -31,7 +31,8 @@ from capture.perf.perf_data import Event, Feature, PerfDataError
 from capture.perf.records import SAMPLE_TYPE, RecordType, SampleFormat, SampleType, Words, starts
 from capture.perf.symbols import Symbols
 from capture.recording import metadata as notes
-from jvm.export.records import DynamicCode, ExportError, Interpreter, NmethodLoad, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import DynamicCode, ExportError, Interpreter, NmethodLoad
 from jvm.export.ring import file_header
 from jvm.private import new_file
 from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamEnd, StreamKey, StreamOpen, Tick

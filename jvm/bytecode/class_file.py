@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode import opcodes
-from jvm.export import records as export
+from jvm.export.parse import text
 
 _MAGIC = b"\xca\xfe\xba\xbe"
 _UTF8, _CLASS, _METHODREF, _INTERFACE_METHODREF, _NAME_AND_TYPE, _INVOKE_DYNAMIC = 1, 7, 10, 11, 12, 18
@@ -247,7 +247,7 @@ class ClassFile:
         if not at:
             return None
         (size,) = _U2.unpack_from(self._data, at + 1)
-        return export.text(memoryview(self._data)[at + 3 : at + 3 + size])
+        return text(memoryview(self._data)[at + 3 : at + 3 + size])
 
 
 def _read_pool(data: bytes) -> tuple[array[int], int]:

@@ -43,6 +43,7 @@ from jvm.code.sites import SiteKind, Sites, compiled_kind, stub_label
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER, Kind, Version
 from jvm.export import records as export
+from jvm.export.parse import iter_records
 
 MAX_BLOB = 1 << 28
 """Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
@@ -102,7 +103,7 @@ class CodeImage:
         """Whole records, and the time before which everything has now been told. Where they cannot be parsed the
         rest of the buffer is left out and `counts["bad_records"]` says so."""
         try:
-            for record in export.iter_records(data):
+            for record in iter_records(data):
                 self.apply(record)
         except export.ExportError:
             self.counts["bad_records"] += 1

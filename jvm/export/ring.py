@@ -15,7 +15,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jvm.export.records import ExportError, whole_records
+from jvm.export.parse import whole_records
+from jvm.export.records import ExportError
 from jvm.guarded import Guarded
 from jvm.inputfile import map_input
 

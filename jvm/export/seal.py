@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jvm.export.records import ALIGNMENT, HEADER, PAD, Buffer, ExportError, RecordType, octets, whole_records
+from jvm.export.parse import octets, whole_records
+from jvm.export.records import ALIGNMENT, HEADER, PAD, Buffer, ExportError, RecordType
 
 _CHECKSUM = 20  # offset of the word in the header
 _WINDOW = 1 << 20  # bytes looked through for headers at once

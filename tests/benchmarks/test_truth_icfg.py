@@ -15,6 +15,7 @@ from jvm.bytecode.cfg import NOWHERE
 from jvm.bytecode.icfg import Graph, Icfg
 from jvm.bytecode.opcodes import Kind
 from jvm.export import records as export
+from jvm.export.parse import iter_records
 from jvm.export.ring import RingReader
 from tests.benchmarks.test_truth import command, compiled
 from tests.jdks import tool
@@ -41,7 +42,7 @@ def told(ring: Path) -> tuple[Icfg, dict[str, int]]:
     icfg, classes = Icfg(), dict[str, int]()
     with RingReader(ring) as reader:
         while data := reader.drain():
-            for each in export.iter_records(data):
+            for each in iter_records(data):
                 icfg.feed(each)
                 if isinstance(each, export.Class):
                     classes[each.signature[1:-1]] = each.id

@@ -14,6 +14,7 @@ from capture.live.compaction import Compaction
 from capture.live.jit import RECENT, JitSpool
 from jvm.code.image import CodeImage
 from jvm.export import records as export
+from jvm.export.parse import iter_records, placed_records
 from jvm.export.records import RecordFlag
 from jvm.export.ring import file_header
 from jvm.export.seal import sealed
@@ -64,7 +65,7 @@ def churn(rounds: int, writer: Writer | None = None, first: int = 0) -> Writer:
 
 def test_what_is_gone_leaves_nothing(tmp_path: Path) -> None:
     few, many = (compacted(tmp_path / "jit-7.export", churn(n).bytes()) for n in (3, 3000))
-    assert [type(r) for r in export.iter_records(many)] == [export.CodeCache]
+    assert [type(r) for r in iter_records(many)] == [export.CodeCache]
     assert len(few) == len(many)
 
 
@@ -72,9 +73,7 @@ def test_patches_become_part_of_the_code(tmp_path: Path) -> None:
     writer = Writer().code_cache(LOW, HIGH).method(1, "LA;", "run").nmethod_load(LOW, bytes(16), 1)
     for n in range(1, 200):
         writer.code_patch(LOW + 4, writer.tsc - 5, writer.tsc, bytes([n]))
-    (load,) = (
-        r for r in export.iter_records(compacted(tmp_path / "x", writer.bytes())) if isinstance(r, export.NmethodLoad)
-    )
+    (load,) = (r for r in iter_records(compacted(tmp_path / "x", writer.bytes())) if isinstance(r, export.NmethodLoad))
     assert bytes(load.code) == bytes(4) + bytes([199]) + bytes(11)
 
 
@@ -87,7 +86,7 @@ def test_what_is_needed_stays(tmp_path: Path) -> None:
     writer.method(1, "LA;", "run").nmethod_load(LOW, bytes(16), 1).nmethod_state(LOW, 1, 1)
     writer.replay_begin(1).agent_info().method(1, "LA;", "run")
     writer.nmethod_load(LOW, bytes(16), 1, flags=RecordFlag.REPLAYED).replay_end(1).vm_death()
-    kept = list(export.iter_records(compacted(tmp_path / "x", writer.bytes())))
+    kept = list(iter_records(compacted(tmp_path / "x", writer.bytes())))
     assert [type(r).__name__ for r in kept] == [
         "CodeCache", "ClassDef", "Class", "Codelet", "ThreadStart", "ThreadStart", "Method", "NmethodLoad",
         "NmethodState", "AgentInfo", "ReplayEnd", "VmDeath",
@@ -102,9 +101,7 @@ def test_a_replay_heals(tmp_path: Path) -> None:
     """The unload was lost."""
     writer = Writer().code_cache(LOW, HIGH).method(1, "LA;", "run").nmethod_load(LOW, bytes(16), 1)
     writer.nmethod_load(LOW + 64, bytes(16), 1).replay_begin(1).nmethod_load(LOW, bytes(16), 1).replay_end(1)
-    loads = [
-        r for r in export.iter_records(compacted(tmp_path / "x", writer.bytes())) if isinstance(r, export.NmethodLoad)
-    ]
+    loads = [r for r in iter_records(compacted(tmp_path / "x", writer.bytes())) if isinstance(r, export.NmethodLoad)]
     assert [r.address for r in loads] == [LOW]
 
 
@@ -184,7 +181,7 @@ class Spool:
 
     def round(self, records: bytes, seconds: float = RECENT / 4) -> bytes:
         """What was sent of them."""
-        self.agent.write(*(records[at : at + size] for at, size, _ in export.placed_records(records)))
+        self.agent.write(*(records[at : at + size] for at, size, _ in placed_records(records)))
         self.spool.fill()
         sent = b""
         while batch := self.spool.batch(0):
@@ -238,7 +235,7 @@ def test_whoever_begins_anew_is_told_what_is_now(it: Spool) -> None:
 
 def test_what_was_not_sent_stays(it: Spool) -> None:
     records = bytes(sealed(churn(400).bytes()))
-    it.agent.write(*(records[at : at + size] for at, size, _ in export.placed_records(records)))
+    it.agent.write(*(records[at : at + size] for at, size, _ in placed_records(records)))
     it.spool.fill()
     for _ in range(100):
         it.now += 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from capture.live import ring
 from capture.live.drain import Drain, Message, run
 from capture.live.source import SessionError
-from jvm.export import records as export
+from jvm.export.parse import iter_records
 from jvm.export.ring import open_export
 from jvm.export.seal import sealed
 from stages.messages import (
@@ -69,7 +69,7 @@ def test_the_order_of_one_poll(session: Session) -> None:
     assert [(m.stream, m.seq, m.offset, text(m)) for m in of(Chunk, out)] == [(CPU0, 0, 0, b"abc"), (CPU1, 0, 0, b"de")]
     assert of(Sideband, out)[0].records["kind"].tolist() == [SideKind.SWITCH_IN, SideKind.AUX]
     assert of(Sideband, out)[0].records["tsc"].tolist() == [200, 202]
-    assert [record.name for record in export.iter_records(of(JitBatch, out)[0].data)] == ["main"]  # type: ignore[attr-defined]
+    assert [record.name for record in iter_records(of(JitBatch, out)[0].data)] == ["main"]  # type: ignore[attr-defined]
 
 
 def test_chunks_are_bounded_and_numbered(session: Session) -> None:
@@ -350,7 +350,7 @@ def test_restart_goes_on_where_the_tails_stand(session: Session) -> None:
     assert [type(m) for m in out] == [StreamOpen, JitBatch, Sideband, Chunk, Tick]
     chunk = of(Chunk, out)[0]
     assert (chunk.offset, text(chunk), [mark[:3] for mark in chunk.losses]) == (3, b"def", [(3, Loss.CAPTURE_DOWN, 0)])
-    assert [r.name for r in export.iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
+    assert [r.name for r in iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
 
 
 def kinds_and_tids(sideband: Sideband) -> list[tuple[int, int]]:
@@ -451,7 +451,7 @@ def test_a_cut_record_in_the_export_file_is_taken_off(session: Session) -> None:
     path.write_bytes(whole + jitwriter.thread_start(2, "two")[:-3])
     agent.write(jitwriter.thread_start(2, "two"))
     out = session.drain().poll()
-    assert [r.name for r in export.iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
+    assert [r.name for r in iter_records(of(JitBatch, out)[0].data)] == ["one", "two"]  # type: ignore[attr-defined]
     told = sealed(jitwriter.thread_start(1, "one") + jitwriter.thread_start(2, "two"))
     assert bytes(open_export(path).records) == told
 
@@ -469,7 +469,7 @@ def test_a_damaged_export_file_is_mended_and_all_asked_for_again(session: Sessio
     path.write_bytes(whole)
     drain = session.drain()
     (batch,) = of(JitBatch, drain.poll())
-    assert [r.os_tid for r in export.iter_records(batch.data)] == [0, 2, 3, 4]  # type: ignore[attr-defined]
+    assert [r.os_tid for r in iter_records(batch.data)] == [0, 2, 3, 4]  # type: ignore[attr-defined]
     assert batch.dropped == 1
     assert drain.faults == [
         f"{path}: a record cannot have the size 0: {len(records[1])} bytes are damaged from byte {at} on"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from capture.live.jit import JitSpool
-from jvm.export.records import ThreadStart, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import ThreadStart
 from stages.messages import Chunk, EndOfStream, JitBatch
 from tests.capture import jitwriter as j
 from tests.capture.session import Session, of

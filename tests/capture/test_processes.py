@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from capture.live import ring
-from jvm.export.records import iter_records
+from jvm.export.parse import iter_records
 from jvm.export.ring import open_export
 from stages.messages import Loss
 from tests.capture.child import LINE

@@ -30,7 +30,7 @@ from capture.recording import metadata as notes
 from capture.recording.packed import map_file, pack_file
 from capture.recording.record import Recorder
 from capture.recording.replay import Replay
-from jvm.export.records import iter_records
+from jvm.export.parse import iter_records
 from jvm.export.ring import open_export
 from stages.messages import (
     Chunk,

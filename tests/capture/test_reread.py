@@ -17,6 +17,7 @@ from capture.code_poller import poller as reread
 from capture.code_poller.poller import PAGE, CodePoller
 from capture.live.drain import Drain
 from jvm.export import records as export
+from jvm.export.parse import iter_records
 from stages.messages import JitBatch
 from tests.capture import jitwriter
 from tests.capture.codechild import CodeChild
@@ -71,7 +72,7 @@ class Scene:
     def look(self, seconds: float = 0.2) -> list[export.CodePatch]:
         """What is found after so many seconds."""
         self.seconds += seconds
-        records = list(export.iter_records(self.poller.look()))
+        records = list(iter_records(self.poller.look()))
         assert all(isinstance(record, export.CodePatch) for record in records)
         return records  # type: ignore[return-value]
 
@@ -282,7 +283,7 @@ def test_pages_that_change_are_read_more_often(child: CodeChild) -> None:
         scene.poller.share = 0.0
         records, read = scene.poller._look(3, scene.seconds)
         assert read == 3
-        found.append(len([r for r in export.iter_records(records) if len(r.code)]))  # type: ignore[attr-defined]
+        found.append(len([r for r in iter_records(records) if len(r.code)]))  # type: ignore[attr-defined]
     assert sum(found) > 64 * 3 // PAGES * 2  # a page among equals would be read 12 times
     assert int((scene.poller._seen > 10_000).sum()) == PAGES
 
@@ -356,7 +357,7 @@ def test_patches_go_the_way_of_the_agents_records(child: CodeChild, tmp_path: Pa
             assert spool.poller is not None
             spool.poller._last -= 1.0
         batches = [m for m in drain.poll() if isinstance(m, JitBatch)]
-        return [record for batch in batches for record in export.iter_records(batch.data)]
+        return [record for batch in batches for record in iter_records(batch.data)]
 
     drain = Drain(tmp_path, host="h", now=lambda: next(ticks))
     child.put(64, CODE)

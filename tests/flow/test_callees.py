@@ -16,6 +16,7 @@ from jvm.calls.stubs import Stub, stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER, Kind
 from jvm.export import records as export
+from jvm.export.parse import iter_records
 from stages.follow.repair import call_targets
 from stages.follow.repair.backtracking_search import Choice
 from stages.follow.repair.call_table import ANY, OWN, CallTable
@@ -145,7 +146,7 @@ def test_a_call_that_looks_at_the_receiver_goes_to_the_entry_that_checks() -> No
 
 def test_a_class_file_that_is_told_late_is_asked_then() -> None:
     again = CodeImage()
-    records = list(export.iter_records(written("invokestatic").bytes()))
+    records = list(iter_records(written("invokestatic").bytes()))
     for record in records:
         if not isinstance(record, export.ClassDef):
             again.apply(record)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.fuzz.targets import Target
 
 HANG_SECONDS = 20
-GUIDED = ("jvm.export.records", "jvm.export.seal", "capture.recording.export_reader", "capture.perf.compressed",
+GUIDED = ("jvm.export.parse", "jvm.export.seal", "capture.recording.export_reader", "capture.perf.compressed",
           "jvm.code.image", "jvm.code.revisions", "capture.perf.perf_data", "capture.perf.records",
           "capture.recording.replay", "capture.live.ring", "jvm.export.ring", "streamer.transport.codec", "stages.pt",
           "stages.decode.stage")  # fmt: skip

@@ -34,6 +34,7 @@ from jvm.code.image import CodeImage
 from jvm.code.snapshot import CodeView
 from jvm.export import records as export
 from jvm.export import seal
+from jvm.export.parse import iter_records, whole_records
 from jvm.export.ring import RingReader, file_header
 from stages.decode.stage import Decode
 from stages.follow.cfg.block import PACKET_BLOCKS
@@ -269,10 +270,10 @@ def _runs(out: list[object]) -> Iterator[tuple[int, int]]:
 def export_records(data: bytes) -> None:
     """The export parser, and the code image fed with what it makes of the bytes."""
     with suppress(export.ExportError):
-        for _ in export.iter_records(data):
+        for _ in iter_records(data):
             pass
     with suppress(export.ExportError):
-        size = export.whole_records(data)
+        size = whole_records(data)
         assert 0 <= size <= len(data)
     for checked in (False, True):
         spans = seal.spans(data, checked)
@@ -294,11 +295,11 @@ def export_file(data: bytes) -> None:
     size = 0
     while len(records := reader.take_some(4096)):
         size += len(records)
-        assert export.whole_records(records) == len(records)
+        assert whole_records(records) == len(records)
     assert size <= len(data) + 40 * reader.damaged
     reader.rewind()
     records = reader.take(len(data))
-    assert export.whole_records(records) == len(records)
+    assert whole_records(records) == len(records)
 
 
 def compressed(data: bytes) -> None:

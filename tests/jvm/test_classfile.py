@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import streamer.demo
 from jvm.bytecode.class_file import ClassFile, ClassFileError, Invoked
 from jvm.export import records as export
+from jvm.export.parse import iter_records
 from tests.fuzz.mutate import mutated
 from tests.jdks import tool
 from tests.jvm.bytecode.javap import below, disassembled
@@ -335,7 +336,7 @@ def demo() -> tuple[dict[int, export.ClassDef], dict[int, export.Class], dict[in
     by id; all records."""
     (packed,) = Path(streamer.demo.__file__).parent.glob("*.export.zst")
     data = zstandard.ZstdDecompressor().decompress(packed.read_bytes())[64:]
-    records = list(export.iter_records(data))
+    records = list(iter_records(data))
     return (
         {r.id: r for r in records if isinstance(r, export.ClassDef)},
         {r.id: r for r in records if isinstance(r, export.Class)},

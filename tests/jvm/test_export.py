@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jvm.export import records as export
-from jvm.export.records import ExportError, iter_records
+from jvm.export.parse import iter_records, whole_records
+from jvm.export.records import ExportError
 from jvm.export.ring import STATE_RUNNING, RingReader, open_export
 from tests.jvm.exportwriter import Writer
 
@@ -120,8 +121,8 @@ def test_a_cut_record_is_an_error_with_its_offset() -> None:
     with pytest.raises(ExportError, match="cut at byte") as error:
         list(iter_records(data[:-8]))
     assert error.value.offset == len(last)
-    assert export.whole_records(data[:-8]) == len(last)
-    assert export.whole_records(data) == len(data)
+    assert whole_records(data[:-8]) == len(last)
+    assert whole_records(data) == len(data)
 
 
 @pytest.mark.parametrize("frame_at", [(1, 1, 2), (0, 3, 2), (0, 2, 1)], ids=["starts late", "goes back", "wrong total"])
@@ -141,7 +142,7 @@ def survives(data: bytes) -> None:
                 assert len(record.frames) == record.frame_at[-1]
     except ExportError:
         return
-    assert export.whole_records(data) == len(data)
+    assert whole_records(data) == len(data)
 
 
 @given(st.binary(max_size=400))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jvm.export.records import ExportError, Overflow, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import ExportError, Overflow
 from jvm.export.seal import Span, lost, sealed, spans
 from tests.jvm.exportwriter import Writer
 

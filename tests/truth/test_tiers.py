@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.flow_truth.evaluate import Evaluation
 from jvm.export import records
+from jvm.export.parse import iter_records
 from jvm.export.ring import open_export
 from tests.jdks import java, tool
 from tests.truth.recorded import recorded
@@ -37,7 +38,7 @@ def versions(recording: Path) -> Counter[str]:
     (path,) = recording.glob("run-*.export")
     names: dict[int, str] = {}
     loaded: Counter[str] = Counter()
-    for record_ in records.iter_records(open_export(path).records):
+    for record_ in iter_records(open_export(path).records):
         if isinstance(record_, records.Method) and record_.class_signature.startswith("LTiers"):
             names[record_.id] = record_.name
         elif isinstance(record_, records.NmethodLoad) and record_.method in names:

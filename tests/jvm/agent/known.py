@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jvm.export import records as export
-from jvm.export.records import Record, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import Record
 from jvm.export.ring import RingReader
 
 

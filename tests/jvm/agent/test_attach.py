@@ -20,7 +20,7 @@ from jvm.agent import build
 from jvm.attach import Attached, AttachError, execute
 from jvm.cbuild import BuildError
 from jvm.export import records as export
-from jvm.export.records import iter_records
+from jvm.export.parse import iter_records
 from jvm.export.ring import RingReader
 from streamer.commands.attach import command
 from tests.jdks import JDKS, java

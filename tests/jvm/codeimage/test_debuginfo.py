@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from jvm.code.codelets import Codelets, label
 from jvm.code.debug_info import DebugInfo, Frame
-from jvm.export.records import Codelet, NmethodLoad, iter_records
+from jvm.export.parse import iter_records
+from jvm.export.records import Codelet, NmethodLoad
 from tests.jvm.exportwriter import Writer
 
 Stacks = list[tuple[int, list[tuple[int, int]]]]
