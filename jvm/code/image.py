@@ -12,16 +12,14 @@ valid at its addresses. The sources say less than that, so:
   is overlapped or `forget_before` drops it, because a stream may still be behind.
 - Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
   then, or that CODE_PATCH says differ, were patched in place: `jvm.code.revisions`.
-- Stubs may nest (a buffer blob, the routines in it; the interpreter, its codelets): the innermost answers.
+- Stubs may nest (`jvm.code.standing`): the innermost answers (`jvm.code.register`).
 
-Kernels look addresses up in a `Table`: all versions sorted by start, with the running maximum of their ends, so a
-search goes back from the last start ≤ ip only as far as something may still reach over it.
+It is long because it is one thing: each kind of record, and the changes that it makes to all that is kept of code.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -29,18 +27,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm import names
-from jvm.arena import Arena
 from jvm.bytecode.classes import Classes
 from jvm.calls.stubs import Stub, stub_of
 from jvm.code import diff as codediff
-from jvm.code import lookup as codetable
 from jvm.code.codelets import Codelets, label
 from jvm.code.debug_info import DebugInfo
 from jvm.code.entry_state import EntryState
 from jvm.code.lookup import Table
-from jvm.code.revisions import Revisions, Uncertain
+from jvm.code.register import Register
+from jvm.code.revision_store import Uncertain
+from jvm.code.revisions import Revisions
 from jvm.code.sites import SiteKind, Sites, compiled_kind, stub_label
 from jvm.code.snapshot import CodeView
+from jvm.code.standing import Standing
 from jvm.code.version import FOREVER, Kind, Version
 from jvm.export import records as export
 from jvm.export.parse import iter_records
@@ -76,22 +75,11 @@ class CodeImage:
         self.complete_until = 0
         self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
         self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
-        self._ids = 0
-        self._nmethods: list[Version] = []  # by start, disjoint: those that stand, and unloaded ones not yet overlapped
-        self._nmethod_starts: list[int] = []
-        self._others: dict[tuple[int, Kind], Version] = {}
-        self._other_keys: list[tuple[int, Kind]] = []  # sorted
-        self._other_size = 0  # of the longest
+        self._standing = Standing()
+        self._register = Register()
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
         self.entry_state = EntryState()  # which nmethods were made not entrant, and when
         self._revisions = Revisions((lateness or 0) // LAG, self.entry_state.opened)
-        self._pcs: Arena[np.uint32] = Arena(np.uint32)
-        self._pc_sites: Arena[np.int32] = Arena(np.int32)
-        self._rows = np.zeros(1024, codetable.ROW_DTYPE)
-        self._row_count = 0
-        self._free_rows: list[int] = []
-        self._by_id: dict[int, Version] = {}
-        self._table: Table | None = None
         self._view: CodeView | None = None
         self._unloaded: list[tuple[int, int]] = []  # (time, class) that are still to be forgotten
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
@@ -162,34 +150,25 @@ class CodeImage:
             return
         if self._replayed is not None:
             self._replayed.add(start)
-        lo, hi = self._overlapping(start, end)
-        old = self._nmethods[lo:hi]
+        old = self._standing.nmethods_in(start, end)
         if len(old) == 1 and self._told_before(old[0], record):
             return
         if any(record.tsc < v.loaded for v in old):
             self.counts["stale"] += 1  # a spool read again tells what has been replaced since
             return
         self.counts["loads"] += 1
-        self._retire(old + self._buried(start, end), record.tsc)
+        self._retire(old + self._standing.bury(start, end), record.tsc)
         since = self._since(record, start, end)
-        version = Version(self._new_id(), Kind.NMETHOD, start, end, UNKNOWN_METHOD, record.tsc, since)
+        version = Version(self._register.new_id(), Kind.NMETHOD, start, end, UNKNOWN_METHOD, record.tsc, since)
         version.method, version.level, version.compile_id = record.method, record.level, record.compile_id
         version.entry, version.verified_entry, version.osr_entry = record.entry, record.verified_entry, record.osr_entry
         version.debug = DebugInfo.of(record)
         version.site_kind = compiled_kind(record.level, record.blob != 0)
-        self._nmethods[lo:hi] = [version]
-        self._nmethod_starts[lo:hi] = [start]
+        self._standing.place(version)
         self._add(version, record.code)
         replayed = bool(record.flags & export.RecordFlag.REPLAYED)
         self.entry_state.loaded(version, np.frombuffer(record.code, np.uint8), replayed)
         self._resolve(version)
-
-    def _buried(self, start: int, end: int) -> list[Version]:
-        """Takes out the stubs that a new nmethod overlaps: they are gone, though stubs are hardly ever freed."""
-        keys = self._other_keys_in(start, end)
-        for key in keys:
-            self._other_keys.remove(key)
-        return [self._others.pop(key) for key in keys]
 
     def _told_before(self, v: Version, record: export.NmethodLoad) -> bool:
         """Is this load the one that made `v`, told again? Then take in what is new in it."""
@@ -214,18 +193,16 @@ class CodeImage:
         return True
 
     def _unload(self, record: export.NmethodUnload) -> None:
-        i = bisect_left(self._nmethod_starts, record.address)
-        v = self._nmethods[i] if i < len(self._nmethods) else None
-        if v is None or v.start != record.address or v.loaded > record.tsc or record.method not in (0, v.method):
+        v = self._standing.nmethod_from(record.address)
+        if v is None or v.loaded > record.tsc or record.method not in (0, v.method):
             self.counts["unknown_unloads"] += 1
         elif v.until == FOREVER:
             self.counts["unloads"] += 1
             self._end(v, record.tsc)
 
     def _state(self, record: export.NmethodState) -> None:
-        i = bisect_right(self._nmethod_starts, record.address) - 1
-        v = self._nmethods[i] if i >= 0 else None
-        if v is None or record.address >= v.end or record.compile_id not in (0, v.compile_id):
+        v = self._standing.nmethod_holding(record.address)
+        if v is None or record.compile_id not in (0, v.compile_id):
             self.counts["unknown_states"] += 1
         elif record.state == export.NmethodStatus.NOT_ENTRANT:
             self.entry_state.end(v, record.tsc)
@@ -233,26 +210,21 @@ class CodeImage:
     def _other(self, kind: Kind, record: export.Record, start: int, end: int, name: str, code: memoryview) -> None:
         if not self._believable(start, end):
             return
-        key = start, kind
-        old = self._others.get(key)
+        old = self._standing.stub(start, kind)
         if old is not None and (old.end, old.name) == (end, name):
             if record.tsc > old.loaded:
                 self._differs(old, np.frombuffer(code, np.uint8), record.tsc)
             return
-        lo, hi = self._overlapping(start, end)
-        gone = self._nmethods[lo:hi] + ([] if old is None else [old])
+        gone = self._standing.nmethods_in(start, end) + ([] if old is None else [old])
         if any(record.tsc < v.loaded for v in gone):
             self.counts["stale"] += 1
             return
-        del self._nmethods[lo:hi], self._nmethod_starts[lo:hi]
-        if old is None:
-            insort(self._other_keys, key)
-        self._other_size = max(self._other_size, end - start)
         self._retire(gone, record.tsc)
         since = self._since(record, start, end)
-        version = self._others[key] = Version(self._new_id(), kind, start, end, name, record.tsc, since)
+        version = Version(self._register.new_id(), kind, start, end, name, record.tsc, since)
         if kind in (Kind.INTERPRETER, Kind.CODELET):
             version.site_kind = SiteKind.INTERPRETED
+        self._standing.place(version)
         self._add(version, code)
         if stub_of(version) == Stub.INLINE_CACHE:
             self._revisions.inline = version
@@ -277,8 +249,8 @@ class CodeImage:
         if record.before >= record.after:
             self.counts["bad_patches"] += 1
             return
-        lo, hi = self._overlapping(record.address, record.end)
-        found = self._nmethods[lo:hi] + [self._others[key] for key in self._other_keys_in(record.address, record.end)]
+        place = record.address, record.end
+        found = self._standing.nmethods_in(*place) + self._standing.stubs_in(*place)
         found = [v for v in found if v.loaded < record.after <= v.until and v.data_size]
         self.counts["patches" if found else "patches_nowhere"] += 1
         code = np.frombuffer(record.code, np.uint8)
@@ -289,15 +261,9 @@ class CodeImage:
         if found:
             self._changed()
 
-    def _other_keys_in(self, start: int, end: int) -> list[tuple[int, Kind]]:
-        """Of the stubs that overlap [start, end)."""
-        lo = bisect_right(self._other_keys, (start - self._other_size, Kind.CODELET))
-        hi = bisect_left(self._other_keys, (end, Kind(1)))
-        return [key for key in self._other_keys[lo:hi] if self._others[key].end > start]
-
     def _replay_end(self, tsc: int) -> None:
         if self._replayed is not None:
-            for v in self._nmethods:
+            for v in self._standing.nmethods:
                 if v.until == FOREVER and v.loaded < self._replay_began and v.start not in self._replayed:
                     self.counts["healed_unloads"] += 1
                     self._end(v, tsc)
@@ -312,21 +278,18 @@ class CodeImage:
         """No one will ask about a time before `tsc` again: drops versions that had ended by then, what was patched
         before, and classes and methods that were gone."""
         self._forget_classes(tsc)
-        ended = [v for v in (*self._retired, *self._nmethods) if v.until <= tsc]
+        ended = [v for v in (*self._retired, *self._standing.nmethods) if v.until <= tsc]
         if not self._revisions.drop(ended, tsc) and not ended:
             return
         for v in ended:
-            self._pcs.garbage += int(self._rows[v.row]["pc_size"])
-            self._rows[v.row] = np.zeros((), codetable.ROW_DTYPE)
-            self._free_rows.append(v.row)
             self.entry_state.gone(v)
-            del self._by_id[v.id]
+        self._register.drop(ended)
         while len(self._read) > 1 and self._read[1] <= tsc:
             self._read.popleft()
         self._retired = [v for v in self._retired if v.until > tsc]
-        self._nmethods = [v for v in self._nmethods if v.until > tsc]
-        self._nmethod_starts = [v.start for v in self._nmethods]
-        self._compact()
+        self._standing.forget_before(tsc)
+        self._revisions.compact(self._register.by_id)
+        self._register.compact()
         (self._registered if ended else self._changed)()
 
     def _forget_classes(self, tsc: int) -> None:
@@ -343,12 +306,11 @@ class CodeImage:
 
     def at(self, ip: int, tsc: int) -> Version | None:
         """The innermost version that holds `ip` at `tsc`."""
-        row = codetable.find(self.table(), np.uint64(ip), np.uint64(tsc))
-        return None if row < 0 else self._by_id[int(self.table().id[row])]
+        return self._register.at(ip, tsc)
 
     def version(self, id_: int) -> Version | None:
         """By the id that tables and views carry; None if it has been forgotten."""
-        return self._by_id.get(id_)
+        return self._register.by_id.get(id_)
 
     def code(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told; read-only by convention."""
@@ -361,30 +323,19 @@ class CodeImage:
 
     def table(self) -> Table:
         """For kernels (`jvm.code.lookup.locate`): all versions known, with their times."""
-        if self._table is None:
-            rows = self._rows[: self._row_count]
-            self._table = codetable.build(rows[rows["id"] != 0], self._pcs.view(), self._pc_sites.view())
-        return self._table
+        return self._register.table()
 
     def sites_of(self, ips: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> NDArray[np.int32]:
         """(n,) addresses at (n,) times → (n,) sites; 0 (`UNKNOWN_CODE`) where nothing stood."""
-        out = np.empty(len(ips), np.int32)
-        codetable.locate(self.table(), ips, tscs, out)
-        return out
+        return self._register.sites_of(ips, tscs)
 
     def versions_of(self, ips: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> NDArray[np.int64]:
         """(n,) addresses at (n,) times → (n,) numbers of versions (`version`); 0 where nothing stood."""
-        rows = np.empty(len(ips), np.int64)
-        table = self.table()
-        codetable.rows_of(table, ips, tscs, rows)
-        return np.where(rows >= 0, np.append(table.id, 0)[rows], 0)
+        return self._register.versions_of(ips, tscs)
 
     def sites_used(self) -> Iterable[NDArray[np.int32]]:
         """All sites that `sites_of` can give."""
-        rows = self._rows[: self._row_count]
-        rows = rows[rows["pc_size"] > 0]  # what else is in the arena is garbage
-        parts = zip(rows["pc_at"].tolist(), rows["pc_size"].tolist(), strict=True)
-        return [self._rows["site"][: self._row_count], *(self._pc_sites.part(at, size) for at, size in parts)]
+        return self._register.sites_used()
 
     def view(self, tsc: int | None = None) -> CodeView:
         """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
@@ -420,17 +371,17 @@ class CodeImage:
     def versions(self) -> Iterable[Version]:
         """All that are kept; `patched` is what has been told so far."""
         self._revisions.settle()
-        return self._by_id.values()
+        return self._register.by_id.values()
 
     def statistics(self) -> dict[str, int | float]:
         compiled = [
             (v.debug.detail, v.end - v.start)
-            for v in self._nmethods
+            for v in self._standing.nmethods
             if v.debug is not None and v.until == FOREVER and v.site_kind in (SiteKind.C1, SiteKind.C2)
         ]
         return {
             **{f"code_{name}": n for name, n in sorted(self.counts.items())},
-            "code_versions": len(self._by_id),
+            "code_versions": len(self._register.by_id),
             "code_methods": len(self.methods),
             "code_classes": len(self.classes),
             "code_retired": len(self._retired),
@@ -447,18 +398,9 @@ class CodeImage:
         self.counts["bad_blobs"] += 1
         return False
 
-    def _overlapping(self, start: int, end: int) -> tuple[int, int]:
-        """The range of `_nmethods` that overlaps [start, end)."""
-        lo = bisect_right(self._nmethod_starts, start)
-        if lo and self._nmethods[lo - 1].end > start:
-            lo -= 1
-        return lo, max(lo, bisect_left(self._nmethod_starts, end))
-
     def _since(self, record: export.Record, start: int, end: int) -> int:
         """From when on a blob told by `record` is taken to have stood at [start, end)."""
-        rows = self._rows[: self._row_count]
-        before = (rows["start"] < end) & (rows["end"] > start) & (rows["until"] <= record.tsc)
-        floor = int(rows["until"][before].max(initial=0))
+        floor = self._register.ended_before(record.tsc, start, end)
         if record.flags & export.RecordFlag.REPLAYED or isinstance(record, _FOUND) or not self.settled(record.tsc):
             return floor
         assert self.lateness is not None
@@ -474,22 +416,13 @@ class CodeImage:
 
     def _end(self, v: Version, tsc: int) -> None:
         v.until = max(tsc, v.since)
-        self._rows[v.row]["until"] = v.until
+        self._register.end(v)
         self._revisions.ended(v)
         self._registered()
 
     def _add(self, v: Version, code: memoryview) -> None:
         self._revisions.begin(v, np.frombuffer(code, np.uint8))
-        if self._free_rows:
-            v.row = self._free_rows.pop()
-        else:
-            v.row = self._row_count
-            self._row_count += 1
-            if v.row == len(self._rows):
-                self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
-        site = self.sites.site(v.name, v.site_kind)
-        self._rows[v.row] = (v.start, v.end, v.since, v.until, v.id, 0, 0, site)
-        self._by_id[v.id] = v
+        self._register.add(v, self.sites.site(v.name, v.site_kind))
         self._registered()
 
     def _resolve(self, v: Version) -> None:
@@ -499,11 +432,8 @@ class CodeImage:
         v.name = self._method_name(v, v.method)
         unique, where = np.unique(v.debug.inner_methods(), return_inverse=True)
         sites = [self.sites.site(self._method_name(v, int(m)), v.site_kind) for m in unique]
-        row = self._rows[v.row]
-        self._pcs.garbage += int(row["pc_size"])
-        row["site"] = self.sites.site(v.name, v.site_kind)
-        row["pc_at"], row["pc_size"] = self._pcs.append(v.debug.pc), len(where)
-        self._pc_sites.append(np.array(sites, np.int32)[where])
+        site = self.sites.site(v.name, v.site_kind)
+        self._register.describe(v, site, v.debug.pc, np.array(sites, np.int32)[where])
         self._registered()
 
     def _method_name(self, v: Version, method: int) -> str:
@@ -514,24 +444,9 @@ class CodeImage:
             return UNKNOWN_METHOD
         return name
 
-    def _compact(self) -> None:
-        self._revisions.compact(self._by_id)
-        if self._pcs.wasteful:
-            pcs, pc_sites = Arena[np.uint32](np.uint32), Arena[np.int32](np.int32)
-            for v in self._by_id.values():
-                at, size = int(self._rows[v.row]["pc_at"]), int(self._rows[v.row]["pc_size"])
-                self._rows[v.row]["pc_at"] = pcs.append(self._pcs.part(at, size))
-                pc_sites.append(self._pc_sites.part(at, size))
-            self._pcs, self._pc_sites = pcs, pc_sites
-
-    def _new_id(self) -> int:
-        self._ids += 1
-        return self._ids
-
     def _registered(self) -> None:
         self.census += 1
         self._changed()
 
     def _changed(self) -> None:
         self.epoch += 1
-        self._table = None

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from numba import njit
 
-from jvm.code.revisions import Uncertain
+from jvm.code.revision_store import Uncertain
 from stages.follow.repair.candidates import ROOM, V_FAR, V_INFERRED, V_INSN, V_TARGET, VA, candidates
 from stages.follow.repair.known import WINDOW, Known, raw_known
 from stages.pt import x86

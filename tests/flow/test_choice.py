@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jvm.code.image import CodeImage
-from jvm.code.revisions import Uncertain
+from jvm.code.revision_store import Uncertain
 from jvm.code.snapshot import CodeView
 from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Position, choose

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 HANG_SECONDS = 20
 GUIDED = ("jvm.export.parse", "jvm.export.seal", "capture.recording.export_reader", "capture.perf.compressed",
-          "jvm.code.image", "jvm.code.revisions", "capture.perf.perf_data", "capture.perf.records",
-          "capture.recording.replay", "capture.live.ring", "jvm.export.ring", "streamer.transport.codec", "stages.pt",
-          "stages.decode.stage")  # fmt: skip
+          "jvm.code.image", "jvm.code.revisions", "jvm.code.revision_store", "jvm.code.standing",
+          "capture.perf.perf_data", "capture.perf.records", "capture.recording.replay", "capture.live.ring",
+          "jvm.export.ring", "streamer.transport.codec", "stages.pt", "stages.decode.stage")  # fmt: skip
 
 
 def main() -> None:

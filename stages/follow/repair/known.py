@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.code.revisions import Uncertain
+from jvm.code.revision_store import Uncertain
 from jvm.kernels import inner
 from stages.follow.repair.call_table import NO_CALLS, CallTable
 from stages.pointers import addresses, addresses_anew, i64_at, least_at, u8_at

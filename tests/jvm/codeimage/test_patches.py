@@ -163,8 +163,8 @@ def test_what_no_one_asks_for_is_given_back() -> None:
         expected = text(code.view(), BASE, 32)
         code.forget_before(tsc)
         assert text(code.view(), BASE, 32) == expected
-    assert code._revisions._code.used < 3 * 4096
-    assert len(code._revisions._revisions.rows) < 5
+    assert code._revisions._store.code.used < 3 * 4096
+    assert len(code._revisions._store.revisions.rows) < 5
     assert len(code.uncertain(0, FOREVER).address) < 5
 
 
