@@ -10,32 +10,25 @@ from before the drain and, where a switch record says that nobody runs since, fr
 
 A per-thread stream is the same with one thread; its switch records tell when that did not run.
 
-A stream is forgotten at its end. A thread is forgotten with its own stream; `SLACK` seconds after its exit, when no
-trace from before that is waiting; or (its exit may never be told, and its last bytes come later still) after `SILENCE`
-seconds without trace: then nothing is lost with it, because a return stack does not outlive so many PSBs.
+A stream is forgotten at its end, a thread as `stages.segment.threads` says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.messages import (
     MARK_DTYPE,
-    U8,
     Decoded,
     EndOfStream,
     Loss,
     LossMark,
-    MarkKind,
     Segment,
     Sideband,
-    SideKind,
     StreamEnd,
     StreamKey,
     StreamOpen,
@@ -45,90 +38,28 @@ from stages.messages import (
     accounts,
 )
 from stages.messages.loss import RESYNC
-from stages.pt.scan import last_ip_at
+from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows
 from stages.segment.thread_attribution import NEAR, Owner, Special, assign, thread
+from stages.segment.threads import Threads
 
 MAX_WAITING = 4 << 20
 """Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
 HOLD_SECONDS = 0.1
 """How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
-SLACK, SILENCE = 5.0, 300.0
 MAX_HOLES = 32
 """Marks kept of what lies before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
-_PSB, _OVF, _PGE, _PGD, _TIME, _BAD = (int(kind) for kind in MarkKind)  # an enum's members are slow to get at
 _END_OF_TIME = (1 << 64) - 1
-
-
-@dataclass(slots=True)
-class _Thread:
-    number: int = 0
-    ended: bool = True  # the next piece begins a thread
-    holes: list[LossMark] = field(default_factory=list)  # since its last piece
-    stream: StreamKey | None = None  # of its last piece, which ended
-    last: int = 0  # at this time
-
-
-class _Run(NamedTuple):
-    """Bytes without a hole between them."""
-
-    offset: int
-    data: U8
-    last_ip: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.data)
-
-
-@dataclass(slots=True)
-class _Piece:
-    tid: int
-    start: int
-    end: int
-    tsc: int
-    tsc_end: int
-
-
-@dataclass(slots=True)
-class _Stream:
-    key: StreamKey
-    owner: Owner
-    tsc: int = 0  # everything up to this time and `at` is decided
-    at: int = -1
-    tracing: bool = False  # code was being traced at `at`
-    lone: bool = False  # `at` is a TSC packet on its own
-    runs: list[_Run] = field(default_factory=list)
-    marks: NDArray[np.void] = field(default_factory=lambda: np.empty(0, MARK_DTYPE))
-    passed: int = 0  # so many of them have been
-    losses: list[LossMark] = field(default_factory=list)
-    coming: list[Owner] = field(default_factory=list)  # switches told, by time
-    last_record: int = 0
-    number: int = -1  # of the last Sideband
-    again: bool = False  # the next Sideband tells again what there is to know
-    lost_until: int = 0  # records up to this time may be missing
-    pieces: list[_Piece] = field(default_factory=list)
-    unknown_to: int = -1  # the last bytes of which the thread is not known end here: what follows is the same hole
-
-    @property
-    def end(self) -> int:
-        return self.runs[-1].end if self.runs else self.at
-
-    def may_be_of(self, tid: int) -> bool:
-        """What waits."""
-        return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
 
 
 class Segmentation:
     """Decoded and Sideband → Segment, and Accounts of bytes whose thread is not known. All else passes."""
 
     def __init__(self) -> None:
-        self._streams: dict[StreamKey, _Stream] = {}
-        self._threads: dict[ThreadKey, _Thread] = {}
+        self._streams: dict[StreamKey, Stream] = {}
+        self._threads = Threads()
         self._drained: dict[tuple[str, int], int] = {}  # time of the last drain of a process
-        self._exits: dict[ThreadKey, ThreadEnd] = {}  # of threads that are not forgotten
         self._hz: dict[tuple[str, int], float] = {}  # of processes
-        self._looked: dict[tuple[str, int], int] = {}  # when their threads were looked through
         self.counts: Counter[str] = Counter()
 
     def feed(self, message: object) -> list[object]:
@@ -136,11 +67,13 @@ class Segmentation:
             case Decoded():
                 return self._decoded(message)
             case Sideband():
-                self._sideband(message)
+                for end in self._stream(message.stream).take(message):
+                    self._threads.exits[end.thread] = end
                 return [message]
             case StreamOpen():
                 self._hz[message.stream[:2]] = message.clock.hz
-                self._opened(message.stream)
+                if message.stream in self._streams:
+                    self._streams[message.stream].numbered_anew()
                 return [message]
             case StreamEnd():
                 return [*self._ended(message), message]
@@ -163,94 +96,19 @@ class Segmentation:
         return {
             **{f"segment_{name}": n for name, n in sorted(self.counts.items())},
             "segment_streams": len(self._streams),
-            "segment_threads": len(self._threads),
-            "segment_exits": len(self._exits),
+            "segment_threads": len(self._threads.known),
+            "segment_exits": len(self._threads.exits),
             "segment_waiting_bytes": sum(len(r.data) for s in self._streams.values() for r in s.runs),
         }
 
-    def _stream(self, key: StreamKey) -> _Stream:
+    def _stream(self, key: StreamKey) -> Stream:
         known = self._streams.get(key)
         if known is None:
-            known = self._streams[key] = _Stream(key, Owner(0, key.tid if key.tid >= 0 else Special.NOBODY))
+            known = self._streams[key] = Stream(key, Owner(0, key.tid if key.tid >= 0 else Special.NOBODY), self.counts)
         return known
 
-    # Sideband
-
-    def _opened(self, key: StreamKey) -> None:
-        """A stream is introduced; if it is known, by somebody who numbers anew and first tells what matters still."""
-        known = self._streams.get(key)
-        if known is not None:
-            known.again, known.number = True, -1
-
-    def _sideband(self, side: Sideband) -> None:
-        stream = self._stream(side.stream)
-        if side.seq <= stream.number:
-            self.counts["told_twice"] += 1
-            return
-        again, stream.again, stream.number = stream.again, False, side.seq
-        told_to = stream.last_record if again else 0
-        for tsc, kind, _, pid, tid, *_ in side.records.tolist():
-            if tsc < told_to:
-                again = False  # what was told joins what is told now
-                continue
-            if again and tsc > told_to:
-                self._lost(stream, stream.last_record, tsc)
-                again = False
-            tsc = max(tsc, stream.last_record)
-            ours = pid == side.stream.pid and tid > 0
-            if kind in (SideKind.SWITCH_IN, SideKind.ITRACE_START):
-                self._switch(stream, tsc, tid if ours else Special.NOBODY)
-            elif kind == SideKind.SWITCH_OUT:
-                if stream.owner.since == 0 and ours and all(owner.since >= tsc for owner in stream.coming):
-                    stream.owner = Owner(0, tid)  # nobody said who ran before: who goes now did
-                self._switch(stream, tsc, Special.NOBODY)
-            elif kind == SideKind.LOST:
-                self._lost(stream, stream.last_record, tsc)
-            elif kind == SideKind.EXIT and ours:  # on a CPU others end, too
-                thread = ThreadKey(side.stream.host, pid, tid)
-                self._exits[thread] = ThreadEnd(thread, stream.key, tsc)
-            stream.last_record = tsc
-
-    def _switch(self, stream: _Stream, tsc: int, tid: int) -> None:
-        if stream.key.tid >= 0 and tid != Special.NOBODY:
-            tid = stream.key.tid
-        insort(stream.coming, Owner(tsc, tid), key=lambda owner: owner.since)
-        self.counts["switches"] += 1
-
-    def _lost(self, stream: _Stream, since: int, until: int) -> None:
-        """Records are missing between these times."""
-        self._switch(stream, since, Special.LOST)
-        stream.lost_until = until
-
-    def _lost_before(self, stream: _Stream, until: int) -> None:
-        """Records are missing, the last of them from `until`; of how many before it is not known."""
-        if until > stream.lost_until:  # else a record has said so
-            before = bisect_right(stream.coming, until, key=lambda owner: owner.since)
-            self._lost(stream, (stream.coming[before - 1] if before else stream.owner).since, until)
-
-    def _look_through(self, now: Tick) -> list[object]:
-        """Threads that are gone; once a second."""
-        process = now.host, now.pid
-        hz = self._hz.get(process, 0.0)
-        if not hz or now.tsc - self._looked.get(process, 0) < hz:
-            return []
-        self._looked[process] = now.tsc
-        waiting = [s for s in self._streams.values() if s.key[:2] == process and s.at < s.end]
-        until, long_ago = now.tsc - round(SLACK * hz), now.tsc - round(SILENCE * hz)
-        gone = [
-            end
-            for end in self._exits.values()
-            if end.tsc < until
-            and end.thread[:2] == process
-            and end.stream.tid < 0
-            and not any(s.tsc <= end.tsc and s.may_be_of(end.thread.tid) for s in waiting)
-        ]
-        silent = [
-            ThreadEnd(key, thread.stream, thread.last)
-            for key, thread in self._threads.items()
-            if key[:2] == process and thread.stream is not None and thread.last < long_ago
-        ]
-        return [self._forget(end) for end in {end.thread: end for end in (*silent, *gone)}.values()]
+    def _look_through(self, tick: Tick) -> list[ThreadEnd]:
+        return self._threads.look_through(tick, self._hz.get((tick.host, tick.pid), 0.0), self._streams.values())
 
     def _ended(self, message: StreamEnd) -> list[object]:
         out: list[object] = []
@@ -259,15 +117,10 @@ class Segmentation:
             self._decide(stream, out, to_the_end=True)
         if key.tid >= 0:
             thread = ThreadKey(key.host, key.pid, key.tid)
-            end = self._exits.get(thread, ThreadEnd(thread, key, message.tsc))
+            end = self._threads.exits.get(thread, ThreadEnd(thread, key, message.tsc))
             if end.stream == key:
-                out.append(self._forget(end))
+                out.append(self._threads.forget(end))
         return out
-
-    def _forget(self, end: ThreadEnd) -> ThreadEnd:
-        self._threads.pop(end.thread, None)
-        self._exits.pop(end.thread, None)
-        return end
 
     # Trace
 
@@ -276,20 +129,20 @@ class Segmentation:
         stream = self._stream(d.stream)
         if stream.at >= 0 and d.offset < stream.end:  # the key came again: another stream
             self._decide(stream, out, to_the_end=True)
-            stream = _Stream(stream.key, stream.owner, coming=stream.coming, last_record=stream.last_record)
+            stream = Stream(stream.key, stream.owner, self.counts, coming=stream.coming, last_record=stream.last_record)
             self._streams[d.stream] = stream
         if stream.at < 0:
             stream.at = d.offset
         for mark in d.losses:
             if mark.cause == Loss.SIDEBAND_LOST:
-                self._lost_before(stream, mark.tsc)
+                stream.lost_before(mark.tsc)
         losses = [m for m in d.losses if m.cause in _CUTS]
         marks = d.marks
         broken = bool(losses) or d.offset != stream.end
-        losses += _overflows(d.marks)
+        losses += overflows(d.marks)
         if broken:
             cut = np.zeros(1, MARK_DTYPE)
-            cut["offset"], cut["kind"], cut["tsc"] = stream.end, _BAD, stream.tsc
+            cut["offset"], cut["kind"], cut["tsc"] = stream.end, BAD, stream.tsc
             marks = np.concatenate((cut, marks))
         stream.losses += losses
         stream.marks = np.concatenate((stream.marks, marks)) if len(stream.marks) else marks
@@ -298,7 +151,7 @@ class Segmentation:
             stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
         else:
             # Kernels are compiled for writable arrays; what came over a socket is none.
-            stream.runs.append(_Run(d.offset, d.data if d.data.flags.writeable else d.data.copy(), d.last_ip))
+            stream.runs.append(Run(d.offset, d.data if d.data.flags.writeable else d.data.copy(), d.last_ip))
         waiting = sum(len(run.data) for run in stream.runs)
         self._decide(stream, out, to_the_end=waiting > MAX_WAITING)
         return out
@@ -314,7 +167,7 @@ class Segmentation:
                 self._settle(stream, drained, out)
         return out
 
-    def _settle(self, s: _Stream, drained: int, out: list[object]) -> None:
+    def _settle(self, s: Stream, drained: int, out: list[object]) -> None:
         """Gives the tail behind the last time mark to its thread, if it can only be one's and need not wait.
 
         Switches stay undecided: a processor's last packets can come into view after the record of the switch behind
@@ -326,7 +179,7 @@ class Segmentation:
         tids = {owners[i].tid for i in ran}
         if len(tids) != 1 or Special.LOST in tids:
             return
-        tracing = _tracing(s.marks[s.passed :], s.tracing)
+        tracing = is_tracing(s.marks[s.passed :], s.tracing)
         if owners[-1].tid == Special.NOBODY:
             until = owners[-1].since
             due = until > s.tsc and not tracing
@@ -347,12 +200,12 @@ class Segmentation:
         del s.coming[: ran[-1]]
         s.at, s.tsc, s.tracing, s.lone, s.passed = s.end, until, tracing, False, len(s.marks)
         self._emit(s, out)
-        self._trim(s)
+        s.trim()
 
-    def _decide(self, s: _Stream, out: list[object], *, to_the_end: bool) -> None:
+    def _decide(self, s: Stream, out: list[object], *, to_the_end: bool) -> None:
         """Goes from time mark to time mark as far as there are any, and on request to the end without one."""
         kind = s.marks["kind"][s.passed :]
-        timed = np.flatnonzero((kind == _PSB) | (kind == _TIME)) + s.passed
+        timed = np.flatnonzero((kind == PSB) | (kind == TIME)) + s.passed
         times = s.marks["tsc"][timed]
         at = 0  # into `timed`
         while at < len(timed):
@@ -362,19 +215,19 @@ class Segmentation:
             at = at if switching else before - 1
             mark = s.marks[timed[at]]
             self._slot(s, int(timed[at]), int(mark["offset"]), max(int(mark["tsc"]), s.tsc), switching, out)
-            s.lone = int(mark["kind"]) == _TIME
+            s.lone = int(mark["kind"]) == TIME
             at += 1
         if to_the_end and s.at < s.end:
             self.counts["undated"] += 1
             self._slot(s, len(s.marks), s.end, _END_OF_TIME, bool(s.coming), out)
         self._emit(s, out)
-        self._trim(s)
+        s.trim()
 
-    def _slot(self, s: _Stream, index: int, to: int, tsc: int, switching: bool, out: list[object]) -> None:
+    def _slot(self, s: Stream, index: int, to: int, tsc: int, switching: bool, out: list[object]) -> None:
         """Decides the bytes up to `to`, where mark `index` stands, of time `tsc` (_END_OF_TIME: no mark, no time)."""
         dated = tsc if tsc != _END_OF_TIME else s.tsc
         inside = s.marks[s.passed : index]
-        tracing = _tracing(s.marks[s.passed : index + 1], s.tracing)
+        tracing = is_tracing(s.marks[s.passed : index + 1], s.tracing)
         owners = [s.owner]
         if switching:
             while s.coming and s.coming[0].since <= tsc:
@@ -382,7 +235,7 @@ class Segmentation:
             self._spans(s, inside, owners, to, dated, tsc != _END_OF_TIME, tracing, out)
         else:
             tid = s.owner.tid
-            if tid == Special.NOBODY and (s.tracing or bool((inside["kind"] == _PGE).any())):
+            if tid == Special.NOBODY and (s.tracing or bool((inside["kind"] == PGE).any())):
                 tid = int(Special.LOST)  # somebody ran
             if tid == Special.LOST and s.at < to and s.key.tid < 0:
                 self._mark_holes(s, [Owner(0, tid)], [LossMark(s.at, Loss.UNKNOWN_THREAD, 0, s.tsc)], out)
@@ -394,18 +247,18 @@ class Segmentation:
         s.passed = min(index + 1, len(s.marks))
 
     def _spans(
-        self, s: _Stream, inside: NDArray[np.void], owners: list[Owner], to: int, dated: int, known_end: bool,
+        self, s: Stream, inside: NDArray[np.void], owners: list[Owner], to: int, dated: int, known_end: bool,
         tracing: bool, out: list[object],
     ) -> None:  # fmt: skip
         """The bytes up to `to` among `owners`."""
         kind = inside["kind"]
-        pge = inside["offset"][kind == _PGE]
+        pge = inside["offset"][kind == PGE]
         starts, traced = [s.at], [s.tracing]
         if not s.tracing:
             starts.append(s.at)
             traced.append(False)
-        for mark in inside[(kind == _PGD) | (kind == _OVF) | (kind == _BAD)]:
-            gone = int(mark["kind"]) == _PGD
+        for mark in inside[(kind == PGD) | (kind == OVF) | (kind == BAD)]:
+            gone = int(mark["kind"]) == PGD
             starts.append(int(mark["offset"]) + (int(mark["size"]) if gone else 0))
             traced.append(not gone)
         ends = [*starts[1:], to]
@@ -429,7 +282,7 @@ class Segmentation:
                 self._mark_holes(s, owners[bound.lo : bound.hi + 1], [doubt], out)
             self._give(s, owners, tid, start, end, min(since, dated), max(since, min(until, dated)), out)
 
-    def _mark_holes(self, s: _Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
+    def _mark_holes(self, s: Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
         """These losses may have taken trace of these threads, behind what they have been given so far; of any, if it
         is not known of which."""
         if not marks:
@@ -437,17 +290,14 @@ class Segmentation:
         self._emit(s, out)
         tids = {s.key.tid} if s.key.tid >= 0 else {owner.tid for owner in owners}
         if not tids or Special.LOST in tids:
-            tids |= {k.tid for k in self._threads if (k.host, k.pid) == (s.key.host, s.key.pid)}
+            tids |= self._threads.tids(s.key.host, s.key.pid)
         for tid in tids:
             if tid >= 0:
-                holes = self._thread(s, tid).holes
+                holes = self._threads.of(ThreadKey(s.key.host, s.key.pid, tid)).holes
                 holes += marks[: MAX_HOLES - len(holes)]
 
-    def _thread(self, s: _Stream, tid: int) -> _Thread:
-        return self._threads.setdefault(ThreadKey(s.key.host, s.key.pid, tid), _Thread())
-
     def _give(
-        self, s: _Stream, owners: list[Owner], tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]
+        self, s: Stream, owners: list[Owner], tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]
     ) -> None:
         """The bytes [start, end), from `tsc` to `tsc_end`, are the thread's; or nobody knows whose. Cut at losses."""
         for run in s.runs:
@@ -458,21 +308,14 @@ class Segmentation:
                     self._mark_holes(s, owners, due, out)
                     s.losses = [m for m in s.losses if m.offset > at]
                 to = min([stop, *(m.offset for m in s.losses)])
-                since = tsc if at == start else max(tsc, self._time_at(s, at))
+                since = tsc if at == start else max(tsc, s.time_at(at))
                 # When a loss began is not known: the time up to it is that of the last mark before it.
                 whole = to == end and not any(m.offset == to for m in s.losses)
-                until = tsc_end if whole else max(since, min(tsc_end, self._time_at(s, to)))
+                until = tsc_end if whole else max(since, min(tsc_end, s.time_at(to)))
                 self._add(s, tid, at, to, since, until, out)
                 at = to
 
-    @staticmethod
-    def _time_at(s: _Stream, offset: int) -> int:
-        """Time of the last time mark before `offset`."""
-        here = s.marks[: np.searchsorted(s.marks["offset"], offset)]
-        timed = np.flatnonzero((here["kind"] == _PSB) | (here["kind"] == _TIME))
-        return int(here["tsc"][timed[-1]]) if len(timed) else s.tsc
-
-    def _add(self, s: _Stream, tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]) -> None:
+    def _add(self, s: Stream, tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]) -> None:
         if tid < 0:
             self._emit(s, out)
             self.counts["unknown_thread_bytes"] += end - start
@@ -484,15 +327,15 @@ class Segmentation:
             last.end, last.tsc_end = end, tsc_end
         else:
             self._emit(s, out)
-            s.pieces.append(_Piece(tid, start, end, tsc, tsc_end))
+            s.pieces.append(Piece(tid, start, end, tsc, tsc_end))
 
-    def _emit(self, s: _Stream, out: list[object]) -> None:
+    def _emit(self, s: Stream, out: list[object]) -> None:
         for piece in s.pieces:
             key = ThreadKey(s.key.host, s.key.pid, piece.tid)
-            exit_ = self._exits.get(key)
+            exit_ = self._threads.exits.get(key)
             if exit_ is not None and exit_.tsc <= piece.tsc and (s.key.tid < 0 or exit_.stream != s.key):
-                out.append(self._forget(exit_))  # another thread of that id
-            known = self._thread(s, piece.tid)
+                out.append(self._threads.forget(exit_))  # another thread of that id
+            known = self._threads.of(key)
             continues = not known.ended and not known.holes
             if not continues:
                 known.number += 1
@@ -503,55 +346,13 @@ class Segmentation:
             out.append(
                 Segment(
                     key, s.key, known.number, piece.start, run.data[piece.start - run.offset : piece.end - run.offset],
-                    marks[marks["kind"] != _BAD], self._last_ip(s, run, piece.start), piece.tsc, piece.tsc_end,
+                    marks[marks["kind"] != BAD], s.last_ip(run, piece.start), piece.tsc, piece.tsc_end,
                     continues, tuple(known.holes),
                 )
             )  # fmt: skip
             self.counts["pieces"] += 1
             known.ended, known.holes, known.stream, known.last = False, [], s.key, piece.tsc_end
         s.pieces.clear()
-
-    @staticmethod
-    def _last_ip(s: _Stream, run: _Run, at: int) -> int:
-        """Last IP before `at`: counted from the last PSB, or from where the run begins."""
-        here = s.marks[(s.marks["kind"] == _PSB) & (s.marks["offset"] <= at) & (s.marks["offset"] >= run.offset)]
-        base, last_ip = (int(here[-1]["offset"]), 0) if len(here) else (run.offset, run.last_ip)
-        return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
-
-    def _trim(self, s: _Stream) -> None:
-        """Forgets what is decided."""
-        runs = []
-        for run in s.runs:
-            if run.end <= s.at:
-                continue
-            if run.offset < s.at:
-                run = _Run(s.at, run.data[s.at - run.offset :], self._last_ip(s, run, s.at))
-            runs.append(run)
-        s.runs = runs
-        # The mark at `at` has been passed, but it stands in the bytes that are left.
-        keep = s.passed
-        while keep and int(s.marks[keep - 1]["offset"]) >= s.at:
-            keep -= 1
-        s.marks, s.passed = s.marks[keep:], s.passed - keep
-
-
-def _overflows(marks: NDArray[np.void]) -> list[LossMark]:
-    ovf = marks[marks["kind"] == _OVF]
-    return [
-        LossMark(at, Loss.OVERFLOW, 0, t) for at, t in zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
-    ]
-
-
-def _tracing(marks: NDArray[np.void], before: bool) -> bool:
-    """Is code being traced behind `marks`, if it was (or was not) `before`?"""
-    kind = marks["kind"]
-    telling = np.flatnonzero((kind != _TIME) & (kind != _BAD))
-    if not len(telling):
-        return before
-    mark = marks[telling[-1]]
-    if mark["kind"] == _PSB:
-        return bool(mark["ip"])
-    return int(mark["kind"]) in (_PGE, _OVF)  # an OVF is followed by a FUP, or a PGE that says so
 
 
 def make() -> Segmentation:

@@ -1,0 +1,177 @@
+"""What is known of one stream: bytes that wait, marks in them, and by its sideband whose thread ran when."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages import (
+    MARK_DTYPE,
+    U8,
+    Loss,
+    LossMark,
+    MarkKind,
+    Sideband,
+    SideKind,
+    StreamKey,
+    ThreadEnd,
+    ThreadKey,
+)
+from stages.pt.scan import last_ip_at
+from stages.segment.thread_attribution import Owner, Special
+
+PSB, OVF, PGE, PGD, TIME, BAD = (int(kind) for kind in MarkKind)  # an enum's members are slow to get at
+
+
+class Run(NamedTuple):
+    """Bytes without a hole between them."""
+
+    offset: int
+    data: U8
+    last_ip: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+@dataclass(slots=True)
+class Piece:
+    tid: int
+    start: int
+    end: int
+    tsc: int
+    tsc_end: int
+
+
+@dataclass(slots=True)
+class Stream:
+    key: StreamKey
+    owner: Owner
+    counts: Counter[str]  # told_twice, switches
+    tsc: int = 0  # everything up to this time and `at` is decided
+    at: int = -1
+    tracing: bool = False  # code was being traced at `at`
+    lone: bool = False  # `at` is a TSC packet on its own
+    runs: list[Run] = field(default_factory=list)
+    marks: NDArray[np.void] = field(default_factory=lambda: np.empty(0, MARK_DTYPE))
+    passed: int = 0  # so many of them have been
+    losses: list[LossMark] = field(default_factory=list)
+    coming: list[Owner] = field(default_factory=list)  # switches told, by time
+    last_record: int = 0
+    number: int = -1  # of the last Sideband
+    again: bool = False  # the next Sideband tells again what there is to know
+    lost_until: int = 0  # records up to this time may be missing
+    pieces: list[Piece] = field(default_factory=list)
+    unknown_to: int = -1  # the last bytes of which the thread is not known end here: what follows is the same hole
+
+    @property
+    def end(self) -> int:
+        return self.runs[-1].end if self.runs else self.at
+
+    def may_be_of(self, tid: int) -> bool:
+        """What waits."""
+        return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
+
+    def numbered_anew(self) -> None:
+        """Its sideband comes from now on from somebody who numbers anew, and first tells what matters still."""
+        self.again, self.number = True, -1
+
+    def take(self, side: Sideband) -> Iterator[ThreadEnd]:
+        """Its records, which say who ran when; the threads that ended."""
+        if side.seq <= self.number:
+            self.counts["told_twice"] += 1
+            return
+        again, self.again, self.number = self.again, False, side.seq
+        told_to = self.last_record if again else 0
+        for tsc, kind, _, pid, tid, *_ in side.records.tolist():
+            if tsc < told_to:
+                again = False  # what was told joins what is told now
+                continue
+            if again and tsc > told_to:
+                self._lost(self.last_record, tsc)
+                again = False
+            tsc = max(tsc, self.last_record)
+            ours = pid == side.stream.pid and tid > 0
+            if kind in (SideKind.SWITCH_IN, SideKind.ITRACE_START):
+                self._switch(tsc, tid if ours else Special.NOBODY)
+            elif kind == SideKind.SWITCH_OUT:
+                if self.owner.since == 0 and ours and all(owner.since >= tsc for owner in self.coming):
+                    self.owner = Owner(0, tid)  # nobody said who ran before: who goes now did
+                self._switch(tsc, Special.NOBODY)
+            elif kind == SideKind.LOST:
+                self._lost(self.last_record, tsc)
+            elif kind == SideKind.EXIT and ours:  # on a CPU others end, too
+                yield ThreadEnd(ThreadKey(side.stream.host, pid, tid), self.key, tsc)
+            self.last_record = tsc
+
+    def _switch(self, tsc: int, tid: int) -> None:
+        if self.key.tid >= 0 and tid != Special.NOBODY:
+            tid = self.key.tid
+        insort(self.coming, Owner(tsc, tid), key=lambda owner: owner.since)
+        self.counts["switches"] += 1
+
+    def _lost(self, since: int, until: int) -> None:
+        """Records are missing between these times."""
+        self._switch(since, Special.LOST)
+        self.lost_until = until
+
+    def lost_before(self, until: int) -> None:
+        """Records are missing, the last of them from `until`; of how many before it is not known."""
+        if until > self.lost_until:  # else a record has said so
+            before = bisect_right(self.coming, until, key=lambda owner: owner.since)
+            self._lost((self.coming[before - 1] if before else self.owner).since, until)
+
+    def time_at(self, offset: int) -> int:
+        """Time of the last time mark before `offset`."""
+        here = self.marks[: np.searchsorted(self.marks["offset"], offset)]
+        timed = np.flatnonzero((here["kind"] == PSB) | (here["kind"] == TIME))
+        return int(here["tsc"][timed[-1]]) if len(timed) else self.tsc
+
+    def last_ip(self, run: Run, at: int) -> int:
+        """Last IP before `at`: counted from the last PSB, or from where the run begins."""
+        marks = self.marks
+        here = marks[(marks["kind"] == PSB) & (marks["offset"] <= at) & (marks["offset"] >= run.offset)]
+        base, last_ip = (int(here[-1]["offset"]), 0) if len(here) else (run.offset, run.last_ip)
+        return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
+
+    def trim(self) -> None:
+        """Forgets what is decided."""
+        runs = []
+        for run in self.runs:
+            if run.end <= self.at:
+                continue
+            if run.offset < self.at:
+                run = Run(self.at, run.data[self.at - run.offset :], self.last_ip(run, self.at))
+            runs.append(run)
+        self.runs = runs
+        # The mark at `at` has been passed, but it stands in the bytes that are left.
+        keep = self.passed
+        while keep and int(self.marks[keep - 1]["offset"]) >= self.at:
+            keep -= 1
+        self.marks, self.passed = self.marks[keep:], self.passed - keep
+
+
+def overflows(marks: NDArray[np.void]) -> list[LossMark]:
+    ovf = marks[marks["kind"] == OVF]
+    return [
+        LossMark(at, Loss.OVERFLOW, 0, t) for at, t in zip(ovf["offset"].tolist(), ovf["tsc"].tolist(), strict=True)
+    ]
+
+
+def is_tracing(marks: NDArray[np.void], before: bool) -> bool:
+    """Is code being traced behind `marks`, if it was (or was not) `before`?"""
+    kind = marks["kind"]
+    telling = np.flatnonzero((kind != TIME) & (kind != BAD))
+    if not len(telling):
+        return before
+    mark = marks[telling[-1]]
+    if mark["kind"] == PSB:
+        return bool(mark["ip"])
+    return int(mark["kind"]) in (PGE, OVF)  # an OVF is followed by a FUP, or a PGE that says so
