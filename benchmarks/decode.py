@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,70 +33,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks import exact
+from benchmarks.cases import (
+    AGAIN,
+    FIRST,
+    ROWS,
+    UNSEEN,
+    BenchmarkError,
+    Case,
+    Stream,
+    from_pages,
+    from_part,
+    from_recording,
+)
+from benchmarks.peer_decoders import PEERS, Peers, perf_pass
 from capture.perf.perf_data import PerfDataError
-from capture.recording.replay import Replay
-from jvm.code.image import CodeImage
-from jvm.code.snapshot import CodeView
-from jvm.kernels import kernel
 from stages.decode.stage import Decode
-from stages.follow.code.code_copy import Code, Image
 from stages.follow.flow import Flow
-from stages.messages import Chunk, Decoded, JitBatch, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
-from stages.pointers import addresses, load64, u8_at
-from stages.pt.packets import TIP, TNT_8, TNT_64, find_psb, frozen, packet_at
-from stages.pt.tnt import count, long_bits, short_bits
+from stages.messages import Chunk, Decoded, Segment, StreamOpen, ThreadKey
 
 CHUNK = 256 << 10
-PEERS = ("libipt", "perf")
-
-
-class BenchmarkError(Exception):
-    """Said in one line; exit status 1."""
-
-
-class Stream(NamedTuple):
-    key: StreamKey
-    config: PtConfig
-    data: NDArray[np.uint8]
-
-
-FIRST, UNSEEN, AGAIN = "first pass", "unseen half", "same again"
-ROWS = (FIRST, UNSEEN, AGAIN)
-
-
-@dataclass
-class Case:
-    streams: list[Stream]
-    view: CodeView
-    recording: Path | None = None
-    repeat: int = 1
-    parts: dict[str, list[Stream]] = field(init=False)  # by row: what is timed; "seen half": what warms
-    size: dict[str, int] = field(init=False)
-    branches: dict[str, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        halves = [_halves(stream) for stream in self.streams]
-        again = [s._replace(data=np.tile(s.data, self.repeat)) for s in self.streams]
-        self.parts = {FIRST: self.streams, AGAIN: again}
-        self.parts |= {"seen half": [seen for seen, _ in halves], UNSEEN: [unseen for _, unseen in halves]}
-        self.size = {row: sum(len(s.data) for s in self.parts[row]) for row in ROWS}
-        self.branches = {row: sum(branches(s.data) for s in self.parts[row]) for row in ROWS}
-        if not self.size[FIRST]:
-            raise BenchmarkError("there is no trace in it")
-
-
-def _halves(stream: Stream) -> tuple[Stream, Stream]:
-    """Up to the first PSB in the second half, and from there; without one the second is empty."""
-    data = stream.data
-    at = int(find_psb(frozen(data), len(data) // 2, len(data)))
-    at = len(data) if at < 0 else at
-    return stream._replace(data=data[:at]), stream._replace(data=data[at:])
 
 
 @dataclass
@@ -110,75 +65,6 @@ class Result:
 
     def add(self, name: tuple[str, str], seconds: float) -> None:
         self.seconds.setdefault(name, []).append(seconds)
-
-
-@kernel
-def _branches(where, end):  # type: ignore[no-untyped-def]
-    data = u8_at(where[0])
-    n, at = 0, 0
-    while at < end:
-        kind, size = packet_at(data, at, 0)
-        if kind == TNT_8:
-            n += count(short_bits(np.int64(data[at])))
-        elif kind == TNT_64:
-            n += count(long_bits(load64(data, at)))
-        elif kind == TIP:
-            n += 1
-        at += max(size, 1)
-    return n
-
-
-def branches(data: NDArray[np.uint8]) -> int:
-    """TNT bits and TIPs."""
-    padded = np.zeros(len(data) + 32, np.uint8)
-    padded[: len(data)] = data
-    return int(_branches(addresses(padded), len(data)))
-
-
-# -- what is decoded
-
-
-def from_pages(trace: Path, pages: str, ranges: tuple[int, int], repeat: int, noretcomp: bool) -> Case:
-    address_file, _, dump_file = pages.partition(":")
-    addresses = np.fromfile(address_file, dtype=np.uint64)
-    dump = Path(dump_file).read_bytes()
-    if not len(addresses) or len(dump) != 4096 * len(addresses):
-        raise BenchmarkError(f"{dump_file}: not one page for each address in {address_file}")
-    view = CodeView.of([(int(a), dump[4096 * i : 4096 * (i + 1)]) for i, a in enumerate(addresses)])
-    data = np.fromfile(trace, dtype=np.uint8)
-    while len(data) and data[-1] == 0x55:  # filler behind the last packet
-        data = data[:-1]
-    config = PtConfig(filter_lo=ranges[0], filter_hi=ranges[1], noretcomp=noretcomp)
-    return Case([Stream(StreamKey("file", 1, 0, -1), config, data)], view, None, repeat)
-
-
-def from_recording(path: Path, repeat: int) -> Case:
-    images: dict[int, CodeImage] = {}
-    configs: dict[StreamKey, PtConfig] = {}
-    parts: dict[StreamKey, list[NDArray[np.uint8]]] = {}
-    with Replay(path) as replay:
-        for message in replay.messages():
-            match message:
-                case StreamOpen():
-                    configs[message.stream] = message.config
-                case Chunk():
-                    parts.setdefault(message.stream, []).append(np.array(message.data))
-                case JitBatch():
-                    images.setdefault(message.pid, CodeImage()).feed(message.data.tobytes(), message.tsc)
-    if len(images) != 1:
-        raise BenchmarkError(f"{path}: code of {len(images)} processes; this benchmark takes one")
-    view = next(iter(images.values())).view()
-    streams = [Stream(key, configs[key], np.concatenate(data)) for key, data in parts.items() if data]
-    data_file = path if path.suffix == ".data" else path.with_name(f"{path.stem}.perf.data")
-    return Case(streams, view, data_file if data_file.exists() else None, repeat)
-
-
-def from_part(path: Path, most: int, repeat: int) -> Case:
-    part = exact.longest(path, most)
-    if part is None:
-        raise BenchmarkError(f"{path}: no part of {most / 8e6:.1f} MB of which the code is known")
-    print(f"stream {part.stream.cpu}: {len(part.data) / 1e6:.2f} MB", file=sys.stderr)
-    return Case([Stream(part.stream, part.config, part.data)], part.code, None, repeat)
 
 
 # -- us
@@ -229,114 +115,6 @@ def timed(action: Callable[[], object]) -> float:
     start = time.process_time()
     action()
     return time.process_time() - start
-
-
-# -- peers
-
-
-def build(name: str, directory: Path, *libraries: str) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise BenchmarkError(f"{name}: no C compiler")
-    program = directory / name
-    source = Path(__file__).with_name("peers") / f"{name}.c"
-    done = subprocess.run(
-        [compiler, "-O2", "-o", str(program), str(source), *libraries], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BenchmarkError(f"{name}: {source.name} does not build: {done.stderr.splitlines()[-1]}")
-    return program
-
-
-class Peers:
-    """Other decoders' programs over each stream, in files of its own."""
-
-    GAP = 1 << 20  # blobs nearer than this share a section: few large ones are what libipt is fast on
-
-    def __init__(self, case: Case, directory: Path, libxdc: Path | None = None) -> None:
-        self._case, self._library = case, libxdc
-        self._libipt = build("libipt", directory, "-lipt")  # Debian: libipt-dev
-        self._libxdc = build("libxdc", directory, "-ldl") if libxdc else None
-        self._files: dict[str, list[Path]] = {}
-        for number, (row, streams) in enumerate(case.parts.items()):
-            self._files[row] = [directory / f"trace{number}.{n}" for n in range(len(streams))]
-            for file, stream in zip(self._files[row], streams, strict=True):
-                stream.data.tofile(file)
-        self._image, self._sections = directory / "image", directory / "sections"
-        image = Image()
-        image.update(case.view)
-        self._pack(image.code)
-
-    def _pack(self, code: Code) -> None:
-        lines: list[tuple[int, int, int]] = []
-        with self._image.open("wb") as image:
-            for start, end, at in zip(code.start.tolist(), code.end.tolist(), code.data_at.tolist(), strict=True):
-                here = image.tell()
-                if lines and start - (lines[-1][0] + lines[-1][2]) < self.GAP:
-                    address, offset, size = lines.pop()
-                    image.write(b"\xf4" * (start - address - size))  # HLT: nothing runs through it
-                    lines.append((address, offset, end - address))
-                else:
-                    lines.append((start, here, end - start))
-                image.write(code.code[at : at + end - start].tobytes())
-        self._sections.write_text("".join(f"{a:x} {o:x} {n:x}\n" for a, o, n in lines))
-
-    def packets(self) -> tuple[float, float]:
-        """libipt's packet decoder: CPU seconds and packets."""
-        seconds, packets, *_ = np.sum(
-            [self._run(self._libipt, "packets", 1, file)[0] for file in self._files[AGAIN]], axis=0
-        ).tolist()
-        return seconds, packets
-
-    def blocks(self, *rows: str) -> list[tuple[float, float, float, float]]:
-        """libipt's block decoder over one row after the other: CPU seconds, blocks, instructions, errors of each."""
-        return self._flow(rows, self._libipt, "blocks")
-
-    def xdc(self, mode: str, *rows: str) -> list[tuple[float, float, float, float]]:
-        """libxdc: CPU seconds, edges, 0, streams that it did not decode to their end."""
-        assert self._libxdc is not None
-        return self._flow(rows, self._libxdc, self._library, mode)
-
-    def _flow(self, rows: tuple[str, ...], program: Path, *words: object) -> list[tuple[float, float, float, float]]:
-        config = self._case.streams[0].config
-        filters = f"{config.filter_lo:x}", f"{config.filter_hi:x}"
-        each = [
-            self._run(program, *words, len(rows), self._image, self._sections, *filters, *traces)
-            for traces in zip(*(self._files[row] for row in rows), strict=True)
-        ]
-        return [tuple(row) for row in np.sum(each, axis=0).tolist()]
-
-    @staticmethod
-    def _run(program: Path, *words: object) -> list[list[float]]:
-        done = subprocess.run(
-            [str(x) for x in (program, *words)], capture_output=True, text=True, check=False, timeout=3600
-        )
-        lines = done.stdout.splitlines()
-        if done.returncode or not lines or "endless" in lines:
-            raise BenchmarkError(f"{program.name}: {done.stderr.strip() or 'goes round in circles on this image'}")
-        return [[float(x) for x in line.split()] for line in lines]
-
-
-def perf_pass(case: Case) -> float:
-    """perf script over the recording, asked for one sample in 10⁹ instructions: it decodes all and prints nothing."""
-    if case.recording is None:
-        raise BenchmarkError("perf: needs a recording (perf.data), once")
-    perf = shutil.which("perf")
-    if perf is None:
-        raise BenchmarkError("perf: not installed (Debian: linux-perf)")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [perf, "script", "-i", str(case.recording), "--itrace=i1000000000i", "-F", "ip"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=3600,
-    )
-    if done.returncode:
-        raise BenchmarkError(f"perf: {(done.stderr.splitlines() or ['failed'])[-1]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 # -- the race

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.decode import AGAIN, BenchmarkError, Case, Peers, Stream, packet_pass, timed
+from benchmarks.cases import AGAIN, BenchmarkError, Case, Stream
+from benchmarks.decode import packet_pass, timed
+from benchmarks.peer_decoders import Peers
 from jvm.code.snapshot import CodeView
 from stages.messages import PtConfig, StreamKey
 from tests.pt import ptwriter as w

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF
-from benchmarks.flow_truth.steps import BIT, END, OVF, PGD, PGE, PSB, TIP
+from benchmarks.flow_truth.walk import BIT, END, OVF, PGD, PGE, PSB, TIP
 from jvm.kernels import kernel
 from stages.messages.paths import BlockEnd
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from stages.messages import U8
 from stages.pt import errors, timing
+from stages.pt import packet_scan as ps
 from stages.pt import packets as p
 from stages.pt.errata import of_cpu
 from stages.pt.events import event as events
@@ -250,15 +251,15 @@ def _nobody(_: int) -> None:
 def _packets(data: U8, options: DumpOptions) -> Iterator[Records]:
     """Ends with a BAD record of `sub` −CUT if the trace ends inside a packet."""
     context = events.start_context(of_cpu(options.family, options.model))
-    state = p.scanner(context, synced=not options.sync)
-    out = np.zeros(_PACKETS_AT_ONCE, p.PACKET_DTYPE)
+    state = ps.scanner(context, synced=not options.sync)
+    out = np.zeros(_PACKETS_AT_ONCE, ps.PACKET_DTYPE)
     data = p.frozen(data)
     at = 0
     while True:
-        n, at = p.scan(data, at, len(data), 0, state, out)
+        n, at = ps.scan(data, at, len(data), 0, state, out)
         if n:
             yield out[:n]
-        elif at < len(data) and state[p.STATE_SYNCED]:
+        elif at < len(data) and state[ps.STATE_SYNCED]:
             out[0] = 0
             out[0]["offset"], out[0]["kind"], out[0]["sub"] = at, p.BAD, -p.CUT
             yield out[:1]

@@ -21,15 +21,14 @@ from streamer.hub.profile import (
     FIDELITY_WEIGHTS,
     INSTRUCTIONS,
     INVOCATIONS,
-    KINDS,
-    OTHER,
     UNCOUNTED,
     UNTOLD,
     WEIGHTS,
     Rows,
 )
-from streamer.hub.view import CAUSES, KIND_NAMES, Coverage, HotMethod, HotView, ProcessView, window_label
-from streamer.hub.windows import DECODED, SHED, Bytes
+from streamer.hub.ranking import coverage, heaviest, kinds
+from streamer.hub.view import CAUSES, Coverage, HotMethod, HotView, ProcessView, window_label
+from streamer.hub.windows import DECODED, SHED
 
 ProcessKey = tuple[str, int]
 
@@ -210,7 +209,7 @@ class Hub:
         keys = [key for key in self.processes if process in (None, key)]
         names, rows = self._by_name(keys, None if whole_run else index)
         total = int(rows[:, column].sum())
-        listed = _heaviest(names, rows[:, column], self.config.top if top is None else top)
+        listed = heaviest(names, rows[:, column], self.config.top if top is None else top)
         now, before, moved = self._movement(keys, column)
         methods = tuple(
             HotMethod(
@@ -219,7 +218,7 @@ class Hub:
                 int(rows[i, column]),
                 None if rows[i, UNCOUNTED] else int(rows[i, INVOCATIONS]),
                 bool(rows[i, UNTOLD]),
-                _kinds(rows[i]),
+                kinds(rows[i]),
                 before.get(names[i], 0.0),
                 now.get(names[i], 0.0),
                 moved.get(names[i]),
@@ -227,7 +226,7 @@ class Hub:
             for i in listed
         )
         shown = sum(m.weight for m in methods)
-        coverage = self.run_coverage(process) if whole_run else self.window_coverage(index, process)
+        covered = self.run_coverage(process) if whole_run else self.window_coverage(index, process)
         totals = self.ledger.totals(*(process or (None, None)))
         return HotView(
             window="run" if whole_run else list(self.windows)[index],
@@ -237,7 +236,7 @@ class Hub:
             total=total,
             methods=methods,
             other=(total - shown) / total if total else 0.0,
-            coverage=coverage,
+            coverage=covered,
             run=self.run_coverage(process),
             holes={CAUSES[c]: n for c, n in sorted(totals.events.items()) if n},
             unwritten={CAUSES[c]: n for c, n in sorted(totals.unwritten.items()) if n},
@@ -262,7 +261,7 @@ class Hub:
         seconds = list(self.windows.values())[index]
         live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))
         rows = [self.processes[key].windows.windows[index].bytes for key in live]
-        return _coverage(np.sum(rows, axis=0) if rows else None)
+        return coverage(np.sum(rows, axis=0) if rows else None)
 
     def run_coverage(self, process: ProcessKey | None = None) -> Coverage:
         totals = self.ledger.totals(*(process or (None, None)))
@@ -389,26 +388,3 @@ def _trouble(status: Mapping[str, Any]) -> str:
     known = [str(status[key]) for key in ("state", "why") if status.get(key)]
     known += [f"{deaths} deaths in a row"] if deaths > 1 else []
     return f"{status['component']} is down" + (f" ({', '.join(known)})" if known else "")
-
-
-def _heaviest(names: list[str], weights: Rows, count: int) -> list[int]:
-    """Positions of the `count` largest weights that are not 0 or `other`'s, equal ones in order of names: so that two
-    runs that saw the same show the same."""
-    cut = np.uint64(1)
-    if len(weights) > count + 1:  # one more, for `other`
-        cut = max(cut, np.partition(weights, -(count + 1))[-(count + 1)])
-    found = [i for i in np.flatnonzero(weights >= cut).tolist() if names[i] != OTHER]
-    return sorted(found, key=lambda i: (-int(weights[i]), names[i]))[: max(0, count)]
-
-
-def _kinds(row: Rows) -> dict[str, float]:
-    weights = row[KINDS:]
-    total = int(weights.sum())
-    return {KIND_NAMES[kind]: int(weights[kind]) / total for kind in KIND_NAMES if weights[kind]} if total else {}
-
-
-def _coverage(sums: Bytes | None) -> Coverage:
-    if sums is None:
-        return Coverage(0, 0, 0, {})
-    lost = {name: int(sums[cause]) for cause, name in CAUSES.items() if sums[cause]}
-    return Coverage(int(sums[:SHED].sum()), int(sums[DECODED]), int(sums[SHED]), lost)

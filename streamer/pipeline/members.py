@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import trio
 
 from streamer.pipeline import boot
-from streamer.pipeline.worker import Failed, Member, Spec
+from streamer.pipeline.spec import Spec
+from streamer.pipeline.worker import Failed, Member
 from streamer.transport.control import Control
 from streamer.transport.transport import Transport
 

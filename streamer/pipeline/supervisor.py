@@ -26,8 +26,8 @@ from streamer.config import Settings
 from streamer.lossy import lost
 from streamer.pipeline.keeper import SAID_ALL, Keeper, Policy, State
 from streamer.pipeline.members import Starter, TaskRun, start_process
+from streamer.pipeline.spec import Spec
 from streamer.pipeline.topology import Topology
-from streamer.pipeline.worker import Spec
 from streamer.transport.control import Control, Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport, with_keys
 

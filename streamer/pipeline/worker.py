@@ -31,7 +31,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,7 +43,8 @@ from streamer import logs
 from streamer.config import Settings
 from streamer.lossy import lost, never_fail
 from streamer.pipeline.lifeline import live_on
-from streamer.pipeline.topology import InputError, Place, Source, TopologyError, feed_chain, flush_chain, make_chain
+from streamer.pipeline.spec import Spec
+from streamer.pipeline.topology import InputError, Source, TopologyError, feed_chain, flush_chain, make_chain
 from streamer.pipeline.warm import concerns, freeze_heap, warm
 from streamer.session.session import hold
 from streamer.transport.control import Control, Words
@@ -60,48 +61,6 @@ ORPHAN_SECONDS = 3.0  # for an end in order after the supervisor's death
 CHECKPOINT_EVERY = 16  # messages handled between two turns for the member's other tasks
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a member has to know. Members are called `group/index`."""
-
-    group: str
-    index: int
-    workers: int  # of the group
-    incarnation: int
-    stages: tuple[str, ...]
-    options: Mapping[str, Any]
-    directory: str
-    settings: Mapping[str, Any]
-    address: Address | None  # None: a source
-    upstream: tuple[str, ...]  # members that will send
-    ended: tuple[str, ...]  # those of them that have ended for good already
-    downstream: tuple[Address, ...]
-    down: tuple[int, ...]  # those of them that are not there now
-    gone: tuple[int, ...]  # … and will not come back
-
-    @property
-    def member(self) -> str:
-        return f"{self.group}/{self.index}"
-
-    @property
-    def name(self) -> str:
-        """Names the incarnation, so that numbers begin anew with it."""
-        return f"{self.member}#{self.incarnation}"
-
-    def words(self) -> Words:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, words: Words) -> Spec:
-        words = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items() if k != "do"}
-        words["address"] = Address(*words["address"]) if words["address"] else None
-        words["downstream"] = tuple(Address(*a) for a in words["downstream"])
-        return cls(**words)
-
-    def place(self) -> Place:
-        return Place(Settings(**self.settings), Path(self.directory), self.index, self.incarnation, dict(self.options))
 
 
 @runtime_checkable

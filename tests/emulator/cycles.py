@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.messages import U8
+from stages.pt import packet_scan as ps
 from stages.pt import packets as p
 from stages.pt import timing
 
@@ -27,8 +28,8 @@ class Times(NamedTuple):
 def times(trace: U8, mtc_shift: int, ctc_num: int, ctc_den: int, nominal: int, calibrate: bool) -> Times:
     """Without `calibrate` a core cycle is a TSC tick, as in the emulated core; with it, that has to be found out from
     the packets."""
-    packets = np.zeros(len(trace), p.PACKET_DTYPE)
-    n, at = p.scan(p.frozen(trace), 0, len(trace), 0, p.scanner(), packets)
+    packets = np.zeros(len(trace), ps.PACKET_DTYPE)
+    n, at = ps.scan(p.frozen(trace), 0, len(trace), 0, ps.scanner(), packets)
     assert at == len(trace)
     packets = packets[:n][np.isin(packets[:n]["kind"], _TIMING)]
     rates = np.zeros(1, timing.RATES_DTYPE)

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from jvm.code.snapshot import CodeView
-from stages.follow.cfg.graph import FIRST_BLOCK, P_FIRST, PA, PA_LEN, PA_POOL, SLOTS
+from stages.follow.cfg.graph import FIRST_BLOCK, P_FIRST, PA, PA_LEN, PA_POOL
 from stages.follow.code.jumps import EITHER, Jumps
 from stages.follow.flow import Capacity, Flow, FlowOutput
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.segment_walk import Piece
 from stages.follow.walk.state import COPIES, KEPT, X_AT, X_CONFIRMED_OUT, X_DEPTH, X_OUT, X_POS, X_ROOM, X_SIZE, X_TOP
 from stages.messages import PtConfig, ThreadKey
+from stages.pt.return_stack import SLOTS
 from tests.flow.helpers import THREAD, segment
 from tests.flow.test_context import kept
 from tests.pt import ptwriter as w

@@ -12,7 +12,7 @@ import numpy as np
 
 from jvm.code.snapshot import CodeView
 from stages.pt import errata
-from stages.pt import packets as p
+from stages.pt import packet_scan as ps
 from stages.pt.events import event as e
 from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
 from stages.pt.exact.instructions import Instructions
@@ -36,7 +36,7 @@ _OPTIONS = [
     for family, model in _CPUS
     for n in range(8)
 ]  # fmt: skip
-_PACKETS = np.zeros(64, p.PACKET_DTYPE)
+_PACKETS = np.zeros(64, ps.PACKET_DTYPE)
 _HEADER = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend()
 
 
@@ -84,10 +84,10 @@ def one(data: bytes, buffer: Bytes) -> None:
     trace = _trace(data)
     array = buffer.put(trace)
     options = _OPTIONS[data[1] % len(_OPTIONS)]
-    state = p.scanner(int(e.start_context(errata.of_cpu(options.family, options.model))))
+    state = ps.scanner(int(e.start_context(errata.of_cpu(options.family, options.model))))
     at = expected = 0
     while True:
-        n, at = p.scan(array, at, len(array), 0, state, _PACKETS)
+        n, at = ps.scan(array, at, len(array), 0, state, _PACKETS)
         for offset, size in zip(_PACKETS["offset"][:n].tolist(), _PACKETS["size"][:n].tolist(), strict=True):
             assert expected - 16 < offset <= expected, "a gap between packets"
             expected = offset + size

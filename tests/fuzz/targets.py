@@ -43,6 +43,7 @@ from stages.follow.flow import Capacity, Flow
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.segment_walk import Buffers, Thread
 from stages.messages import Account, Chunk, Clock, PtConfig, StreamKey, StreamOpen
+from stages.pt import packet_scan as ps
 from stages.pt import packets as p
 from streamer.transport.codec import CodecError, decode, encode
 from tests.capture import perfwriter
@@ -162,7 +163,7 @@ def wires() -> list[bytes]:
 # ---- targets
 
 _TRACE = fence.Bytes(MOST, END)
-_PACKETS = fence.zeros(64, p.PACKET_DTYPE, END)
+_PACKETS = fence.zeros(64, ps.PACKET_DTYPE, END)
 
 
 def packets(data: bytes) -> None:
@@ -171,11 +172,11 @@ def packets(data: bytes) -> None:
         return
     context = (p.SKD007 if data[0] & 1 else 0) | (p.SKZ84 if data[0] & 2 else 0)
     array = p.frozen(_TRACE.put(data[1:]))
-    state = p.scanner(context, synced=bool(data[0] & 4))
+    state = ps.scanner(context, synced=bool(data[0] & 4))
     at = expected = 0
     for end in (len(array) * (data[0] >> 3) // 31, len(array)):
         while True:
-            n, at = p.scan(array, at, max(end, at), 0, state, _PACKETS)
+            n, at = ps.scan(array, at, max(end, at), 0, state, _PACKETS)
             offsets, sizes = _PACKETS["offset"][:n].tolist(), _PACKETS["size"][:n].tolist()
             for offset, size in zip(offsets, sizes, strict=True):
                 assert expected - 16 < offset <= expected, "a gap between packets"

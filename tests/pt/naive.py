@@ -1,7 +1,7 @@
 """The packet layer once more, plainly: one function a packet, Python ints, slices; to check the kernels against.
 
 Written from the SDM's packet tables, not from the kernels. `decode` also keeps last IP and resynchronises as
-`packets.scan` promises to.
+`packet_scan.scan` promises to.
 """
 
 from __future__ import annotations

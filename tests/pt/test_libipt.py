@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jvm.code.snapshot import CodeView
+from stages.pt import packet_scan as ps
 from stages.pt import packets as p
 from stages.pt.events import event as e
 from stages.pt.exact.decoder import FlowDecoder
@@ -53,8 +54,8 @@ def test_same_flow_and_packets(libipt: Path, tmp_path: Path, seed: int) -> None:
     assert [line for line in theirs if line[0] != "["] == ours
     assert not [line for line in theirs if "error" in line]
     packets = _lines(str(libipt), "packets", str(tmp_path / "trace"))
-    out = np.zeros(len(trace), p.PACKET_DTYPE)
-    n, _ = p.scan(trace, 0, len(trace), 0, p.scanner(), out)
+    out = np.zeros(len(trace), ps.PACKET_DTYPE)
+    n, _ = ps.scan(trace, 0, len(trace), 0, ps.scanner(), out)
     found = [f"{r['offset']:x} {r['size']}" for r in out[:n] if r["kind"] != p.SKIPPED]
     assert found == [f"{line.split()[0]} {line.split()[2]}" for line in packets]
 

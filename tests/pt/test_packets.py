@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
+from stages.pt import packet_scan as ps
 from stages.pt import packets as p
 from stages.pt.dump import dump
 from tests.pt import naive
@@ -146,14 +147,14 @@ def test_ip_compression(ip_bytes: int, expected: int) -> None:
 def _scan(data: bytes, ends: list[int], room: int, **errata: bool) -> list[Packet]:
     """As a stream that arrives up to each of `ends`; SKIPPED pieces put together."""
     context = (p.SKD007 if errata.get("skd007") else 0) | (p.SKZ84 if errata.get("skz84") else 0)
-    state = p.scanner(context)
-    out = np.zeros(room, p.PACKET_DTYPE)
+    state = ps.scanner(context)
+    out = np.zeros(room, ps.PACKET_DTYPE)
     array = _array(data)
     found: list[Packet] = []
     at = 0
     for end in [*sorted(ends), len(data)]:
         while True:
-            n, at = p.scan(array, at, max(end, at), 0, state, out)
+            n, at = ps.scan(array, at, max(end, at), 0, state, out)
             for r in out[:n]:
                 one = Packet(
                     int(r["offset"]), int(r["kind"]), int(r["size"]), int(r["payload"]), int(r["sub"]), int(r["ip"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from hypothesis import strategies as some
 
 from jvm.kernels import kernel
 from stages.follow.repair import way
+from stages.follow.walk.state import X_DEPTH, X_SIZE, pop, push, raw_walker
 from stages.messages import MARK_DTYPE, MarkKind
-from stages.pointers import first_item
+from stages.pointers import addresses, first_item
 from stages.pt import packets as p
 from stages.pt.crystal import ctc_step, full_tsc, tsc_ticks
+from stages.pt.exact import walker as exact
 from stages.pt.last_ip import full_ip, ip_size, reserved
 from stages.pt.packets import packet_at
+from stages.pt.psb_plus import BRANCH, PLACE, RESUMES, STATUS, belongs_in_psb_plus, binds_fup, ends_psb_plus, fup_is
+from stages.pt.return_stack import DEPTH, SLOTS, left_under, pushed
 from stages.pt.scan import MARK_WORDS, PADDING, STATE_SIZE, TIME, last_ip_at, walk
 from stages.pt.tnt import count, is_short, long_bits, short_bits
 from tests.pt import naive
@@ -143,6 +148,95 @@ def test_how_long_a_packet_is(head: bytes, tail: bytes, block: int) -> None:
     assert _at(np.frombuffer(raw + bytes(PADDING), np.uint8), 0, block)[1] == size
 
 
+@kernel
+def _stacked(ops, state, stack, flow, way_state, way_stack, out):  # type: ignore[no-untyped-def]
+    """Each operation (an entry > 0 is pushed; 0 pops) on each walker's stack: the entry popped, how many are left."""
+    walker = raw_walker(state)
+    for n in range(len(ops)):
+        out[n, 0] = out[n, 2] = out[n, 4] = 0
+        if ops[n]:
+            push(walker, ops[n])
+            exact.push(flow[0], np.uint64(ops[n]))
+            way.push(way_state, way_stack, ops[n])
+        else:
+            out[n, 0] = pop(walker)
+            out[n, 2] = exact.pop(flow[0])[1]
+            out[n, 4] = way.pop(way_state, way_stack)
+        out[n, 1], out[n, 3], out[n, 5] = walker.x[X_DEPTH], flow[0]["depth"], way_state[way.W_DEPTH]
+
+
+@settings(max_examples=200, deadline=None)
+@given(some.lists(some.tuples(some.integers(0, 90), some.integers(0, 90)), max_size=8))
+def test_all_walkers_keep_the_return_stack_of_the_processor(turns: list[tuple[int, int]]) -> None:
+    ops, known, expected = [], [], []
+    for pushes, pops in turns:
+        for op in [*range(len(ops) + 1, len(ops) + 1 + pushes), *[0] * pops]:
+            ops.append(op)
+            back = 0
+            if op:
+                known = [*known, op][-DEPTH:]
+            elif known:
+                back = known.pop()
+            expected.append([back, len(known)] * 3)
+    arrays = [np.zeros(X_SIZE, np.int64), np.zeros(SLOTS, np.int32), *(np.zeros(1, np.int64) for _ in range(5))]
+    flow, out = np.zeros(1, exact.FLOW_DTYPE), np.zeros((len(ops), 6), np.int64)
+    _stacked(
+        np.array(ops, np.int64), addresses(*arrays), arrays[1], flow, np.zeros(way.W_SIZE, np.int64),
+        np.zeros(DEPTH, np.int64), out,
+    )  # fmt: skip
+    assert out.tolist() == expected
+
+
+@kernel
+def _depths(depth, high, kept):  # type: ignore[no-untyped-def]
+    return pushed(left_under(depth, high), kept)
+
+
+@_plainly
+@given(some.integers(0, DEPTH), some.integers(0, DEPTH), some.integers(0, 200))
+def test_entries_that_others_have_pushed_off(depth: int, high: int, kept: int) -> None:
+    """Up to `high` entries lie on `depth` others, are popped, and `kept` are pushed."""
+    stack = ["old"] * depth
+    stack = [*stack, *["gone"] * high][-DEPTH:]
+    stack = [*[entry for entry in stack if entry == "old"], *["new"] * kept][-DEPTH:]
+    assert _depths(np.int64(depth), np.int64(high), np.int64(kept)) == len(stack)
+
+
+@kernel
+def _fup(psb_plus, behind_ovf, bound):  # type: ignore[no-untyped-def]
+    return fup_is(psb_plus, behind_ovf, bound)
+
+
+@kernel
+def _binds(kind, low, psb_plus):  # type: ignore[no-untyped-def]
+    return binds_fup(kind, low, psb_plus), ends_psb_plus(kind), belongs_in_psb_plus(kind)
+
+
+def test_what_a_fup_is() -> None:
+    found = {flags: int(_fup(*map(np.int64, flags))) for flags in product((0, 1), repeat=3)}
+    assert {flags for flags, says in found.items() if says == STATUS} == {f for f in found if f[0]}
+    assert {flags for flags, says in found.items() if says == RESUMES} == {(0, 1, 0), (0, 1, 1)}
+    assert (found[0, 0, 1], found[0, 0, 0]) == (PLACE, BRANCH)
+
+
+@pytest.mark.parametrize(
+    ("packet", "kind", "outside", "inside"),
+    [
+        (w.mode_exec(), p.MODE_EXEC, True, False), (w.mode_tsx(True, False), p.MODE_TSX, True, False),
+        (w.mode_tsx(False, True), p.MODE_TSX, False, False), (w.exstop(True), p.EXSTOP, True, True),
+        (w.exstop(False), p.EXSTOP, False, False), (w.ptw(2, 8, True), p.PTW, True, True),
+        (w.tsc(1), p.TSC, False, False),
+        (w.psbend(), p.PSBEND, False, False), (w.ovf(), p.OVF, False, False), (w.cbr(9), p.CBR, False, False),
+    ],
+)  # fmt: skip
+def test_packets_that_ask_for_a_fup(packet: bytes, kind: int, outside: bool, inside: bool) -> None:
+    low = np.int64(int.from_bytes(packet[:8].ljust(8, b"\0"), "little", signed=True))
+    binds, ends, belongs = _binds(np.int64(kind), low, np.int64(0))
+    assert (bool(binds), bool(_binds(np.int64(kind), low, np.int64(1))[0])) == (outside, inside)
+    assert bool(ends) == (kind in (p.PSBEND, p.OVF))
+    assert bool(belongs) == (kind in (p.MODE_EXEC, p.MODE_TSX, p.TSC, p.CBR))
+
+
 # Users: all that read packets find the same ones in the same bytes.
 
 _address = some.integers(0, _U64)
@@ -250,6 +344,7 @@ def _steering(packets: list[naive.Packet]) -> list[tuple[int, int]]:
             bound = bound or not in_psb
         elif kind in (p.PSB, p.PSBEND):
             in_psb = kind == p.PSB
+            bound = bound and not in_psb
         elif kind in (p.CFE, p.EXSTOP, p.PTW, p.BEP, p.TRIG):
             bound = bound or bool(sub & p.IP_FLAG)
     return out

@@ -25,9 +25,10 @@ import streamer.pipeline.supervisor
 from stages.messages import Chunk
 from streamer.config import Settings, TransportConfig
 from streamer.pipeline.keeper import Policy, State
+from streamer.pipeline.spec import Spec
 from streamer.pipeline.supervisor import Supervisor
 from streamer.pipeline.topology import Group, Topology
-from streamer.pipeline.worker import Failed, Member, Spec
+from streamer.pipeline.worker import Failed, Member
 from streamer.transport.control import Control
 from streamer.transport.output import Output
 from streamer.transport.routing import shard

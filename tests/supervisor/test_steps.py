@@ -12,8 +12,9 @@ import trio
 from stages.messages import Tick
 from streamer.config import TransportConfig
 from streamer.pipeline import worker
+from streamer.pipeline.spec import Spec
 from streamer.pipeline.topology import feed_chain
-from streamer.pipeline.worker import Member, Spec
+from streamer.pipeline.worker import Member
 from streamer.transport.control import Control, control_pair
 from streamer.transport.link import Sender
 from streamer.transport.transport import addresses, open_transport

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.flow_truth import compare
 from benchmarks.flow_truth.reader import Reader
-from benchmarks.flow_truth.steps import BIT, PGD, PGE, PSB, TIP, Steps
+from benchmarks.flow_truth.steps import Steps
+from benchmarks.flow_truth.walk import BIT, PGD, PGE, PSB, TIP
 from stages.messages.paths import BREAK, DISABLED, FIRST_PATH, BlockEnd
 from tests.truth.told import Break, told
 

@@ -40,11 +40,8 @@ from stages.follow.cfg.graph import (
     G_ADDRESS_MASK,
     G_BLOCK_ROOM,
     G_BLOCKS,
-    G_CODE_SIZE,
     G_CUT_MASK,
     G_CUTS,
-    G_FILTER_HI,
-    G_FILTER_LO,
     G_JUMPS,
     G_LINE_MASK,
     G_LINES,
@@ -92,17 +89,15 @@ from stages.follow.code.jumps import (
     INTO_COMPILED,
     LOADED,
     UPDATES_CALL,
-    behind_call_out,
     known,
     leads,
     loaded,
 )
 from stages.pointers import (
-    below,
     within,
 )
 from stages.pt import x86
-from stages.pt.return_stack import call_pushes
+from stages.pt.return_stack import NONE, call_pushes, pushed
 
 BLOCK_LIMIT = 1 << 17  # instructions; more, or as many transfers as below, without a packet is a loop
 TRANSFER_LIMIT = 128
@@ -305,29 +300,6 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
 
 
 @inner
-def leads_out(t, s, ip):  # type: ignore[no-untyped-def]
-    """Whether block `s`, which is walked and ends tracing, may lead to `ip` outside of the filter."""
-    row = s * BL
-    if t.block[row + BL_KIND] == OUT:
-        return t.last[s] == ip
-    if t.block[row + BL_EFFECT] >> E_LEADS != LOADED:
-        return True
-    here = t.last[s]
-    b = blob_of(t, here)
-    return b < 0 or loaded(t.code, t.blob_at[b] + here - t.blob_start[b], here - t.blob_start[b]) == ip
-
-
-@inner
-def returns_in(t, ip):  # type: ignore[no-untyped-def]
-    """Whether a call that left the filter may end at `ip`."""
-    b = blob_of(t, ip)
-    if b < 0:
-        return False
-    before = ip - t.blob_start[b]
-    return behind_call_out(t.code, t.blob_at[b] + before, before, ip, t.g[G_FILTER_LO], t.g[G_FILTER_HI])
-
-
-@inner
 def _own_path(t, s):  # type: ignore[no-untyped-def]
     """Give block `s` the path that is this block alone: what a TIP completes."""
     t.pool[t.g[G_POOL]] = s
@@ -337,7 +309,7 @@ def _own_path(t, s):  # type: ignore[no-untyped-def]
     t.g[G_POOL] += 1
     t.path[p * PA + PA_PUSH] = t.block[s * BL + BL_PUSH]
     t.path[p * PA + PA_PUSHES] = t.block[s * BL + BL_PUSHES]
-    t.path[p * PA + PA_HIGH] = t.block[s * BL + BL_PUSHES]
+    t.path[p * PA + PA_HIGH] = pushed(NONE, np.int64(t.block[s * BL + BL_PUSHES]))
     t.path[p * PA + PA_FLAGS] = PATH_RETURNS if t.block[s * BL + BL_KIND] == RET else 0
     t.path[p * PA + PA_START] = t.block[s * BL + BL_FROM] if t.block[s * BL + BL_FROM] else s
     t.path[p * PA + PA_INSTRS] = t.path_instrs[p] = t.block[s * BL + BL_INSTRS]
@@ -383,34 +355,3 @@ def cut_block(t, s, ip):  # type: ignore[no-untyped-def]
     t.by_cut[i] = c
     g[G_CUTS] += 1
     return c
-
-
-@inner
-def enters_vm(t, ip):  # type: ignore[no-untyped-def]
-    """Whether VMLAUNCH or VMRESUME stands at `ip`."""
-    b = blob_of(t, ip)
-    if b < 0 or below(t.blob_end[b], ip + 3):
-        return False
-    at = t.blob_at[b] + ip - t.blob_start[b]
-    return t.code[at] == 0x0F and t.code[at + 1] == 0x01 and (t.code[at + 2] == 0xC2 or t.code[at + 2] == 0xC3)
-
-
-@inner
-def passes(t, s, ip):  # type: ignore[no-untyped-def]
-    """Whether an instruction of block `s` begins at `ip`."""
-    r = s * BL
-    if ip == t.last[s]:
-        return True
-    for k in range(t.block[r + BL_RANGES]):
-        n = np.int64(t.block[r + BL_RANGE]) + k
-        here, hi = t.ranges[3 * n], t.ranges[3 * n + 1]
-        if within(here, ip, hi):
-            b = blob_of(t, here)
-            while b >= 0 and below(here, ip):
-                size = x86.decode(t.code, t.blob_at[b] + here - t.blob_start[b], t.g[G_CODE_SIZE]) & 0xFF
-                if size == 0:
-                    return False
-                here += size
-            if here == ip:
-                return True
-    return False

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from jvm.kernels import inner
 from stages.pointers import addresses, addresses_anew, excluded, holder, i32_at, i64_at, product, u8_at
-from stages.pt.return_stack import DEPTH
 
 I8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -80,8 +79,6 @@ P_EMPTY, P_DISABLED, P_BREAK, P_FIRST = (np.int64(k) for k in range(4))
     G_INTERPRETER_LO, G_INTERPRETER_HI, G_ENTRIES, G_ERRATA, G_SIZE,
 ) = range(42)  # fmt: skip
 
-RING = DEPTH  # entries of the return stack
-SLOTS = 128  # its ring has more, so that the one above the top is never in use and can be written without a branch
 FULL = np.int64(-1)
 
 

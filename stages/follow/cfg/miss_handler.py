@@ -6,12 +6,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from stages.follow.cfg.block import (
-    alive,
-    cut_block,
-    passes,
-    walk,
-)
+from stages.follow.cfg.block import alive, cut_block, walk
+from stages.follow.cfg.block_queries import passes
 from stages.follow.cfg.graph import (
     BL,
     BL_KIND,

@@ -50,7 +50,6 @@ from stages.follow.cfg.graph import (
     PATH_RETURNS,
     RESOLVE,
     RET,
-    RING,
     TC,
     TC_FLAGS,
     TC_KEY,
@@ -65,6 +64,7 @@ from stages.follow.code.invalidation import (
     link,
     slot_of,
 )
+from stages.pt.return_stack import NONE, pushed
 from stages.pt.tnt import count
 
 # Flags of a TNT cache slot. What a path does to the return stack stands in the slot itself, so that the walker can do
@@ -138,8 +138,7 @@ def build(t, first, byte):  # type: ignore[no-untyped-def]
         for k in range(depth):
             t.pool[g[G_POOL]] = stack[k]
             g[G_POOL] += 1
-        if high > RING:
-            high = RING
+        high = pushed(NONE, high)
         if depth > 1:
             flags |= F_MANY
         flags |= high << HIGH | (1 << PUSH if depth == 1 else 0)

@@ -37,7 +37,6 @@ from stages.follow.cfg.graph import (
     PA,
     PA_LEN,
     PA_POOL,
-    SLOTS,
     WC_WORDS,
 )
 from stages.follow.cfg.miss import (
@@ -60,6 +59,7 @@ from stages.follow.walk.state import (
     X_TRAP,
 )
 from stages.pointers import load64, prefetch, product, store64, zero_bytes
+from stages.pt.return_stack import ONE, SLOTS, above
 
 WINDOW = 16
 MOST = 24  # bytes of a window: its last packet may begin in the window's last byte
@@ -169,7 +169,7 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
                     if load64(window, n + WC_FRAME):  # one of the two
                         frame, frame2 = np.int64(window[n + WC_FRAME]), np.int64(window[n + WC_FRAME2])
                         fits &= (frame == 0) | (frame == ring[top])
-                        fits &= (frame2 == 0) | (frame2 == ring[(top - 1) & (SLOTS - 1)])
+                        fits &= (frame2 == 0) | (frame2 == ring[above(top, -ONE)])
                     if fits and (window[n + WC_EPOCH] == epoch or still_right(t, i)):
                         found = True
                         break
@@ -184,18 +184,18 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
         ahead = WC * np.int64(window[n + WC_AHEAD])
         prefetch(window, ahead)
         prefetch(window, ahead + WC_WORDS)
-        low = (top - np.int64(window[n + WC_LOW]) + 1) & (SLOTS - 1)
+        low = above(top, ONE - np.int64(window[n + WC_LOW]))
         if low <= SLOTS - PUSHED:  # what is above the top is in nobody's use
             store64(ring, low, load64(window, n + WC_PUSHED))
             store64(ring, low + 2, load64(window, n + WC_PUSHED + 2))
         else:
             for k in range(PUSHED):
-                ring[(low + k) & (SLOTS - 1)] = np.int64(window[n + WC_PUSHED + k])
+                ring[above(low, k)] = np.int64(window[n + WC_PUSHED + k])
         entered, f = np.int64(window[n + WC_BASE]), np.int64(window[n + WC_DEPTH])
         if entered:
             x[X_BASE] = level(depth, entered)
         depth = level(depth, f)
-        top = (top + (f >> 16)) & (SLOTS - 1)
+        top = above(top, f >> 16)
         path = np.int64(window[n + WC_PATH])
         order[out] = path
         out += 1 if path else 0

@@ -45,8 +45,6 @@ from stages.follow.cfg.graph import (
     PATH_OF_PATHS,
     PATH_RETURNS,
     PATH_TURNS,
-    RING,
-    SLOTS,
     WC_WORDS,
 )
 from stages.follow.cfg.window_cache import (
@@ -107,6 +105,7 @@ from stages.follow.walk.state import (
 )
 from stages.pointers import i32_at, i64_at, load64, u8_at, zero_bytes
 from stages.pt.last_ip import ip_size
+from stages.pt.return_stack import DEPTH, ONE, above, left_under, popped, pushed
 
 
 @inner
@@ -157,7 +156,7 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
     end = x[X_AT]
     called = d[D_PLACE] & 1
     need = net = lo = low = kept = np.int64(0)
-    hi = np.int64(RING)
+    hi = np.int64(DEPTH)
     for k in range(-1, n):
         p = parts[k] if k >= 0 else P_DISABLED
         after = np.int64(t.path[parts[k + 1] * PA + PA_START]) if k + 1 < n else end
@@ -173,7 +172,7 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
             tip = False  # it pops only what it has seen on the stack
         else:
             row = p * PA
-            spare = RING - min(np.int64(t.path[row + PA_HIGH]), RING)
+            high = np.int64(t.path[row + PA_HIGH])
             pushes = np.int64(t.path[row + PA_PUSHES])
             if kept + pushes > len(left):
                 return -1
@@ -181,7 +180,7 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
                 left[kept] = t.pool[t.path[row + PA_PUSH] + m]
                 kept += 1
             net += pushes
-            lo, hi = min(min(lo, spare) + pushes, RING), min(min(hi, spare) + pushes, RING)
+            lo, hi = pushed(left_under(lo, high), pushes), pushed(left_under(hi, high), pushes)
             if off_next:
                 called |= 1 if pushes else 0
                 effect = t.block[np.int64(t.pool[t.path[row + PA_POOL]]) * BL + BL_EFFECT]
@@ -205,11 +204,11 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
                 f[WC_FRAME + low] = after
             low += 1
         net -= 1
-        lo, hi = max(lo - 1, 0), max(hi - 1, 0)
+        lo, hi = popped(lo, ONE), popped(hi, ONE)
         if p == P_DISABLED:
             f[WC_BASE] = moves(net, lo, hi)
     f[WC_NEED], f[WC_DEPTH], f[WC_LOW], f[WC_AFTER] = need, moves(net, lo, hi), low, called
-    right = x[X_TOP] == (d[D_TOP] + net) & (SLOTS - 1)
+    right = x[X_TOP] == above(d[D_TOP], net)
     right &= x[X_DEPTH] == level(d[D_DEPTH], f[WC_DEPTH])
     right &= x[X_BASE] == (level(d[D_DEPTH], f[WC_BASE]) if f[WC_BASE] else d[D_BASE])
     right &= (x[X_MODE] & M_CALLED != 0) == (called != 0)

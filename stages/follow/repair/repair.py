@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER
-from stages.follow.cfg.graph import DISABLED_BLOCK, FIRST_BLOCK, G_FILTER_HI, G_FILTER_LO, SLOTS
+from stages.follow.cfg.graph import DISABLED_BLOCK, FIRST_BLOCK, G_FILTER_HI, G_FILTER_LO
 from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Found, Position, choose
 from stages.follow.repair.call_patching import Bindings, Branch
@@ -45,7 +45,7 @@ from stages.follow.walk.state import (
     X_TOP,
 )  # fmt: skip
 from stages.messages import Segment, ThreadKey
-from stages.pt.return_stack import DEPTH
+from stages.pt.return_stack import DEPTH, SLOTS
 
 I64 = NDArray[np.int64]
 

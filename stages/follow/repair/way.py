@@ -23,18 +23,16 @@ from stages.pt.packets import (
     BBP,
     FUP,
     MODE_EXEC,
-    MODE_TSX,
     OVF,
     PSB,
-    PSBEND,
     TIP,
     TIP_PGD,
     TIP_PGE,
     TNT_8,
     TNT_64,
-    asks_fup,
     packet_at,
 )
+from stages.pt.psb_plus import PLACE, STATUS, binds_fup, ends_psb_plus, fup_is
 from stages.pt.return_stack import DEPTH, call_pushes
 from stages.pt.tnt import count, long_bits, short_bits
 
@@ -68,7 +66,6 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
             w[W_NEXT] = N_END
             return
         low = np.int64(load64(data, pos))
-        leaf = low >> 8 & 0xFF
         w[W_POS] = pos + size
         seen = N_NONE
         if kind == TNT_8 or kind == TNT_64:
@@ -88,27 +85,24 @@ def look(data, end, goal, w):  # type: ignore[no-untyped-def]
                 seen = N_PGD
             elif kind == TIP_PGE:
                 seen = N_PGE
-            elif w[W_PSB]:
-                if ip != -1 and not w[W_OFF]:
-                    w[W_MUST] = ip
-            elif w[W_BOUND]:
-                w[W_BOUND] = 0
             else:
-                seen = N_FUP
+                says = fup_is(w[W_PSB], NONE, w[W_BOUND])
+                if says == STATUS:
+                    if ip != -1 and not w[W_OFF]:
+                        w[W_MUST] = ip
+                elif says == PLACE:
+                    w[W_BOUND] = 0
+                else:
+                    seen = N_FUP
             w[W_IP] = ip
-        elif kind == MODE_EXEC and leaf & 3 != 1:
-            seen = N_END
-        elif kind == MODE_EXEC or (kind == MODE_TSX and not leaf & 2):
-            if not w[W_PSB]:
-                w[W_BOUND] = 1
         elif kind == PSB:
-            w[W_LAST] = 0
+            w[W_LAST] = w[W_BOUND] = 0
             w[W_PSB] = 1
-        elif kind == PSBEND:
-            w[W_PSB] = 0
-        elif kind == OVF or kind == BBP:
+        elif kind == OVF or kind == BBP or (kind == MODE_EXEC and low >> 8 & 3 != 1):
             seen = N_END
-        elif asks_fup(kind, low):
+        elif ends_psb_plus(kind):
+            w[W_PSB] = 0
+        elif binds_fup(kind, low, w[W_PSB]):
             w[W_BOUND] = 1
         if seen != N_NONE:
             w[W_NEXT] = seen
@@ -137,7 +131,7 @@ def arrive(w, here):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _push(w, stack, address):  # type: ignore[no-untyped-def]
+def push(w, stack, address):  # type: ignore[no-untyped-def]
     if w[W_DEPTH] == DEPTH:
         for k in range(1, DEPTH):
             stack[k - 1] = stack[k]
@@ -145,6 +139,15 @@ def _push(w, stack, address):  # type: ignore[no-untyped-def]
         w[W_BASE] = max(w[W_BASE] - 1, 0)
     stack[w[W_DEPTH]] = address
     w[W_DEPTH] += 1
+
+
+@inner
+def pop(w, stack):  # type: ignore[no-untyped-def]
+    """The youngest return address; 0: empty stack."""
+    if w[W_DEPTH] == 0:
+        return np.int64(0)
+    w[W_DEPTH] -= 1
+    return np.int64(stack[w[W_DEPTH]])
 
 
 @inner
@@ -194,7 +197,7 @@ def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
     if what == x86.JUMP or what == x86.CALL:
         w[W_TRANSFERS] += 1
         if what == x86.CALL and call_pushes(target, after):
-            _push(w, stack, after)
+            push(w, stack, after)
         w[W_HERE] = target
         return w[W_TRANSFERS] <= _TRANSFERS and target != here  # a stub's JMP that is not bound yet leads to itself
     seen = w[W_NEXT]
@@ -205,14 +208,11 @@ def step(w, stack, insn, target, led, g):  # type: ignore[no-untyped-def]
         out = excluded(g.lo, target, g.hi) or excluded(g.lo, after, g.hi)
         return seen == N_PGD and out and leave(w)
     if what == x86.CALL_IND:
-        _push(w, stack, after)
+        push(w, stack, after)
     if what == x86.RET and seen != N_PGD:  # out of the filter: to a call that was not seen
-        popped = np.int64(0)
-        if w[W_DEPTH] > 0:
-            w[W_DEPTH] -= 1
-            popped = stack[w[W_DEPTH]]
+        back = pop(w, stack)
         if seen == N_BITS:
-            return _taken(w) == 1 and popped != 0 and arrive(w, popped)
+            return _taken(w) == 1 and back != 0 and arrive(w, back)
     if seen == N_TIP:
         w[W_NEXT] = N_NONE
         right = w[W_IP] != -1 and inside(g, w[W_IP])

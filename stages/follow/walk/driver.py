@@ -40,10 +40,7 @@ from stages.follow.cfg.window_cache import (
     WINDOW,
     by_windows,
 )
-from stages.follow.walk.exact_path import (
-    drain,
-    packet,
-)
+from stages.follow.walk.exact_path import packet
 from stages.follow.walk.fast_path import (
     hot,
 )
@@ -94,6 +91,7 @@ from stages.follow.walk.state import (
     keep_up,
     raw_walker,
 )
+from stages.follow.walk.transitions import drain
 from stages.pointers import i64_at
 
 __all__ = ["BREAK_NAMES", "B_OFF_CODE", "B_OVERFLOW", "run"]

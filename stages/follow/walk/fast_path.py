@@ -13,10 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.follow.cfg.block import (
-    leads_out,
-    returns_in,
-)
+from stages.follow.cfg.block_queries import leads_out, returns_in
 from stages.follow.cfg.graph import (
     BL,
     BL_EFFECT,
@@ -46,8 +43,6 @@ from stages.follow.cfg.graph import (
     PA_PUSH,
     PA_PUSHES,
     RET,
-    RING,
-    SLOTS,
     TC,
     TC_FLAGS,
     TC_NEXT,
@@ -104,6 +99,7 @@ from stages.pointers import (
     zero_bytes,
 )
 from stages.pt.last_ip import full_ip, ip_size, reserved
+from stages.pt.return_stack import ONE, above, left_under, popped, pushed
 from stages.pt.tnt import is_short, short_bits
 
 
@@ -149,7 +145,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                         break
                     flags = np.int64(tnt_cache[TC * i + TC_FLAGS])
                 path = np.int64(tnt_cache[TC * i + TC_PATH])
-                room_left = min(depth, RING - (flags >> HIGH))
+                room_left = left_under(depth, flags >> HIGH)
                 if flags & F_SPECIAL:
                     if flags & (F_ERROR | F_TIP) or (flags & F_RET and room_left == 0):
                         stop = True
@@ -172,21 +168,21 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                         first = np.int64(t.path[path * PA + PA_PUSH])
                         many = np.int64(t.path[path * PA + PA_PUSHES])
                         for n in range(many):
-                            top = (top + 1) & (SLOTS - 1)
+                            top = above(top, ONE)
                             ring[top] = np.int64(t.pool[first + n])
-                        room_left = min(room_left + many, RING)
+                        room_left = pushed(room_left, many)
                 order[out] = path
                 out += 1
                 push = (flags >> PUSH) & 1
-                ring[(top + 1) & (SLOTS - 1)] = np.int64(tnt_cache[TC * i + TC_PUSHED])
-                top = (top + push) & (SLOTS - 1)
-                depth = room_left + push
+                ring[above(top, ONE)] = np.int64(tnt_cache[TC * i + TC_PUSHED])
+                top = above(top, push)
+                depth = pushed(room_left, push)
                 s = np.int64(tnt_cache[TC * i + TC_NEXT])
                 if not flags & F_RET:
                     pos += 1
                     break
                 s = np.int64(ring[top])
-                top = (top - 1) & (SLOTS - 1)
+                top = above(top, -ONE)
                 depth -= 1
                 bits = (flags >> LEFT) & LEFT_MASK
                 if bits < 2:
@@ -228,7 +224,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     break
                 if called and depth > 0:
                     if np.int64(ring[top]) == target:
-                        top = (top - 1) & (SLOTS - 1)
+                        top = above(top, -ONE)
                         depth -= 1
                         called = 0
                     elif returns_in(t, ip):  # perhaps it is doubted
@@ -255,14 +251,14 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                     first = np.int64(t.path[path * PA + PA_PUSH])
                     many = np.int64(t.path[path * PA + PA_PUSHES])
                     for n in range(many):
-                        top = (top + 1) & (SLOTS - 1)
+                        top = above(top, ONE)
                         ring[top] = np.int64(t.pool[first + n])
-                    depth = min(depth + many, RING)
+                    depth = pushed(depth, many)
                 push = effect & E_PUSH
-                popped = (effect >> 1) & 1
-                ring[(top + 1) & (SLOTS - 1)] = np.int64(block[s * BL + BL_PUSHED])
-                top = (top + push - popped) & (SLOTS - 1)
-                depth = max(min(depth + push, RING) - popped, 0)
+                pops = (effect >> 1) & 1
+                ring[above(top, ONE)] = np.int64(block[s * BL + BL_PUSHED])
+                top = above(top, push - pops)
+                depth = popped(pushed(depth, push), pops)
                 if low == 0x01:
                     order[out] = P_DISABLED
                     out += 1

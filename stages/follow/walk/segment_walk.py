@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.follow.cfg.context import C_BEHIND, C_NODE, C_ROOT, C_SIZE
-from stages.follow.cfg.graph import LOST_BLOCK, SLOTS
+from stages.follow.cfg.graph import LOST_BLOCK
 from stages.follow.walk import driver
 from stages.follow.walk.state import (
     B_BAD_PACKET,
@@ -50,6 +50,7 @@ from stages.follow.walk.state import (
 from stages.messages import Segment
 from stages.messages.paths import BREAK_DTYPE
 from stages.pointers import addresses, signed
+from stages.pt.return_stack import SLOTS
 
 I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at

@@ -1,9 +1,8 @@
 """The state of one thread's walk, and the three things that happen to it: a path is handed on, a return pops, and the
 trace contradicts the code.
 
-The return stack does exactly what the processor's does (SDM, "RET compression"): 64 entries, the oldest falls off,
-every near RET pops, but one out of the filter: that goes back to a call that was not seen. A contradiction leaves it
-alone: what the processor pushed it still has.
+The return stack does exactly what the processor's does (stages.pt.return_stack), but for a RET out of the filter: that
+goes back to a call that was not seen. A contradiction leaves it alone: what the processor pushed it still has.
 
 The *confirmed* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
 that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are
@@ -36,12 +35,11 @@ from stages.follow.cfg.graph import (
     PA_HIGH,
     PA_PUSH,
     PA_PUSHES,
-    RING,
-    SLOTS,
     UNWALKED,
 )
 from stages.messages.reports import Break
 from stages.pointers import i32_at, i64_at, u8_at
+from stages.pt.return_stack import ONE, SLOTS, above, left_under, popped, pushed
 
 # the state, int64 each
 (
@@ -130,22 +128,21 @@ def raw_walker(io):  # type: ignore[no-untyped-def]
 @inner
 def push(w, ret):  # type: ignore[no-untyped-def]
     x = w.x
-    top = (x[X_TOP] + 1) & (SLOTS - 1)
-    w.ring[top] = ret
-    x[X_TOP] = top
-    x[X_DEPTH] = min(x[X_DEPTH] + 1, RING)
+    x[X_TOP] = above(x[X_TOP], ONE)
+    w.ring[x[X_TOP]] = ret
+    x[X_DEPTH] = pushed(x[X_DEPTH], ONE)
 
 
 @inner
 def pop(w):  # type: ignore[no-untyped-def]
     """A near RET. The block that the call returns to; 0: empty stack."""
     x = w.x
-    popped = np.int64(0)
+    back = np.int64(0)
     if x[X_DEPTH] > 0:
-        popped = np.int64(w.ring[x[X_TOP]])
-        x[X_TOP] = (x[X_TOP] - 1) & (SLOTS - 1)
-        x[X_DEPTH] -= 1
-    return popped
+        back = np.int64(w.ring[x[X_TOP]])
+        x[X_TOP] = above(x[X_TOP], -ONE)
+        x[X_DEPTH] = popped(x[X_DEPTH], ONE)
+    return back
 
 
 @inner
@@ -157,7 +154,7 @@ def emit(t, w, path):  # type: ignore[no-untyped-def]
     row = path * PA
     high = np.int64(t.path[row + PA_HIGH])
     if high:
-        x[X_DEPTH] = min(x[X_DEPTH], RING - min(high, RING))
+        x[X_DEPTH] = left_under(x[X_DEPTH], high)
         for k in range(t.path[row + PA_PUSHES]):
             push(w, t.pool[t.path[row + PA_PUSH] + k])
 

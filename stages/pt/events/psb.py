@@ -18,6 +18,7 @@ from stages.pt.events import event as e
 from stages.pt.events.branches import exec_mode
 from stages.pt.events.event import AT_PSBEND, EVENT, MORE
 from stages.pt.packets import Int
+from stages.pt.psb_plus import belongs_in_psb_plus, ends_psb_plus
 
 
 @inner
@@ -31,7 +32,7 @@ def _pge_follows(data: U8, st: Any) -> Any:
             return 0 if kind == p.CUT else BAD_CONTEXT
         if kind == p.TIP_PGE:
             return 1
-        if not (p.CBR <= kind <= p.CYC or kind in (p.PAD, p.PSBEND, p.PIP, p.MODE_EXEC, p.MODE_TSX, p.VMCS, p.MNT)):
+        if not belongs_in_psb_plus(kind) and kind != p.PSBEND:
             return 0
         context = p.next_context(context, kind, payload)
         at += size
@@ -156,9 +157,9 @@ def header_fup(data: U8, at: Int, context: Int) -> Any:
             return (END if kind == p.CUT else BAD_CONTEXT), sub, payload
         if kind == p.FUP:
             return 1, sub, payload
-        if kind in (p.PSBEND, p.OVF):
+        if ends_psb_plus(kind):
             return 0, sub, payload
-        if not (p.CBR <= kind <= p.CYC or kind in (p.MODE_EXEC, p.MODE_TSX, p.PIP, p.VMCS, p.MNT, p.PAD, p.INVALID)):
+        if not belongs_in_psb_plus(kind) and kind != p.INVALID:
             return BAD_CONTEXT, sub, payload
         context = p.next_context(context, kind, payload)
         at += size

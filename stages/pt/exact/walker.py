@@ -15,7 +15,7 @@ from stages.messages import U8
 from stages.pt.errors import EMPTY_STACK, ENDLESS, TOO_FAR
 from stages.pt.exact import instructions as i
 from stages.pt.packets import Int
-from stages.pt.return_stack import DEPTH
+from stages.pt.return_stack import ONE, SLOTS, above, popped, pushed
 
 # What came of a step; errors are negative. A walk: goal reached, a packet is needed, …
 OK, REACHED, NEEDS_TRACE, BLOCK_ENDS, MISSING, FULL = range(6)
@@ -60,16 +60,16 @@ FLOW_DTYPE = np.dtype(
         ("tell_blocks", "<i8"),
         ("top", "<i8"),  # of the return stack; `depth` entries below it count
         ("depth", "<i8"),
-        ("stack", "<u8", (DEPTH,)),
+        ("stack", "<u8", (SLOTS,)),
     ]
 )
 
 
 @inner
 def push(fl: Any, ip: Int) -> None:
-    fl["top"] = (fl["top"] + 1) % DEPTH  # the oldest falls off
+    fl["top"] = above(fl["top"], ONE)
     fl["stack"][fl["top"]] = ip
-    fl["depth"] = min(fl["depth"] + 1, DEPTH)
+    fl["depth"] = pushed(fl["depth"], ONE)
 
 
 @inner
@@ -78,8 +78,8 @@ def pop(fl: Any) -> Any:
     if fl["depth"] == 0:
         return EMPTY_STACK, np.uint64(0)
     ip = fl["stack"][fl["top"]]
-    fl["top"] = (fl["top"] + DEPTH - 1) % DEPTH
-    fl["depth"] -= 1
+    fl["top"] = above(fl["top"], -ONE)
+    fl["depth"] = popped(fl["depth"], ONE)
     return 0, ip
 
 

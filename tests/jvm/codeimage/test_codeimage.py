@@ -287,4 +287,4 @@ def test_memory_is_given_back_under_churn() -> None:
     assert len(list(code.versions())) < 12
     assert code.statistics()["code_bytes"] < 12 * 256
     assert code._revisions._store.code.used < 3 * 4096 + 12 * 256
-    assert code._pcs.used < 3 * 4096 + 12 * 60
+    assert code._register._pcs.used < 3 * 4096 + 12 * 60
