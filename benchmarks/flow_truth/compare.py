@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF
+from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF, WHOLE
 from benchmarks.flow_truth.walk import BIT, END, OVF, PGD, PGE, PSB, TIP
 from jvm.kernels import kernel
 from stages.messages.paths import BlockEnd
@@ -110,7 +110,7 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
     """`taken`: `reader.Taken` over `code`, a `reader.Code`; `final`: a piece of trace ends with it, so all `steps` have
     been decoded. `verdict` (uint8) gets what became of each block, like an index of `counts`. Returns (steps used,
     incidents)."""
-    blocks, suspect, break_offset, break_cause = taken
+    blocks, doubtful, break_offset, break_cause = taken
     address, ends, block_range, block_ranges, range_lo, range_hi = code
     first, kind, offset, ip, start, end, block_last = steps
     n, k, n_breaks, n_incidents = len(kind), 0, 0, 0
@@ -144,7 +144,6 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
             state[C_FOLLOWING] = state[C_OFF] = state[C_EXPECT] = 0
             state[C_CAUSE], state[C_FROM] = L_HOLE, 0
             continue
-        doubt = suspect[e] != 0
         if state[C_FOLLOWING] and state[C_EXPECT] and state[C_EXPECT] != address[s]:
             state[C_FOLLOWING], state[C_CAUSE], state[C_FROM] = 0, L_OUTSIDE, 0
         void = void or state[C_OFF] != 0
@@ -187,8 +186,8 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
         r_end = r + block_ranges[s]
         here = range_lo[r] if r < r_end else np.int64(0)
         b = lo
-        passed = SUSPECT_RIGHT if doubt else FOREIGN if foreign[to] else RIGHT
-        through = np.int64(0)
+        sure = r if doubtful[e] == WHOLE else r_end - doubtful[e]  # ranges from here on are doubtful
+        passed = FOREIGN if foreign[to] else RIGHT
         while b < hi:
             if ic_lo <= start[b] < ic_hi:
                 verdict[b] = IC
@@ -199,9 +198,15 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
             if next_r < 0:
                 break
             r, here = next_r, next_here
-            verdict[b] = passed
-            through += 1
+            verdict[b] = SUSPECT_RIGHT if r >= sure else passed
+            counts[verdict[b]] += 1
             b += 1
+        doubt = doubtful[e] == WHOLE
+        if not doubt and sure < r_end:
+            behind = r + 1 if here == range_hi[r] else r
+            while behind < r_end and ic_lo <= range_lo[behind] < ic_hi:
+                behind += 1
+            doubt = behind >= sure
         extra = np.int64(0)
         wrong = np.int64(0)
         if b < hi or r + 1 < r_end or (r < r_end and here != range_hi[r]):
@@ -217,8 +222,8 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
                     break
                 q, there = next_q, next_there
                 c -= 1
-                verdict[c] = passed
-                through += 1
+                verdict[c] = SUSPECT_RIGHT if q >= sure or doubt else passed
+                counts[verdict[c]] += 1
             for j in range(b, c):
                 if ic_lo <= start[j] < ic_hi:
                     verdict[j] = IC
@@ -231,7 +236,10 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
                 extra = np.int64(0)
         if wrong + extra and not doubt:
             if state[C_WRONG] + state[C_EXTRA] == 0:
-                state[C_SITE] = block_last[b - 1] if b > 0 else 0
+                site = b - 1
+                while site >= 0 and ic_lo <= start[site] < ic_hi:
+                    site -= 1
+                state[C_SITE] = block_last[site] if site >= 0 else 0
                 state[C_TRUTH] = start[b] if b < hi else 0
                 while r < r_end and here == range_hi[r]:
                     r += 1
@@ -241,7 +249,6 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
             state[C_EXTRA] += extra
         elif wrong + extra == 0:
             n_incidents = _close(state, 0, incidents, n_incidents)
-        counts[passed] += through
         counts[SUSPECT_WRONG if doubt else WRONG] += wrong
         if not doubt:
             counts[EXTRA] += extra

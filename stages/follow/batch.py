@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from jvm.code.image import CodeImage
 from stages.follow.flow import FlowOutput
 from stages.follow.numbering import Numbering
+from stages.follow.repair.guesses import Guesses
 from stages.images import ProcessKey
 from stages.messages import LossMark, Paths, Segment, StreamKey
 from stages.messages.paths import BREAK_DTYPE, STOP_DTYPE, TAKEN_DTYPE, Provenance
@@ -20,8 +21,8 @@ _NO_BREAKS = np.zeros(0, BREAK_DTYPE)
 class Batch:
     """Of one process. Empty after `take`; numbers go on until their generation ends."""
 
-    def __init__(self, key: ProcessKey, image: CodeImage) -> None:
-        self._key, self._image = key, image
+    def __init__(self, key: ProcessKey, image: CodeImage, guesses: Guesses | None = None) -> None:
+        self._key, self._image, self._guesses = key, image, guesses
         self._numbering: Numbering | None = None
         self._generations = 0
         self._renew = False
@@ -59,7 +60,7 @@ class Batch:
         if numbering is None or numbering.tables is not output.tables.block or (self._renew and not self._rows):
             self._generations += 1
             self._renew = False
-            numbering = self._numbering = Numbering(output.tables, self._image, self._generations)
+            numbering = self._numbering = Numbering(output.tables, self._image, self._generations, self._guesses)
         numbering.number(output.tables, output.order, tsc)
         stream = self._streams.setdefault(s.stream, len(self._streams))
         order, stop, broken = self._at

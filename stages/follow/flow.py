@@ -156,14 +156,18 @@ class Flow:
         blob holds them all."""
         self._image.patch(address, data, tsc)
         self._sums["patches"] += 1
-        lo = np.array([address], np.uint64).view(np.int64)
-        self._forget_code(lo, lo + len(data), False)
+        self.walk_anew(address, len(data))
 
     def restore(self, before: int) -> int:
         """Put back what the view shows where patches were made before so and so; at how many places."""
         changes = self._image.restore(before)
         self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
         return len(changes.lo)
+
+    def walk_anew(self, address: int, size: int) -> None:
+        """Forget what depends on the code there, which stays as it is."""
+        lo = np.array([address], np.uint64).view(np.int64)
+        self._forget_code(lo, lo + size, False)
 
     def bytes_at(self, address: int, size: int) -> bytes:
         """As many of the `size` bytes of code at `address` as there are."""

@@ -40,6 +40,7 @@ from stages.follow.cfg.graph import (
     blob_of,
     raw_tables,
 )
+from stages.follow.repair.guesses import Guesses
 from stages.messages.paths import (
     BLOCK_DTYPE,
     FIRST_PATH,
@@ -108,8 +109,11 @@ _NONE = _New(
 class Numbering:
     """Of one generation of a process's tables; dropped with it."""
 
-    def __init__(self, tables: Tables, image: CodeImage, generation: int) -> None:
+    def __init__(
+        self, tables: Tables, image: CodeImage, generation: int, guesses: Guesses | None = None
+    ) -> None:  # fmt: skip
         self.tables = tables.block  # the array stands for the generation
+        self._guesses = guesses
         self.generation = generation
         self._image = image
         self._path = np.zeros(len(tables.path_instrs), np.int32)  # numbers by the walker's ids; 0: none yet
@@ -158,6 +162,8 @@ class Numbering:
             self._raw, blocks, paths, self._block, self._path, tsc, _ENDS, self._used, new.blocks, new.ranges,
             new.lengths, new.paths, new.links,
         )  # fmt: skip
+        if self._guesses is not None:
+            self._guesses.mark(new.blocks, new.ranges)
         if loops:
             new = new._replace(cycles=self._cycles(tables, new.blocks, blocks))
         self._new.append(new)

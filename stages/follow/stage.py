@@ -161,8 +161,8 @@ class Follow:
         p = self.images.of(*key)
         quantum = max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
         if key not in self._followers:
-            self._followers[key] = Follower(p.image, p.config, quantum, count_paths=False)
-            self._batches[key] = Batch(key, p.image)
+            follower = self._followers[key] = Follower(p.image, p.config, quantum, count_paths=False)
+            self._batches[key] = Batch(key, p.image, follower.repair.guesses)
             if self._now is not None:
                 self._shedders[key] = Shedder(self._now, round(self._most_behind_seconds * p.hz))
         return self._followers[key], self._batches[key], quantum

@@ -76,14 +76,17 @@ class PathKind(IntEnum):
 BLOCK_DTYPE = np.dtype(
     [("start", "<u8"), ("last", "<u8"), ("tsc", "<u8"), ("version", "<i8"), ("range", "<i4"), ("ranges", "<i4"),
      ("length", "<i8"), ("instructions", "<i4"), ("ends", "<i4"), ("kind", "<i4"), ("bytecode", "<i4"),
-     ("step", "<i4"), ("steps", "<i4"), ("cycle", "<i4"), ("cycles", "<i4")]
+     ("step", "<i4"), ("steps", "<i4"), ("cycle", "<i4"), ("cycles", "<i4"), ("guessed", "<i4"), ("_", "<i4")]
 )  # fmt: skip
 """First and last instruction; the time as of which its code was read, and the code version it lies in (its number in
 the code image; 0: none is known); its rows of `ranges`; its instructions' lengths, in `lengths` from `length` on;
 BlockEnd; CodeKind; the interpreter's bytecode (0–255, −1: none); its rows of `steps`. LOOP: `cycles` has from
 `cycle` on the distinct instructions that ran an unknown number of times. Positions are counted from the
 generation's beginning. `last` of a block that did not get to its own end (LOOP, EVENT, FILTER, NO_CODE, STUCK) is the
-address at which it was left: that instruction is not in it."""
+address at which it was left: that instruction is not in it. `guessed`: so many of its ranges, the last ones, are in a
+stub of which others would have given the same packets, and it is not known which of them the call led to; nor is it of
+the blocks behind it, as far as to the end of the first that does not end in a CONDITION. All those stubs have one name,
+and where they led is in the trace."""
 RANGE_DTYPE = np.dtype([("lo", "<u8"), ("hi", "<u8"), ("instructions", "<i8")])
 """Addresses [lo, hi) of a block that follow each other, in the order in which it runs: another begins behind each
 direct jump or call. Empty where the block has no instruction."""

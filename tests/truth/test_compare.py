@@ -38,6 +38,7 @@ class World:
     order: list[int] = field(default_factory=list)
     breaks: list[Break] = field(default_factory=list)
     foreign: set[int] = field(default_factory=set)
+    guessed: dict[int, int] = field(default_factory=dict)  # by path: so many of its ranges, the last ones
 
     def path(self, step: int, ranges: list[Block] | None = None) -> int:
         """A path of one block for a step, with these ranges; its number."""
@@ -70,7 +71,8 @@ class World:
         )  # fmt: skip
         reader = Reader()
         paths = [[number] for number in range(len(self.decoded))]
-        ((_, taken),) = reader.rows(told(self.decoded, paths, self.order, self.breaks))
+        guessed = [self.guessed.get(FIRST_PATH + number, 0) for number in range(len(paths))]
+        ((_, taken),) = reader.rows(told(self.decoded, paths, self.order, self.breaks, guessed=guessed))
         counts = np.zeros(compare.COUNTS, np.int64)
         foreign = np.array([number in self.foreign for number in range(n)], np.uint8)
         state = np.zeros(compare.C_SIZE, np.int64) if state is None else state
@@ -242,6 +244,24 @@ def test_suspect_is_flagged(world: World, data: st.DataObject) -> None:
     assert counts[compare.SUSPECT_RIGHT] == doubtful
     assert counts[compare.RIGHT] == total(world) - lost - doubtful
     assert counts[compare.MISALIGNED] == 0
+
+
+@pytest.mark.parametrize("ran", ["what was guessed", "another stub", "no stub"])
+def test_what_is_guessed_is_flagged(ran: str) -> None:
+    """The stub alone, as far as to where it led: a call before it, and what comes behind, are right."""
+    call, stub, end, method = (0x1000, 0x1020), (0x7000, 0x7010), (0x7010, 0x7018), (0x5000, 0x5008)
+    other = (0x8000, 0x8010), (0x8010, 0x8018)
+    first, second = (stub, end) if ran == "what was guessed" else other
+    blocks = [call, first] if ran != "no stub" else [call]
+    world = World([Step(PGE, [], 0x1000), Step(BIT, blocks), Step(TIP, [second], 0x5000), Step(PGD, [method], 1 << 40)])
+    world.order = [world.path(1, [call, stub]), world.path(2, [end]), world.path(3), DISABLED]
+    world.guessed[world.order[0]] = 1
+    counts = world.run()
+    doubted = len(blocks) - 1 + 1
+    assert counts[compare.SUSPECT_RIGHT] == (doubted if ran == "what was guessed" else 0)
+    assert counts[compare.SUSPECT_WRONG] == (0 if ran == "what was guessed" else doubted)
+    assert counts[compare.RIGHT] == 2
+    assert counts[compare.WRONG] == counts[compare.EXTRA] == counts[compare.MISALIGNED] == flagged(counts) == 0
 
 
 @quick

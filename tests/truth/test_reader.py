@@ -9,19 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF, Reader, cause_name
+from benchmarks.flow_truth.reader import BROKE_OFF, SWITCHED_OFF, WHOLE, Reader, cause_name
 from stages.follow.walk.state import B_OVERFLOW, BREAK_NAMES
 from stages.messages import Paths
 from stages.messages.paths import BREAK, DISABLED, EMPTY, FIRST_PATH, OVERFLOW, BlockEnd
 from stages.paths.dictionary import DictionaryError
 from tests.truth.told import Break, told
 
-BLOCKS = [(0x1000 * n, BlockEnd.CONDITION, [(0x1000 * n, 0x1000 * n + 4)]) for n in range(1, 7)]
+BLOCKS = [
+    (0x1000 * n, BlockEnd.CONDITION if n % 3 else BlockEnd.INDIRECT, [(0x1000 * n, 0x1000 * n + 4)] * 2)
+    for n in range(1, 7)
+]
+GUESSED = [0, 0, 0, 1, 2, 1]
 
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
-    """And what they say: block and whether it is suspect."""
+    """And what they say: block and how much of it is doubtful."""
     blocks = st.lists(st.integers(0, len(BLOCKS) - 1), min_size=1, max_size=4)
     paths = draw(st.lists(blocks, min_size=1, max_size=5))
     whole = st.lists(st.integers(FIRST_PATH, FIRST_PATH + len(paths) - 1), min_size=1, max_size=4)
@@ -41,7 +45,7 @@ def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
         elif number == BREAK:
             sure = draw(st.integers(begin, len(order) - 1))
             for k in range(begins[sure], len(expected)):
-                expected[k] = expected[k][0], int(expected[k][0] >= 0)
+                expected[k] = expected[k][0], WHOLE if expected[k][0] >= 0 else 0
             breaks.append(Break(len(order) - 1, 1 + len(breaks) % 9, sure, 100 * len(order)))
             expected.append((BROKE_OFF, 0))
             begin = len(order)
@@ -53,7 +57,14 @@ def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
                 begins.append(len(expected))
                 order.append(-more)
                 expected += once * more
-    return told(BLOCKS, paths, order, breaks, made), expected
+    guess = False
+    for k, (b, doubtful) in enumerate(expected):
+        if b >= 0:
+            expected[k] = b, WHOLE if guess else doubtful or GUESSED[b]
+            guess = (guess or GUESSED[b] > 0) and BLOCKS[b][1] == BlockEnd.CONDITION
+        else:
+            guess = False
+    return told(BLOCKS, paths, order, breaks, made, GUESSED), expected
 
 
 @settings(deadline=None)
@@ -62,7 +73,7 @@ def test_a_row_is_its_blocks_one_after_the_other(case: tuple[Paths, list[tuple[i
     message, expected = case
     reader = Reader()
     ((_, taken),) = reader.rows(message)
-    marks = np.where(taken.blocks < 0, 0, taken.suspect)
+    marks = np.where(taken.blocks < 0, 0, taken.doubtful)
     assert list(zip(taken.blocks.tolist(), marks.tolist(), strict=True)) == expected
     assert taken.break_offset.tolist() == message.breaks["offset"].tolist()
     assert taken.break_cause.tolist() == message.breaks["cause"].tolist()
@@ -73,7 +84,7 @@ def test_numbers_mean_the_same_in_the_next_message_and_something_else_in_the_nex
     reader = Reader()
     list(reader.rows(told(BLOCKS[:2], [[0], [1]], [])))
     more = told(BLOCKS[2:3], [[2, 0]], [FIRST_PATH + 2, FIRST_PATH])
-    more.ranges["lo"], more.paths["link"], more.blocks["range"] = BLOCKS[2][0], 2, 2
+    more.ranges["lo"], more.paths["link"], more.blocks["range"] = BLOCKS[2][0], 2, 4
     ((_, taken),) = reader.rows(replace(more, first_block=2, first_path=FIRST_PATH + 2))
     assert [int(reader.code.start[b]) for b in taken.blocks] == [0x3000, 0x1000, 0x1000]
     anew = replace(told(BLOCKS[4:], [[0]], [FIRST_PATH]), generation=2)

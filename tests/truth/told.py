@@ -39,12 +39,15 @@ def told(
     order: list[int],
     breaks: Sequence[Break] = (),
     made: Sequence[list[int]] = (),
+    guessed: Sequence[int] = (),
 ) -> Paths:
-    """`blocks`: first address, end, ranges. `paths`: of blocks, by position; `made`: of paths, by their numbers."""
+    """`blocks`: first address, end, ranges. `paths`: of blocks, by position; `made`: of paths, by their numbers.
+    `guessed`: ranges of each block; none."""
     rows, ranges = np.zeros(len(blocks), BLOCK_DTYPE), []
     for row, (start, ends, each) in zip(rows, blocks, strict=True):
         row["start"], row["ends"], row["range"], row["ranges"] = start, ends, len(ranges), len(each)
         ranges += [(lo, hi, 1) for lo, hi in each]
+    rows["guessed"] = guessed if len(guessed) else 0
     lists = [*paths, *made]
     path_rows = np.zeros(len(lists), PATH_DTYPE)
     path_rows["links"] = [len(each) for each in lists]

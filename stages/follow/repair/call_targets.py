@@ -61,6 +61,7 @@ class Callees:
         self._told = 0  # classes, by then
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
+        self.noted = 0  # how often code was read of which calls were bound
         # Callees, names and so on are numbered; when few of them are left in code, those are numbered anew.
         self._kept = 0  # of what most were left of, then
         self._callees: _Numbers[Invoked] = _Numbers()
@@ -93,6 +94,21 @@ class Callees:
             self._epoch = self._image.epoch
             self._calls = self._update()
         return self._calls
+
+    def calls(self, site: int) -> bool:
+        """Whether a Java call stands there now."""
+        return self._call(site) >= 0
+
+    def leads(self, site: int, to: int) -> bool:
+        """Whether a call of the same callee, which looks at the receiver if it does, was read to lead to the stub or
+        the adapter at `to`."""
+        k, known = self._call(site), self._calls
+        callee = int(known.callee[k]) if k >= 0 else -1
+        if callee < 0:
+            return False
+        key = 2 * int(known.arguments[callee]) + int(known.checked[k])
+        at = signed(to)
+        return at in known.led[known.led_callee == callee] or at in known.adapter[known.adapter_key == key]
 
     def checked(self, site: int) -> bool | None:
         """Whether the call there checks the receiver; None: it is not known."""
@@ -290,6 +306,7 @@ class Callees:
 
     def _note(self, v: Version) -> None:
         """Where its calls lead that are bound."""
+        self.noted += 1
         rows = self._of[v.id]
         self._read_stubs(v, rows)
         site, stub, checked, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T

@@ -40,5 +40,10 @@ class Recent:
         if len(self.address) > self._most:  # half of them, so that this is seldom
             self._keep(self._added > np.sort(self._added)[len(self._added) // 2])
 
+    def of(self, address: int) -> NDArray[np.generic]:
+        """(n, width)"""
+        lo, hi = (int(self.address.searchsorted(np.uint64(address), side)) for side in ("left", "right"))
+        return self.value[lo:hi]
+
     def _keep(self, which: NDArray[np.bool_]) -> None:
         self.address, self.value, self._added = self.address[which], self.value[which], self._added[which]

@@ -23,6 +23,7 @@ from stages.follow.repair.call_patching import Bindings, Branch
 from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import EXACT, MADE
 from stages.follow.repair.effort import Effort, Purse
+from stages.follow.repair.guesses import Guesses
 from stages.follow.repair.image_entries import ImageEntries
 from stages.follow.repair.known import WINDOW, Known
 from stages.follow.repair.recent import Recent
@@ -66,6 +67,7 @@ class Repair:
         self._resolved = ResolvedCalls(image, self._callees)
         self._bindings = Bindings(image, self._callees, flow.bytes_at, slack // MADE)
         self._unpatched = Unpatched(image)
+        self.guesses = Guesses(image, self._callees, self._resolved, flow.walk_anew)
         self._known: Known | None = None
         self._raw: tuple[Known, I64] | None = None  # of the last search
         self._known_of = -1, -1  # epochs of the image and of its entry state
@@ -87,6 +89,7 @@ class Repair:
     def prepare(self) -> Iterator[None]:
         """In steps: makes the next search one that does not have to read much code first."""
         yield from self._callees.prepare()
+        self.guesses.settle()
 
     def begin(self, segment: Segment) -> None:
         """What comes is in this segment."""

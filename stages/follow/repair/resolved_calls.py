@@ -49,6 +49,11 @@ class ResolvedCalls:
             for to in reversed(self._found(call, target, tsc)):
                 self.branches.add(call, np.array([signed(to), 0], np.int64))
 
+    def targets(self, call: int) -> list[int]:
+        """Where it may go: the last targets that a resolver was seen to find."""
+        found: list[int] = self.branches.of(call)[:, 0].astype(np.int64).view(np.uint64).tolist()
+        return found
+
     def _found(self, call: int, target: int, tsc: int) -> list[int]:
         version = self._image.at(target, tsc)
         if version is None:
