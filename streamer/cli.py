@@ -50,6 +50,7 @@ def cli() -> None:
       streamer run --emulate -- java -jar …   trace a JVM under the emulated PT
       streamer record / streamer replay       keep a trace, play it again
       streamer top                            live table of hot methods
+      streamer cct / streamer diff            who called whom, of a recording; how two differ
       streamer report                         where the trace contradicted the code
     """
 

@@ -24,6 +24,8 @@ from stages.follow.cfg.graph import (
     BL_FROM,
     BL_INSTRS,
     BL_KIND,
+    BL_PUSH,
+    BL_PUSHES,
     BL_RANGE,
     BL_RANGES,
     BL_TAKEN,
@@ -288,11 +290,16 @@ def _tell(  # type: ignore[no-untyped-def]
         row["ends"], row["instructions"] = ends, t.block[s + BL_INSTRS]
         row["range"], row["ranges"] = used[_RANGES] + n_ranges, t.block[s + BL_RANGES]
         row["length"], row["cycle"], row["bytecode"] = used[_LENGTHS] + n_lengths, used[_CYCLES], -1
+        push = np.int64(t.block[s + BL_PUSH])
+        pushes = push + t.block[s + BL_PUSHES]
         first = np.int64(t.block[s + BL_RANGE])
         for r in range(first, first + t.block[s + BL_RANGES]):
             lo, hi, instructions = t.ranges[3 * r], t.ranges[3 * r + 1], t.ranges[3 * r + 2]
             told = range_rows[n_ranges]
             told["lo"], told["hi"], told["instructions"] = np.uint64(lo), np.uint64(hi), instructions
+            if push < pushes and t.address[np.int64(t.pool[push])] == hi:
+                told["calls"] = 1
+                push += 1
             n_ranges += 1
             _lengths(t, lo, hi, instructions, lengths, n_lengths)
             n_lengths += instructions

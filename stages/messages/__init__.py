@@ -44,6 +44,7 @@ from stages.messages.trace import (
     ThreadEnd,
     Tick,
 )
+from stages.messages.trees import TREE_DTYPE, TreeReport
 
 __all__ = [
     "COUNT_DTYPE",
@@ -51,6 +52,7 @@ __all__ = [
     "PIECE_DTYPE",
     "PROFILE_DTYPE",
     "SIDE_DTYPE",
+    "TREE_DTYPE",
     "U8",
     "Account",
     "Break",
@@ -79,5 +81,6 @@ __all__ = [
     "ThreadEnd",
     "ThreadKey",
     "Tick",
+    "TreeReport",
     "Watermark",
 ]

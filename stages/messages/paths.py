@@ -87,9 +87,10 @@ address at which it was left: that instruction is not in it. `guessed`: so many 
 stub of which others would have given the same packets, and it is not known which of them the call led to; nor is it of
 the blocks behind it, as far as to the end of the first that does not end in a CONDITION. All those stubs have one name,
 and where they led is in the trace."""
-RANGE_DTYPE = np.dtype([("lo", "<u8"), ("hi", "<u8"), ("instructions", "<i8")])
+RANGE_DTYPE = np.dtype([("lo", "<u8"), ("hi", "<u8"), ("instructions", "<i4"), ("calls", "<i4")])
 """Addresses [lo, hi) of a block that follow each other, in the order in which it runs: another begins behind each
-direct jump or call. Empty where the block has no instruction."""
+direct jump or call. Empty where the block has no instruction. `calls`: 1 where its last instruction is a call, which
+returns to `hi`; a call of the instruction behind it, by which code finds its own address, is none."""
 STEP_DTYPE = np.dtype([("instructions", "<i4"), ("frame", "<i4"), ("frames", "<i4")])
 """So many instructions in a row of compiled code, and their inline stack in `frames`, innermost first."""
 FRAME_DTYPE = np.dtype([("method", "<u4"), ("bci", "<i4")])  # the agent's method number, 0: unknown; −1: unknown

@@ -31,8 +31,9 @@ from stages.messages import (
     Watermark,
 )
 from stages.messages.accounts import Ledger
-from stages.paths.counts import BlockCounts, Rows
+from stages.paths.counts import BlockCounts
 from stages.paths.dictionary import Dictionary
+from stages.paths.groups import grouped
 from stages.profile import contents
 from stages.profile.contents import Contents
 from stages.profile.entries import Entries
@@ -153,7 +154,7 @@ class Profile:
     def _count(self, p: Profiled, message: Paths) -> Iterator[None]:
         if p.dictionary.take(message):
             p.contents.forget()
-        group, rows = _grouped(message, self._ticks(p))
+        group, rows = grouped(message, self._ticks(p))
         executed = self._block_counts(
             p.dictionary, rows, _writable(message.order), message.stops["order"].copy(),
             message.stops["tsc"].astype(np.int64), message.breaks["confirmed"].copy(), message.breaks["order"].copy(),
@@ -228,41 +229,6 @@ class Profile:
         names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
         gauges = [(name, float(statistics[name])) for name in names if name in statistics]
         return (*gauges, ("jit_dropped", float(p.process.dropped)))
-
-
-GROUP_DTYPE = np.dtype([("pane", "<i8"), ("tid", "<i4"), ("_", "<i4")])
-
-
-def _grouped(message: Paths, ticks: int) -> tuple[NDArray[np.void], Rows]:
-    """The distinct (pane, thread) of a message, and its rows in that order. A row that crosses into another pane is cut
-    at its first stop there."""
-    rows = message.rows
-    stop, stop_end = rows["stop"], rows["stop_end"]
-    pane = message.stops["tsc"] // np.uint64(ticks)
-    if len(pane):
-        changes = np.flatnonzero(pane[1:] != pane[:-1]) + 1
-        owner = np.searchsorted(stop_end, changes, "right")
-        inside = (changes > stop[np.minimum(owner, len(rows) - 1)]) & (
-            changes < stop_end[np.minimum(owner, len(rows) - 1)] - 1
-        )
-        changes, owner = changes[inside], owner[inside]
-        part = np.concatenate((np.arange(len(rows)), owner))
-        begin = np.concatenate((stop, changes))
-        in_order = np.lexsort((begin, part))
-        part, begin = part[in_order], begin[in_order]
-        last = np.append(part[1:] != part[:-1], True)
-        end = np.where(last, stop_end[part], np.append(begin[1:], 0) + 1)
-    else:
-        part, begin, end = np.arange(len(rows)), stop, stop_end
-    keys = np.zeros(len(part), GROUP_DTYPE)
-    keys["pane"], keys["tid"] = pane[begin], rows["tid"][part]
-    groups, group = np.unique(keys, return_inverse=True)
-    in_order = np.argsort(group, kind="stable")
-    part = part[in_order]
-    return groups, Rows(
-        group[in_order].astype(np.int32), begin[in_order], end[in_order], rows["broken"][part].copy(),
-        rows["broken_end"][part].copy(),
-    )  # fmt: skip
 
 
 def _writable(array: NDArray[np.int32]) -> NDArray[np.int32]:

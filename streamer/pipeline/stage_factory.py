@@ -60,6 +60,12 @@ def follow(place: Place) -> Any:
     )
 
 
+def cct(place: Place) -> Any:
+    from stages.cct.stage import Cct
+
+    return Cct(_worker(place), _images(place), pane_seconds=place.settings.window.pane_seconds)
+
+
 def attribute(place: Place) -> Any:
     from stages.attribute.stage import Attribute
 

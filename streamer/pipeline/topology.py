@@ -76,6 +76,7 @@ REGISTRY: dict[str, str] = {
     "segment": "streamer.pipeline.stage_factory:segment",
     "ready": "streamer.pipeline.stage_factory:ready",
     "follow": "streamer.pipeline.stage_factory:follow",
+    "cct": "streamer.pipeline.stage_factory:cct",
     "attribute": "streamer.pipeline.stage_factory:attribute",
     "profile": "streamer.pipeline.stage_factory:profile",
     "capture": "streamer.pipeline.stage_factory:capture",

@@ -43,7 +43,7 @@ def test_each_instruction_has_the_stack_that_is_described(
     for row, block in zip(rows, blocks, strict=True):
         row["range"], row["length"], row["ranges"] = told + len(ranges), told + len(lengths), len(block)
         for at, sizes in block:
-            ranges.append((START + at, START + at + sum(sizes), len(sizes)))
+            ranges.append((START + at, START + at + sum(sizes), len(sizes), 0))
             lengths += sizes
         row["instructions"] = told + len(lengths) - row["length"]
     columns = np.array(ranges, RANGE_DTYPE), np.array(lengths, np.uint8)

@@ -37,9 +37,12 @@ def invocations(recording: Path, kinds: tuple[CodeKind, ...]) -> Counter[str]:
     return out
 
 
-def run_of(program: str, version: int, options: list[str], arguments: list[str], tmp_path: Path) -> Path:
-    """The recording of a program of this folder."""
-    source = Path(__file__).parent / f"{program}.java"
+def run_of(
+    program: str, version: int, options: list[str], arguments: list[str], tmp_path: Path,
+    folder: Path = Path(__file__).parent,
+) -> Path:  # fmt: skip
+    """The recording of a program of a folder."""
+    source = folder / f"{program}.java"
     subprocess.run([tool("javac"), "--release", "17", "-d", str(tmp_path), str(source)], check=True, timeout=120)
     try:
         run = record([java(version), *options, "-cp", str(tmp_path), program, *arguments], tmp_path / "run")

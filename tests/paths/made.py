@@ -81,12 +81,12 @@ def _rows(draw: st.DrawFn, numbers: int) -> Row:
 def message(flow: Flow, generation: int = 1) -> Paths:
     """All of it in one."""
     blocks = np.zeros(len(flow.blocks), BLOCK_DTYPE)
-    ranges: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int, int]] = []
     lengths: list[int] = []
     for n, block in enumerate(flow.blocks):
         blocks[n]["range"], blocks[n]["ranges"], blocks[n]["length"] = len(ranges), len(block.ranges), len(lengths)
         blocks[n]["instructions"] = sum(len(each) for _, each in block.ranges)
-        ranges += [(lo, lo + sum(each), len(each)) for lo, each in block.ranges]
+        ranges += [(lo, lo + sum(each), len(each), 0) for lo, each in block.ranges]
         lengths += [size for _, each in block.ranges for size in each]
     paths = np.zeros(len(flow.paths), PATH_DTYPE)
     links: list[tuple[int, int]] = []

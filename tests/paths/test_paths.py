@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stages.messages.paths import FIRST_PATH, PATH_DTYPE
 from stages.paths.counts import BlockCounts
 from stages.paths.dictionary import Dictionary, DictionaryError
-from stages.profile.stage import _grouped
+from stages.paths.groups import grouped
 from tests.paths.made import Flow, flows, instructions, message, parts
 
 NOTHING = np.zeros(0, PATH_DTYPE)
@@ -64,7 +64,7 @@ def test_each_block_is_counted_by_thread_pane_and_way(flow: Flow, pane_ticks: in
     told = message(flow)
     known.take(told)
     for _ in range(2):  # nothing is left in the scratch memory
-        groups, rows = _grouped(told, pane_ticks)
+        groups, rows = grouped(told, pane_ticks)
         found = counts(
             known, rows, told.order, told.stops["order"].copy(), told.stops["tsc"].astype(np.int64),
             told.breaks["confirmed"].copy(), told.breaks["order"].copy(),

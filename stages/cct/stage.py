@@ -1,0 +1,225 @@
+"""Calling-context trees, pane by pane: Paths in, tree reports out. All that comes in is passed on.
+
+The stage keeps of each process the activations and nodes that its threads have come through (stages.cct.tables), and
+of each thread where it stands among them. What is counted between two stops belongs to the pane of the first. A pane
+closes when the watermark has passed its end; which caller a part of the stack had may be found out until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.cct.contents import Contents
+from stages.cct.contexts import child_of
+from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
+from stages.cct.panes import Pane
+from stages.cct.rebuild import rebuilt
+from stages.cct.tables import (
+    STARTED,
+    THREAD,
+    Z_ACTIVATIONS,
+    Z_HOLES,
+    Z_LINKS,
+    Z_NODES,
+    Z_OVERFLOW,
+    Z_STEPS,
+    Z_STRANGE,
+    Tables,
+    empty,
+)
+from stages.images import Images, Process, ProcessKey
+from stages.messages import EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
+from stages.paths.dictionary import Dictionary
+from stages.paths.groups import grouped
+
+_COUNTERS = (
+    ("holes", Z_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE), ("overflow", Z_OVERFLOW),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bounds of a process's tables, in rows."""
+
+    activations: int = 1 << 20
+    nodes: int = 1 << 20
+    steps: int = 1 << 20
+
+
+@dataclass(slots=True)
+class Traced:
+    """One process. Kept as long as the worker; panes go when they are told, threads at their end."""
+
+    process: Process
+    contents: Contents
+    tables: Tables
+    dictionary: Dictionary = field(default_factory=Dictionary)
+    threads: NDArray[np.int64] = field(default_factory=lambda: np.zeros((16, TH), np.int64))
+    slot: dict[int, int] = field(default_factory=dict)  # of `threads`, by tid
+    free: list[int] = field(default_factory=list)
+    last_step: NDArray[np.int32] = field(default_factory=lambda: np.zeros(1024, np.int32))  # by path
+    panes: dict[int, Pane] = field(default_factory=dict)
+    pane: int = -1  # whose steps are not yet settled
+    closed: int = -1
+
+
+class Cct:
+    def __init__(
+        self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0,
+        room: Room = Room(),
+    ) -> None:  # fmt: skip
+        """Seconds become ticks by the first stream's clock, unless ticks are given."""
+        self.worker = worker
+        self.images = images or Images()
+        self._room = room
+        self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
+        self._processes: dict[ProcessKey, Traced] = {}
+        self._rebuilt = 0
+
+    def feed(self, message: object) -> list[object]:
+        return [out for out in self.steps(message) if out is not None]
+
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed` in steps: None between two of them."""
+        match message:
+            case Paths():
+                yield from self._fold(self._of(message.host, message.pid), message)
+            case Watermark():
+                p = self._of(message.host, message.pid)
+                done = message.tsc // self._ticks(p) - 1
+                if p.process.clocked and done > p.closed and done >= 0:
+                    yield from self._report(p, done)
+                self.images.take(message)
+            case JitBatch() | StreamOpen():
+                self.images.take(message)
+            case ThreadEnd():
+                p = self._of(*message.thread[:2])
+                if (slot := p.slot.pop(message.thread.tid, None)) is not None:
+                    p.free.append(slot)
+            case EndOfStream():
+                yield from self.flush()
+        yield message
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: every pane is told."""
+        return [out for p in self._processes.values() for out in self._report(p, max([*p.panes, p.pane, p.closed]))]
+
+    def statistics(self) -> dict[str, int | float]:
+        sizes = [p.tables.size for p in self._processes.values()]
+        rows = (("activations", Z_ACTIVATIONS), ("nodes", Z_NODES), ("steps", Z_STEPS), *_COUNTERS)
+        return {
+            **{f"cct_{name}": sum(int(size[k]) for size in sizes) for name, k in rows},
+            "cct_threads": sum(len(p.slot) for p in self._processes.values()),
+            "cct_panes": sum(len(p.panes) for p in self._processes.values()),
+            "cct_rebuilt": self._rebuilt,
+        }
+
+    def _of(self, host: str, pid: int) -> Traced:
+        known = self._processes.get((host, pid))
+        if known is None:
+            process, room = self.images.of(host, pid), self._room
+            tables = empty(room.activations, room.nodes, room.steps)
+            known = self._processes[host, pid] = Traced(process, Contents(process.image), tables)
+        return known
+
+    def _ticks(self, p: Traced) -> int:
+        """Of a pane."""
+        return self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
+
+    # What ran
+
+    def _fold(self, p: Traced, message: Paths) -> Iterator[None]:
+        if message.generation != p.dictionary.generation:
+            self._settle(p)
+            self._forget_steps(p)
+            p.contents.forget()
+        p.dictionary.take(message)
+        yield from self._make_room(p)
+        for _ in p.contents.describe(p.dictionary):
+            yield
+        d, c, t = p.dictionary, p.contents, p.tables
+        if len(p.last_step) < d.paths.size:
+            p.last_step = np.append(p.last_step, np.zeros(d.paths.size, np.int32))
+        group, rows = grouped(message, self._ticks(p))
+        slots = np.array([self._slot(p, tid) for tid in group["tid"].tolist()], np.int64)
+        row = np.searchsorted(message.rows["stop"], rows.stop, "right") - 1
+        first = message.rows["stop"][row] == rows.stop
+        fresh = first & (message.rows["continues"][row] == 0)
+        order = message.order if message.order.flags.writeable else message.order.copy()
+        columns = (
+            message.stops["order"].copy(), message.stops["tsc"].astype(np.int64), message.breaks["confirmed"].copy(),
+            message.breaks["order"].copy(),
+        )  # fmt: skip
+        pane = group["pane"][rows.group]
+        for number in np.unique(pane).tolist():
+            if number != p.pane:
+                self._settle(p)
+                p.pane = number
+            mine = pane == number
+            fold(
+                t, c.fns, c.place, c.item, c.block, d.paths.rows, d.links.rows, p.threads, slots[rows.group[mine]],
+                fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order,
+                *columns, p.last_step,
+            )  # fmt: skip
+            yield
+
+    def _slot(self, p: Traced, tid: int) -> int:
+        slot = p.slot.get(tid)
+        if slot is None:
+            slot = p.slot[tid] = p.free.pop() if p.free else len(p.slot)
+            if slot >= len(p.threads):
+                p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
+            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables, 0, THREAD, tid)
+        return slot
+
+    def _settle(self, p: Traced) -> None:
+        """What was counted by step becomes the pane's."""
+        d, c, t = p.dictionary, p.contents, p.tables
+        settle(t, c.fns, c.place, c.item, c.block, d.paths.rows, d.links.rows)
+        if p.pane >= 0:
+            p.panes.setdefault(p.pane, Pane()).add(t)
+        clear(t)
+
+    def _forget_steps(self, p: Traced) -> None:
+        t = p.tables
+        t.step[: int(t.size[Z_STEPS])] = 0
+        t.by_state[:] = 0
+        t.size[Z_STEPS] = 1
+        p.last_step[:] = 0
+
+    def _make_room(self, p: Traced) -> Iterator[None]:
+        """Where the tables are half full they are made anew, with the threads' stacks in them; open panes keep what
+        was counted."""
+        size, room = p.tables.size, self._room
+        if 2 * size[Z_STEPS] > room.steps:
+            self._settle(p)
+            self._forget_steps(p)
+            yield
+        if 2 * size[Z_ACTIVATIONS] > room.activations or 2 * size[Z_NODES] > room.nodes:
+            self._rebuilt += 1
+            self._settle(p)
+            for pane in p.panes.values():
+                pane.detach(p.tables, p.contents.names.all)
+                yield
+            before, p.tables = p.tables, empty(room.activations, room.nodes, room.steps)
+            old, p.contents = p.contents, Contents(p.process.image)
+            rebuilt(before, old, p.tables, p.contents, p.threads, np.array(sorted(p.slot.values()), np.int64))
+            p.last_step[:] = 0
+            yield
+
+    # Reports
+
+    def _report(self, p: Traced, upto: int) -> list[object]:
+        if 0 <= p.pane <= upto:
+            self._settle(p)
+        out: list[object] = []
+        for number in sorted(n for n in p.panes if n <= upto):
+            tree = p.panes.pop(number).tree(p.tables, p.contents.names.all)
+            if len(tree.nodes):
+                out.append(TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names))
+        p.closed = max(p.closed, upto)
+        return out

@@ -1,0 +1,121 @@
+"""The flat arrays of a process's calling-context trees, and their columns.
+
+There are two trees. *Activations* are of machine code: a call makes one below its caller's, known by its return
+address and by the function that runs in it, so an activation is a whole stack and a thread's state one number. *Nodes*
+are of Java: (parent, method, bci of the call). Each activation has a node; calls that a compiler inlined have nodes
+below it, found from the inline stack of the instructions (`place`).
+
+Rows are never moved or given up one by one: when one of the tables is half full, all are made anew, with the stacks
+of the threads in them (`stages.cct.stage`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+# An activation: the one it was called from; its return address, or how it was called; its function; its node; the
+# node that called it, and at which bci.
+AC = 8
+A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI = range(6)
+# A_RETURN, where it is no address: not known, called by the interpreter (by a jump), by code outside of the filter
+NO_RETURN, TO_INTERPRETER, TO_OUTSIDE = range(3)
+
+# A node: its parent, method (position in the names), bci of the call in the parent, FLAG_…
+NC = 4
+N_PARENT, N_METHOD, N_BCI, N_FLAGS = range(4)
+NODE_OVERFLOW, NODE_LINK = 1, 2
+"""Of a node: it stands for all children that there was no room for; it stands for its parent's frame, in which its
+children were called at its bci."""
+
+# A function: FN_… what kind it is, its method (position in the names)
+FC = 2
+F_CLASS, F_METHOD = range(2)
+(
+    FN_NMETHOD, FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_INTERPRETER, FN_OUTSIDE, FN_PENDING, FN_HOLE, FN_BOTTOM, FN_LINKED,
+) = range(10)  # fmt: skip
+"""Compiled code; a stub; one that puts interpreted frames in the place of compiled ones; one that leaves the compiled
+frame it came from, for an exception. Of one function each: the interpreter; code outside of the filter; a call of which
+the callee is not seen yet; the unknown below the first frame that was seen after a hole; the ground below a thread's
+first frame; an unknown of which the caller has been found out since."""
+PENDING, INTERPRETER, OUTSIDE, HOLE, BOTTOM, LINKED, FIRST_FN = range(7)
+"""Functions."""
+
+# A place in an nmethod's inline tree: the one above (0: the nmethod itself), the method, the bci of the call
+PC = 3
+P_UP, P_METHOD, P_BCI = range(3)
+
+# An item: a run of a block's instructions of one function and place. How many instructions, executed bytecodes of
+# the interpreter, entries of the function; ITEM_… ; where its call returns to, and the bci of that
+IC = 8
+I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_BCI = range(8)
+ITEM_CALLS, ITEM_ENTERS = 1, 2  # ends in a call; begins at an entry of its function
+
+# A block: its items; BlockEnd; address; place and bci of the instruction before it (a call that returns here); BLOCK_…
+BC = 7
+B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS = range(7)
+BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
+
+# A step: a state and a path from there; the state behind. A state is activation << BEHIND | what the last block did.
+SC = 4
+S_STATE, S_PATH, S_NEXT = range(3)
+BEHIND = 4
+WENT, RETURNED, STUB_RETURNED, UNPACKED, UNWOUND, JUMPED, LEFT, STARTED, LOST = range(9)
+"""What the last block did: anything else; it returned; a stub did, into which the function had jumped; one that unpacks
+did; one that unwinds jumped; another jump where a TIP says, or out of the filter; tracing went off behind a call, a
+return or such a jump; nothing yet, of a thread that is new; there was a hole behind it."""
+
+# Of a node and pane: invocations, instructions, bytecodes; of each certainty
+COUNTS = 3
+OBSERVED, SUSPECT, CERTAINTIES = range(3)
+
+# `size`: how many rows there are, and what was counted
+(
+    Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_TOUCHED, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_SIZE,
+) = range(10)  # fmt: skip
+
+# names that are no method's
+THREAD, UNKNOWN_CALLER, OVERFLOW_NAME, INTERPRETER_NAME = range(4)
+NAMES = ("[thread]", "[unknown caller]", "[overflow]", "[interpreter]")
+
+
+class Tables(NamedTuple):
+    """A table's first row is none: of activations and nodes, the one for which there was no room. Hash tables hold
+    rows, 0: empty, and have at least twice as many slots."""
+
+    activation: I64  # (activations, AC)
+    by_call: I32
+    node: I64  # (nodes, NC)
+    by_parent: I32
+    step: I64  # (steps, SC)
+    by_state: I32
+    times: I64  # (steps, CERTAINTIES), since the last time they were settled
+    ticks: NDArray[np.float64]  # the same
+    touched: I32  # (steps,) those that were made since
+    counts: I64  # (nodes, CERTAINTIES, COUNTS): zeros but from `settle` to `clear`
+    spent: NDArray[np.float64]  # (nodes, CERTAINTIES)
+    noted: I32  # (nodes,) which of these are not zero
+    size: I64  # (Z_SIZE,)
+
+
+def empty(activations: int, nodes: int, steps: int) -> Tables:
+    """With so much room. Memory is touched as it is used."""
+    t = Tables(
+        np.zeros((activations, AC), np.int64), np.zeros(_slots(activations), np.int32),
+        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((steps, SC), np.int64),
+        np.zeros(_slots(steps), np.int32), np.zeros((steps, CERTAINTIES), np.int64), np.zeros((steps, CERTAINTIES)),
+        np.zeros(steps, np.int32), np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64),
+        np.zeros((2 * nodes, CERTAINTIES)), np.zeros(2 * nodes, np.int32), np.zeros(Z_SIZE, np.int64),
+    )  # fmt: skip
+    t.size[[Z_ACTIVATIONS, Z_NODES, Z_STEPS]] = 1
+    t.activation[0, A_FN] = HOLE
+    return t
+
+
+def _slots(rows: int) -> int:
+    return 1 << (2 * rows - 1).bit_length()

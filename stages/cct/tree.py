@@ -1,0 +1,156 @@
+"""Trees that stand for themselves: rows of TREE_DTYPE and names, to be sent, kept, merged and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.kernels import inner, kernel
+from stages.cct.contexts import mixed
+from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Tables
+from stages.messages.trees import TREE_DTYPE
+
+COLUMNS = tuple(name for name in TREE_DTYPE.names or () if name not in ("parent", "method", "bci", "_"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    nodes: NDArray[np.void]  # (n,) TREE_DTYPE
+    names: tuple[str, ...]
+
+    def total(self, column: str) -> int:
+        return int(self.nodes[column].sum())
+
+    def inclusive(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """(n,) values of the nodes → (n,) sums of each node's subtree."""
+        out = values.copy()
+        add_up(self.nodes["parent"].copy(), out)
+        return out
+
+
+EMPTY = Tree(np.zeros(0, TREE_DTYPE), ())
+
+
+def merged(trees: Iterable[Tree]) -> Tree:
+    """One tree of several: equal paths of (method, bci) are one node, whose counts are the sums."""
+    trees = list(trees)
+    names: dict[str, int] = {}
+    rows, base = [np.zeros(0, TREE_DTYPE)], 0
+    for tree in trees:
+        number = np.array([names.setdefault(name, len(names)) for name in tree.names], np.int32)
+        own = tree.nodes.copy()
+        own["method"] = number[own["method"]] if len(own) else own["method"]
+        own["parent"] = np.where(own["parent"] >= 0, own["parent"] + base, -1)
+        rows.append(own)
+        base += len(own)
+    return united(np.frombuffer(b"".join(part.tobytes() for part in rows), TREE_DTYPE), tuple(names))
+
+
+def united(rows: NDArray[np.void], names: tuple[str, ...]) -> Tree:
+    """`rows`: parents before children, the same node perhaps several times (a row with the first three columns of
+    another, by which it may have come before its parent)."""
+    n = len(rows)
+    where = np.zeros(n, np.int64)
+    keys = np.zeros((n, 3), np.int64)
+    slots = np.zeros(1 << (2 * n + 1).bit_length(), np.int32)
+    columns = [rows[name].astype(np.int64) for name in ("parent", "method", "bci")]
+    count = int(unite(*columns, keys, slots, where))
+    out = np.zeros(count, TREE_DTYPE)
+    for k, name in enumerate(("parent", "method", "bci")):
+        out[name] = keys[:count, k]
+    for name in COLUMNS:
+        np.add.at(out[name], where, rows[name])
+    return Tree(out, names)
+
+
+def exported(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], ticks: NDArray[np.float64],
+             names: Sequence[str]) -> Tree:  # fmt: skip
+    """The tree of (n,) nodes with (n, certainties, counts) and (n, certainties) ticks, and all above them; where a
+    caller has been found out since, below that."""
+    size = int(t.size[1])
+    keys, where = np.zeros((size, 3), np.int64), np.full(size, -1, np.int64)
+    slots = np.zeros(1 << (2 * size + 1).bit_length(), np.int32)
+    n = int(resolve(t.node, ids, keys, slots, where, np.zeros(size, np.int64)))
+    out = np.zeros(n, TREE_DTYPE)
+    used, method = np.unique(keys[:n, 1], return_inverse=True)
+    out["parent"], out["method"], out["bci"] = keys[:n, 0], method, keys[:n, 2]
+    for c, certainty in enumerate(("observed", "suspect")):
+        for k, count in enumerate(("invocations", "instructions", "bytecodes")):
+            np.add.at(out[f"{certainty}_{count}"], where[ids], counts[:, c, k].astype(np.uint64))
+        spent = np.zeros(n)
+        np.add.at(spent, where[ids], ticks[:, c])
+        out[f"{certainty}_ticks"] = np.rint(spent)
+    return Tree(out, tuple(names[m] for m in used.tolist()))
+
+
+@inner
+def _place(keys, slots, count, parent, method, bci):  # type: ignore[no-untyped-def]
+    """The row of a node, which may be a new one: `count`."""
+    mask = len(slots) - 1
+    i = mixed(parent, method, bci) & mask
+    while slots[i] != 0:
+        n = np.int64(slots[i]) - 1
+        if keys[n, 0] == parent and keys[n, 1] == method and keys[n, 2] == bci:
+            return n
+        i = (i + 1) & mask
+    slots[i] = count + 1
+    keys[count, 0], keys[count, 1], keys[count, 2] = parent, method, bci
+    return count
+
+
+@kernel
+def unite(parent, method, bci, keys, slots, where):  # type: ignore[no-untyped-def]
+    """The row of each node in `keys`, which is filled; how many there are."""
+    count = np.int64(0)
+    for k in range(len(parent)):
+        of = where[parent[k]] if parent[k] >= 0 else np.int64(-1)
+        where[k] = _place(keys, slots, count, of, method[k], bci[k])
+        count = max(count, where[k] + 1)
+    return count
+
+
+@kernel
+def resolve(node, ids, keys, slots, where, stack):  # type: ignore[no-untyped-def]
+    """The same for nodes of `Tables`, and those above them. `where`: −1 for each; `stack`: room for all."""
+    count = np.int64(0)
+    for first in ids:
+        top = 0
+        n = np.int64(first)
+        while where[n] < 0 and top < len(stack):
+            stack[top] = n
+            top += 1
+            n = node[n, N_PARENT]
+            if n == 0:
+                break
+        while top > 0:
+            top -= 1
+            n = stack[top]
+            up = node[n, N_PARENT]
+            of = where[up] if up else np.int64(-1)
+            if node[n, N_FLAGS] & NODE_LINK:
+                where[n] = of
+                continue
+            bci = node[up, N_BCI] if up and node[up, N_FLAGS] & NODE_LINK else node[n, N_BCI]
+            if node[n, N_METHOD] == UNKNOWN_CALLER:
+                bci = np.int64(-1)
+            where[n] = _place(keys, slots, count, of, node[n, N_METHOD], bci)
+            count = max(count, where[n] + 1)
+    return count
+
+
+@kernel
+def add_up(parent, values):  # type: ignore[no-untyped-def]
+    """Adds each node's value to its parent's, the last first."""
+    for k in range(len(parent) - 1, -1, -1):
+        if parent[k] >= 0:
+            values[parent[k]] += values[k]
+
+
+def method_totals(tree: Tree, column: str) -> dict[str, int]:
+    """What was spent in each method, wherever it was called from."""
+    sums = np.zeros(len(tree.names), np.uint64)
+    np.add.at(sums, tree.nodes["method"], tree.nodes[column])
+    return {name: int(n) for name, n in zip(tree.names, sums.tolist(), strict=True)}

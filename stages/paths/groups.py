@@ -1,0 +1,43 @@
+"""The rows of a `Paths` by thread and pane."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages import Paths
+from stages.paths.counts import Rows
+
+GROUP_DTYPE = np.dtype([("pane", "<i8"), ("tid", "<i4"), ("_", "<i4")])
+
+
+def grouped(message: Paths, ticks: int) -> tuple[NDArray[np.void], Rows]:
+    """The distinct (pane, thread) of a message, and its rows in that order. A row that crosses into another pane is cut
+    at its first stop there."""
+    rows = message.rows
+    stop, stop_end = rows["stop"], rows["stop_end"]
+    pane = message.stops["tsc"] // np.uint64(ticks)
+    if len(pane):
+        changes = np.flatnonzero(pane[1:] != pane[:-1]) + 1
+        owner = np.searchsorted(stop_end, changes, "right")
+        inside = (changes > stop[np.minimum(owner, len(rows) - 1)]) & (
+            changes < stop_end[np.minimum(owner, len(rows) - 1)] - 1
+        )
+        changes, owner = changes[inside], owner[inside]
+        part = np.concatenate((np.arange(len(rows)), owner))
+        begin = np.concatenate((stop, changes))
+        in_order = np.lexsort((begin, part))
+        part, begin = part[in_order], begin[in_order]
+        last = np.append(part[1:] != part[:-1], True)
+        end = np.where(last, stop_end[part], np.append(begin[1:], 0) + 1)
+    else:
+        part, begin, end = np.arange(len(rows)), stop, stop_end
+    keys = np.zeros(len(part), GROUP_DTYPE)
+    keys["pane"], keys["tid"] = pane[begin], rows["tid"][part]
+    groups, group = np.unique(keys, return_inverse=True)
+    in_order = np.argsort(group, kind="stable")
+    part = part[in_order]
+    return groups, Rows(
+        group[in_order].astype(np.int32), begin[in_order], end[in_order], rows["broken"][part].copy(),
+        rows["broken_end"][part].copy(),
+    )  # fmt: skip

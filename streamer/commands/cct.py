@@ -1,0 +1,72 @@
+"""`streamer cct`: the calling-context tree of a recording, of a running streamer, or of a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from jvm.private import output_file
+from stages.cct.views import View
+from streamer.cli import Failure
+from streamer.trees import text
+from streamer.trees.file import packed
+from streamer.trees.options import loaded, source_options, view_options, weight_options
+
+
+@click.command()
+@click.argument("source", metavar="RECORDING|FILE|live")
+@source_options
+@view_options
+@weight_options
+@click.option("--share", type=click.FloatRange(0, 1), default=0.005, show_default=True,
+              help="Nodes with less than this share of all are left out of the text.")  # fmt: skip
+@click.option("--depth", type=click.IntRange(0, 1_000_000), default=1000, show_default=True, help="Levels shown.")
+@click.option("--collapsed", is_flag=True, help="A line a stack, as flame-graph tools read it; of all nodes.")
+@click.option("--matrix", is_flag=True, help="Calls between application and JDK instead of the tree.")
+@click.option("--save", "file", type=click.Path(path_type=Path, dir_okay=False), help="Keep the whole tree in FILE.")
+def command(
+    source: str,
+    url: str,
+    window: str | None,
+    pid: int | None,
+    view: View,
+    weight: str,
+    observed: bool,
+    share: float,
+    depth: int,
+    collapsed: bool,
+    matrix: bool,
+    file: Path | None,
+) -> None:
+    """Who called whom, how often, and what it cost.
+
+    Each node is a method in the context of all its callers. Of compiled code all calls are nodes, inlined ones too, and
+    native methods; what the interpreter runs is one node `[interpreter]` each time that it is entered. After a loss the
+    callers are not known until they are returned to: until then they stand as `[unknown caller]`.
+
+    \b
+    Examples:
+      streamer cct dir/trace.json                        the tree of a recording
+      streamer cct dir/trace.json --save a.cct           keep it
+      streamer cct a.cct --include 'shop.Cart.*'         only what these methods do
+      streamer cct a.cct --collapsed | flamegraph.pl     as a flame graph
+      streamer cct live                                  of the streamer on this machine
+    """
+    saved = loaded(source, url, window, pid)
+    if file is not None:
+        try:
+            with os.fdopen(output_file(file), "wb") as out:
+                out.write(packed(saved))
+        except OSError as error:
+            raise Failure(f"cannot write {file}: {error.strerror or error}") from None
+    tree = view.of(saved.tree)
+    if matrix:
+        shown = text.matrix(tree)
+    elif collapsed:
+        shown = text.collapsed(tree, weight, observed)
+    else:
+        shown = text.lines(tree, weight, observed, text.Cut(share, depth), saved.hz)
+    for line in shown:
+        click.echo(line)

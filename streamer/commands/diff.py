@@ -1,0 +1,50 @@
+"""`streamer diff`: how two calling-context trees differ."""
+
+from __future__ import annotations
+
+import click
+
+from stages.cct import measures
+from stages.cct.views import View
+from streamer.trees import text
+from streamer.trees.options import loaded, source_options, view_options, weight_options
+
+
+@click.command()
+@click.argument("first", metavar="RECORDING|FILE|live")
+@click.argument("second", metavar="RECORDING|FILE|live")
+@source_options
+@view_options
+@weight_options
+@click.option("--top", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many methods.")
+@click.option("--hot", type=click.FloatRange(0, 1), default=measures.HOT, show_default=True,
+              help="An edge is hot if it has this share of the hottest one's weight.")  # fmt: skip
+def command(
+    first: str,
+    second: str,
+    url: str,
+    window: str | None,
+    pid: int | None,
+    view: View,
+    weight: str,
+    observed: bool,
+    top: int,
+    hot: float,
+) -> None:
+    """How alike two trees are, and which methods' shares changed.
+
+    \b
+    overlap             sum over all contexts of the smaller of the two shares
+    hot-edge coverage   share of the first tree's hot contexts that are hot in the second
+
+    \b
+    Examples:
+      streamer diff yesterday.cct today.cct
+      streamer diff a.cct live --weight time --include 'shop.*'
+    """
+    a, b = (view.of(loaded(name, url, window, pid).tree) for name in (first, second))
+    pair = measures.paired(*(text.weighted(tree, weight, observed) for tree in (a, b)))
+    click.echo(f"overlap by {weight}: {measures.overlap(pair):.2%}")
+    click.echo(f"hot-edge coverage (T = {hot:g}): {measures.hot_edge_coverage(pair, hot):.2%}")
+    for line in text.movers(pair, top):
+        click.echo(line)

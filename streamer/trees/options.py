@@ -1,0 +1,71 @@
+"""What the commands about trees have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from stages.cct.views import View
+from streamer.trees import source as sources
+from streamer.trees.file import Saved
+from streamer.trees.text import WEIGHTS
+
+Command = Callable[..., Any]
+
+_SOURCE = [
+    click.option("--url", default="http://127.0.0.1:9464", show_default=True, help="live: where the streamer serves."),
+    click.option("--window", help="live: 10s, 1m, … as configured; default: the shortest."),
+    click.option("--pid", type=click.IntRange(0, 999_999_999), help="live: one process only; default: all together."),
+]
+_VIEW = [
+    click.option("--include", multiple=True, metavar="PATTERN", help="Only within these methods; repeatable."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Nothing within these methods; repeatable."),
+    click.option("--thread", "tids", type=int, multiple=True, metavar="TID", help="Only these threads; repeatable."),
+    click.option("--threads", is_flag=True, help="Threads apart."),
+    click.option("--merge-sites", is_flag=True, help="A caller's calls of one method as one node."),
+    click.option("--fold-recursion", is_flag=True, help="A method that is called within itself as one node."),
+    click.option("--stubs", is_flag=True, help="Stubs of the JVM as nodes, too."),
+]
+_WEIGHT = [
+    click.option("--weight", type=click.Choice(list(WEIGHTS)), default="instructions", show_default=True,
+                 help="bytecodes: those that the interpreter executed."),
+    click.option("--observed", is_flag=True, help="Without suspect counts (of what the trace then contradicted)."),
+]  # fmt: skip
+
+
+def _with(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+source_options = _with(_SOURCE)
+weight_options = _with(_WEIGHT)
+
+
+def view_options(command: Command) -> Command:
+    """The command takes them as one `View`, `view`."""
+
+    @functools.wraps(command)
+    def made(
+        include: tuple[str, ...], exclude: tuple[str, ...], tids: tuple[int, ...], threads: bool, merge_sites: bool,
+        fold_recursion: bool, stubs: bool, **others: Any,
+    ) -> Any:  # fmt: skip
+        view = View(
+            sites=not merge_sites, recursion=not fold_recursion, stubs=stubs, threads=threads, tids=tids,
+            include=include, exclude=exclude,
+        )  # fmt: skip
+        return command(view=view, **others)
+
+    return _with(_VIEW)(made)
+
+
+def loaded(source: str, url: str, window: str | None, pid: int | None) -> Saved:
+    """Raises Failure."""
+    return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True))

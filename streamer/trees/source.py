@@ -1,0 +1,57 @@
+"""Where a tree comes from: a recording, a running streamer, or a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from capture.perf.perf_data import PerfDataError
+from capture.recording.replay import Replay
+from jvm.inputfile import read_input
+from stages.cct.tree import Tree, merged
+from stages.messages import StreamOpen, TreeReport
+from streamer import config
+from streamer.cli import Failure
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
+from streamer.trees.file import MAGIC, MOST_PACKED, CctFileError, Saved, unpacked
+
+LIVE = "live"
+_ALL = 1e9
+"""Seconds of a pane: the whole recording is one."""
+
+
+def load(source: str, say: Callable[[str], None]) -> Saved:
+    """Raises Failure."""
+    path = Path(source)
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(MAGIC))
+        if begin == MAGIC:
+            return unpacked(read_input(path, MOST_PACKED))
+        return of_recording(path, say)
+    except CctFileError as error:
+        raise Failure(f"{path}: {error}") from None
+    except PerfDataError as error:
+        raise Failure(" ".join(str(error).split())) from None
+    except OSError as error:
+        raise Failure(f"cannot read {error.filename or path}: {error.strerror}") from None
+
+
+def of_recording(path: Path, say: Callable[[str], None]) -> Saved:
+    """All of its processes together. Raises OSError, PerfDataError."""
+    settings = config.load(fidelity="flow")
+    settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
+    names = MIDDLE["flow"]
+    hz, host, pid = 0.0, "", 0
+    trees: list[Tree] = []
+    with tempfile.TemporaryDirectory() as directory, Replay(path) as replay:
+        if replay.incomplete:
+            say(f"{path} is incomplete: {replay.incomplete}")
+        chain = make_chain((*names[: names.index("follow") + 1], "cct"), Place(settings, Path(directory), 0))
+        for message in replay.messages():
+            if isinstance(message, StreamOpen) and not hz:
+                hz, host, pid = message.clock.hz, message.stream.host, message.stream.pid
+            trees += (Tree(out.nodes, out.names) for out in feed_chain(chain, message) if isinstance(out, TreeReport))
+        trees += (Tree(out.nodes, out.names) for out in flush_chain(chain) if isinstance(out, TreeReport))
+    return Saved(merged(trees), hz or 1e9, host, pid)

@@ -1,0 +1,56 @@
+"""Trees of a program whose calls are known, on a real JVM under the emulated PT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from stages.cct.tree import Tree
+from stages.cct.views import View
+from streamer.trees.source import of_recording
+from tests.flow_events.test_inlined import run_of
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
+ROUNDS = 500
+APART = ["-XX:+UseSerialGC", "-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:CompileCommand=compileonly,Calls*::*",
+         "-XX:-Inline"]  # fmt: skip
+"""Each method is compiled when it is first called, and no call is inlined."""
+
+
+def calls(tree: Tree) -> Counter[tuple[str, ...]]:
+    """Invocations by the names of the frames from the nearest that is no method."""
+    out: Counter[tuple[str, ...]] = Counter()
+    stacks: list[tuple[str, ...]] = []
+    for row in tree.nodes:
+        name = tree.names[row["method"]]
+        above = stacks[row["parent"]] if row["parent"] >= 0 else ()
+        stacks.append((*above, name) if not name.startswith("[") else ())
+        if row["observed_invocations"]:
+            out[stacks[-1]] += int(row["observed_invocations"])
+    return out
+
+
+def test_every_context_has_its_calls(tmp_path: Path) -> None:
+    tree = of_recording(run_of("Calls", 17, APART, [str(ROUNDS)], tmp_path, Path(__file__).parent), print).tree
+    found = calls(View(sites=False).of(tree))
+    rounds = ("Calls.main", "Calls.round")
+    down = [(*rounds, *["Calls.down"] * k) for k in range(1, 7)]
+    even = [(*rounds, *(("Calls.even", "Calls.odd")[k % 2] for k in range(n))) for n in range(1, 6)]
+    thrower = [(*rounds, "Calls.caught", *["Calls.thrower"] * k) for k in range(1, 4)]
+    made = (*rounds, "Calls$Derived.<init>", "Calls$Derived.<init>", "Calls$Base.<init>")
+    caught = (*rounds, "Calls.caught")
+    expected = {
+        rounds: 1, (*rounds, "Calls.twice"): 1, (*rounds, "Calls.twice", "Calls.leaf"): 2, **dict.fromkeys(down, 1),
+        (*down[-1], "Calls.leaf"): 1, **dict.fromkeys(even, 1), caught: 1, **dict.fromkeys(thrower, 1),
+        (*caught, "Calls.leaf"): 1, (*rounds, "Calls.applied"): 1,
+        (*rounds, "Calls.applied", "Calls$$Lambda.applyAsInt"): 1,
+        (*rounds, "Calls.applied", "Calls$$Lambda.applyAsInt", "Calls.leaf"): 1,
+        made[:3]: 1, made[:4]: 1, made: 1, (*made, "Calls.leaf"): 1,
+        ("Calls.lambda$main$0", "Calls.twice"): 1, ("Calls.lambda$main$0", "Calls.twice", "Calls.leaf"): 2,
+    }  # fmt: skip
+    often = {stack: times for stack, times in found.items() if times > ROUNDS // 2 and stack[0].startswith("Calls")}
+    assert often.keys() == expected.keys()
+    # in the first round calls are bound, and the walk may take one of them for bound already
+    assert {stack: n for stack, n in often.items() if not 0 <= expected[stack] * ROUNDS - n <= 2} == {}
