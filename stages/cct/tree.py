@@ -82,7 +82,7 @@ def exported(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], ticks
             np.add.at(out[f"{certainty}_{count}"], where[ids], counts[:, c, k].astype(np.uint64))
         spent = np.zeros(n)
         np.add.at(spent, where[ids], ticks[:, c])
-        out[f"{certainty}_ticks"] = np.rint(spent)
+        out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent)), prepend=0.0)  # whole ones, of the same sum
     return Tree(out, tuple(names[m] for m in used.tolist()))
 
 

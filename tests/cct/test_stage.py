@@ -1,0 +1,168 @@
+"""The stage, against programs whose trees are known: lossless, with holes, and where there is no room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from stages.cct.stage import Cct, Room
+from stages.cct.tree import Tree, merged
+from stages.images import Images
+from stages.messages import TreeReport
+from stages.messages.paths import BREAK, BlockEnd
+from tests.cct.made import PROGRAMS, SPACING, Block, Call, Dictionaries, Made, Range, Stack, expected, run
+
+SMALL = Room(1 << 12, 1 << 12, 1 << 12)
+
+
+def stage(room: Room = SMALL, pane_ticks: int = 1 << 40) -> Cct:
+    images: Any = Images(lateness_ticks=0)
+    images.of("h", 42).image = Made()
+    return Cct(images=images, pane_ticks=pane_ticks, room=room)
+
+
+def tree_of(reports: Iterable[object]) -> Tree:
+    return merged(Tree(m.nodes, m.names) for m in reports if isinstance(m, TreeReport))
+
+
+def found(tree: Tree) -> Counter[tuple[Stack, str]]:
+    """Counts by stack, threads apart from it."""
+    out: Counter[tuple[Stack, str]] = Counter()
+    stacks: list[Stack] = []
+    for row in tree.nodes:
+        own = ((tree.names[row["method"]], int(row["bci"])),) if row["parent"] >= 0 else ()
+        stacks.append((*(stacks[row["parent"]] if row["parent"] >= 0 else ()), *own))
+        for name in ("instructions", "invocations"):
+            if row[f"observed_{name}"]:
+                out[stacks[-1], name] += int(row[f"observed_{name}"])
+    return out
+
+
+def ordered(draw: Any, blocks: Sequence[Block], d: Dictionaries) -> list[int]:
+    """Paths over the blocks, cut anywhere, some of them in windows."""
+    paths, at = [], 0
+    while at < len(blocks):
+        size = draw(st.integers(1, 3))
+        paths.append(d.path(blocks[at : at + size]))
+        at += size
+    order: list[int] = []
+    at = 0
+    while at < len(paths):
+        size = draw(st.integers(0, 3))
+        order += [d.window(paths[at : at + size])] if size else paths[at : at + 1]
+        at += max(1, size)
+    return order
+
+
+def stretch(blocks: Sequence[Block]) -> Counter[tuple[Stack, str]]:
+    """The tree of blocks before which nothing is known: of frames from the lowest one seen on."""
+    inlined = [[r.stack[:-1] if r.stack[-1][0] == "inlined" else r.stack for r in b.ranges] for b in blocks]
+    return expected(blocks, min((len(s) for ranges in inlined for s in ranges), default=1) - 1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(PROGRAMS, st.data())
+def test_the_tree_of_a_program_however_its_order_is_cut(program: Call, data: st.DataObject) -> None:
+    blocks, d, cct = run(program), Dictionaries(), stage(pane_ticks=10)
+    cuts = sorted({0, len(blocks), *data.draw(st.lists(st.integers(0, len(blocks)), max_size=3))})
+    said: list[object] = []
+    for n, (a, b) in enumerate(pairwise(cuts)):
+        order = ordered(data.draw, blocks[a:b], d)
+        said += cct.feed(d.message(7, order, (7 * n, 7 * n + 7), n > 0))
+    tree = tree_of([*said, *cct.flush()])
+    assert found(tree) == stretch(blocks)
+    assert tree.total("observed_ticks") == 7 * (len(cuts) - 1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(PROGRAMS, st.data())
+def test_frames_behind_a_hole_are_found_out_as_they_are_returned_to(program: Call, data: st.DataObject) -> None:
+    blocks, d, cct = run(program), Dictionaries(), stage()
+    lost = sorted(data.draw(st.lists(st.integers(0, len(blocks)), min_size=2, max_size=6)))
+    lost = lost[: len(lost) // 2 * 2]
+    kept = list(pairwise([0, *lost, len(blocks)]))[::2]
+    order: list[int] = []
+    want: Counter[tuple[Stack, str]] = Counter()
+    for a, b in kept:
+        order += [*ordered(data.draw, blocks[a:b], d), BREAK]
+        if a < b:
+            want.update(stretch(blocks[a:b]))
+    assert found(tree_of([*cct.feed(d.message(7, order, (0, 100), False)), *cct.flush()])) == want
+
+
+OWN: Stack = (("m0", -1),)
+DOWN = Block((Range(SPACING, SPACING + 21, True, OWN),), BlockEnd.INDIRECT)
+UP = Block((Range(SPACING + 21, SPACING + 22, False, OWN),), BlockEnd.RETURN)
+INNERMOST = Block((Range(SPACING, SPACING + 1, False, OWN),), BlockEnd.RETURN)
+LOOP = Block((Range(2 * SPACING, 2 * SPACING + 21, True, (("m1", -1),)),), BlockEnd.INDIRECT)
+ROUND = Block((Range(2 * SPACING + 21, 2 * SPACING + 22, False, (("m1", -1),)),), BlockEnd.CONDITION)
+"""m1 calls m0 in a loop, which calls itself at site 0."""
+
+
+def depth_of(tree: Tree) -> int:
+    depth = [0]
+    for parent in tree.nodes["parent"].tolist():
+        depth.append(depth[parent + 1] + 1 if parent >= 0 else 0)
+    return max(depth)
+
+
+DEEP = 100_000
+
+
+def test_deep_recursion_goes_down_and_up_again() -> None:
+    d, cct = Dictionaries(), stage(Room(1 << 18, 1 << 18, 1 << 18))
+    go, back = d.path([DOWN]), d.path([UP])
+    order = [d.path([LOOP]), go, -(DEEP - 1), d.path([INNERMOST]), back, -(DEEP - 1), d.path([ROUND])]
+    rounds = 3
+    said = [out for n in range(rounds) for out in cct.feed(d.message(7, order, (9 * n, 9 * n + 9), n > 0))]
+    tree = tree_of([*said, *cct.flush()])
+    assert depth_of(tree) == len(tree.nodes) - 1 == DEEP + 3  # one chain, below the thread, the unknown caller and m1
+    assert tree.total("observed_invocations") == rounds * (DEEP + 1) + rounds
+    assert tree.total("observed_instructions") == rounds * (2 * DEEP + 3)
+    assert cct.statistics()["cct_holes"] == 1
+
+
+def test_returns_out_of_deep_calls_behind_an_overflow() -> None:
+    """Only what was lost is missing: each frame that is returned to is there again, above the one before."""
+    d, cct = Dictionaries(), stage(Room(1 << 18, 1 << 18, 1 << 18))
+    back = d.path([UP])
+    order = [d.path([LOOP]), d.path([DOWN]), BREAK, d.path([INNERMOST]), back, -(DEEP - 1), d.path([ROUND])]
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 9), False)), *cct.flush()])
+    assert depth_of(tree) == DEEP + 3
+    assert len(tree.nodes) == DEEP + 4  # no frame stands beside another: those before the break are among them
+    assert tree.total("observed_instructions") == DEEP + 4
+    assert cct.statistics()["cct_links"] == DEEP + 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(PROGRAMS, st.integers(4, 40))
+def test_totals_are_the_same_where_there_is_no_room(program: Call, room: int) -> None:
+    blocks, d = run(program), Dictionaries()
+    cct = stage(Room(SMALL.activations, room, room))
+    order = [d.path([block]) for block in blocks]
+    said = [out for n in range(3) for out in cct.feed(d.message(7, order, (9 * n, 9 * n + 9), n > 0))]
+    tree = tree_of([*said, *cct.flush()])
+    assert tree.total("observed_instructions") == 3 * sum(len(block.ranges) for block in blocks)
+    assert tree.total("observed_invocations") == 3 * sum(r.lo % SPACING == 0 for block in blocks for r in block.ranges)
+    assert tree.total("observed_ticks") == 27
+    assert len(tree.nodes) <= 2 * 2 * room
+
+
+@settings(deadline=None, max_examples=30)
+@given(PROGRAMS)
+def test_tables_made_anew_in_the_middle_change_nothing(program: Call) -> None:
+    blocks, d = run(program), Dictionaries()
+    assume(max(len(r.stack) for b in blocks for r in b.ranges) < 8)
+    cct = stage(Room(16, 1 << 12, 1 << 12))  # of activations: made anew at nearly each message
+    cct_large = stage()
+    said: tuple[list[object], list[object]] = [], []
+    for n in range(len(blocks)):
+        message = d.message(7, [d.path([blocks[n]])], (9 * n, 9 * n + 9), n > 0)
+        for which, out in zip((cct, cct_large), said, strict=True):
+            out += which.feed(message)
+    assert found(tree_of([*said[0], *cct.flush()])) == found(tree_of([*said[1], *cct_large.flush()]))
