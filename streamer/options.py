@@ -36,8 +36,8 @@ _OPTIONS = [
     click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
                  help="What lies between the processes; inproc: all in one.  [default: ipc]"),
     click.option("--split", "transport__split", multiple=True, metavar="STAGE",
-                 help="Begin a group of processes of its own at this stage (segment, ready, follow, attribute, "
-                      "profile; at fidelity ip without follow); repeatable."),
+                 help="Begin a group of processes of its own at this stage (segment, ready, follow, cct, "
+                      "attribute, profile; at fidelity ip without follow and cct); repeatable."),
     click.option("--host", "web__host", help="Address of the page and /metrics.  [default: 127.0.0.1]"),
     click.option("--port", "web__port", type=click.IntRange(0, 65535), help="Its port; 0: any.  [default: 9464]"),
     click.option("--allowed-host", "web__allowed_hosts", multiple=True, metavar="NAME",

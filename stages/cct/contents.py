@@ -107,6 +107,11 @@ class Contents:
         self._blocks = self._items = 0
 
     @property
+    def functions(self) -> int:
+        """How many are known, dead ones among them."""
+        return self._fn_count
+
+    @property
     def fns(self) -> I64:
         return self._fns
 
@@ -118,11 +123,14 @@ class Contents:
     def item(self) -> I64:
         return self._item
 
-    def adopted(self, other: Contents) -> I64:
-        """(n,) the functions as `other` numbers them, which learns of them."""
-        numbers = np.arange(len(self._fns))
-        for version, fn in self._fn_of.items():
-            numbers[fn] = other.adopt(version, int(self._fns[fn, 0]), self.names.all[int(self._fns[fn, 1])])
+    def adopt_from(self, other: Contents, fns: I64) -> I64:
+        """(n,) functions of `other`, which become known, → (n,) their numbers here."""
+        version = {fn: id_ for id_, fn in other._fn_of.items()}
+        numbers = fns.copy()
+        for k, fn in enumerate(fns.tolist()):
+            if fn >= FIRST_FN:
+                kind, name = other._fns[fn].tolist()
+                numbers[k] = self.adopt(version[fn], kind, other.names.all[name])
         return numbers
 
     def describe(self, d: Dictionary) -> Iterator[None]:

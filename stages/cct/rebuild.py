@@ -36,13 +36,16 @@ def rebuilt(before: Tables, old: Contents, t: Tables, contents: Contents, thread
     for k in _KEPT:
         t.size[k] = before.size[k]
     _copy(
-        before, t, threads, slots, old.adopted(contents), np.zeros(len(before.node), np.int64),
+        before, t, threads, slots, np.zeros(len(before.node), np.int64),
         np.zeros(len(before.activation), np.int64), np.zeros(max(len(before.node), len(before.activation)), np.int64),
     )  # fmt: skip
     nodes = t.node[1 : int(t.size[Z_NODES])]
     used, where = np.unique(nodes[:, N_METHOD], return_inverse=True)
     numbers = np.array([contents.names.number(old.names.all[m]) for m in used.tolist()], np.int64)
     nodes[:, N_METHOD] = numbers[where]
+    activations = t.activation[1 : int(t.size[Z_ACTIVATIONS])]
+    used, where = np.unique(activations[:, A_FN], return_inverse=True)
+    activations[:, A_FN] = contents.adopt_from(old, used)[where]
     _rehash(t)
 
 
@@ -66,7 +69,7 @@ def _node(before, t, n, copied, stack):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _copy(before, t, threads, slots, fns, copied, moved, stack):  # type: ignore[no-untyped-def]
+def _copy(before, t, threads, slots, copied, moved, stack):  # type: ignore[no-untyped-def]
     mask = (1 << BEHIND) - 1
     for slot in slots:
         threads[slot, T_NODE] = _node(before, t, threads[slot, T_NODE], copied, stack)
@@ -77,7 +80,6 @@ def _copy(before, t, threads, slots, fns, copied, moved, stack):  # type: ignore
             moved[a] = new
             row = before.activation[a]
             t.activation[new] = row
-            t.activation[new, A_FN] = fns[row[A_FN]]
             t.activation[new, A_NODE] = _node(before, t, row[A_NODE], copied, stack)
             t.activation[new, A_CALLER] = _node(before, t, row[A_CALLER], copied, stack)
             a = row[A_PARENT]

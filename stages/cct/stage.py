@@ -40,6 +40,9 @@ _COUNTERS = (
     ("holes", Z_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE), ("overflow", Z_OVERFLOW),
 )  # fmt: skip
 
+SPARE_FUNCTIONS = 4096
+"""With more of them, dead ones are forgotten when a generation begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -133,12 +136,13 @@ class Cct:
     # What ran
 
     def _fold(self, p: Traced, message: Paths) -> Iterator[None]:
-        if message.generation != p.dictionary.generation:
+        begins = message.generation != p.dictionary.generation
+        if begins:
             self._settle(p)
             self._forget_steps(p)
             p.contents.forget()
         p.dictionary.take(message)
-        yield from self._make_room(p)
+        yield from self._make_room(p, begins and p.contents.functions > SPARE_FUNCTIONS)
         for _ in p.contents.describe(p.dictionary):
             yield
         d, c, t = p.dictionary, p.contents, p.tables
@@ -191,15 +195,15 @@ class Cct:
         t.size[Z_STEPS] = 1
         p.last_step[:] = 0
 
-    def _make_room(self, p: Traced) -> Iterator[None]:
-        """Where the tables are half full they are made anew, with the threads' stacks in them; open panes keep what
-        was counted."""
+    def _make_room(self, p: Traced, anew: bool) -> Iterator[None]:
+        """Where the tables are half full, or `anew`, they are made anew, with the threads' stacks in them; open panes
+        keep what was counted."""
         size, room = p.tables.size, self._room
         if 2 * size[Z_STEPS] > room.steps:
             self._settle(p)
             self._forget_steps(p)
             yield
-        if 2 * size[Z_ACTIVATIONS] > room.activations or 2 * size[Z_NODES] > room.nodes:
+        if anew or 2 * size[Z_ACTIVATIONS] > room.activations or 2 * size[Z_NODES] > room.nodes:
             self._rebuilt += 1
             self._settle(p)
             for pane in p.panes.values():

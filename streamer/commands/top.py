@@ -38,6 +38,17 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
     """A view as JSON, from /api/`what`. Raises Failure with one line that says what is wrong; whatever answers there,
     it neither waits nor reads without a limit."""
+    try:
+        view = json.loads(fetch_bytes(url, query, what))
+    except (ValueError, RecursionError):
+        raise Failure(f"what answers at {url} is not a streamer") from None
+    if not isinstance(view, dict):
+        raise Failure(f"what answers at {url} is not a streamer")
+    return view
+
+
+def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> bytes:
+    """The same, as it is answered."""
     given = {key: value for key, value in query.items() if value is not None}
     try:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
@@ -47,7 +58,7 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
         raise Failure(f"{url} is not a http:// address") from None
     try:
         with _OPENER.open(request, timeout=SECONDS) as answer:
-            view = json.loads(_read(answer))
+            return _read(answer)
     except urllib.error.HTTPError as error:
         try:
             with error:
@@ -58,11 +69,8 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
         reason = getattr(error, "reason", error)
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise Failure(f"no streamer answers at {url} ({why}): start one, or say where it is with --url") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise Failure(f"what answers at {url} is not a streamer") from None
-    if not isinstance(view, dict):
-        raise Failure(f"what answers at {url} is not a streamer")
-    return view
 
 
 def _read(answer: IO[bytes]) -> bytes:

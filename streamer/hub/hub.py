@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.cct.tree import Tree
 from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
 from streamer.hub.contradictions import Contradictions, ContradictionsView
@@ -27,6 +28,7 @@ from streamer.hub.profile import (
     Rows,
 )
 from streamer.hub.ranking import coverage, heaviest, kinds
+from streamer.hub.trees import Trees
 from streamer.hub.view import CAUSES, Coverage, HotMethod, HotView, ProcessView, window_label
 from streamer.hub.windows import DECODED, SHED
 
@@ -67,6 +69,7 @@ class Hub:
         self._now = now
         self._wall_ns = wall_ns
         self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
+        self.trees = Trees(max(self._spans))
         self._max_methods = max_methods
         self._pane_methods = pane_methods
         self._gauges: dict[tuple[str, int, int], dict[str, float]] = {}
@@ -257,6 +260,17 @@ class Hub:
         instructions = sum(int(self.processes[key].table.run[:, INSTRUCTIONS].sum()) for key in keys)
         return sums.view(self.fidelity, instructions, top)
 
+    def tree(self, window: str | None = None, process: ProcessKey | None = None) -> tuple[Tree, float]:
+        """The calling-context tree of a window (default: the shortest), of one process or of all together, and ticks a
+        second. Raises ValueError for a window that there is none."""
+        label = next(iter(self.windows)) if window is None else window
+        if label not in self.windows:
+            raise ValueError(f"no window {label!r}: there are {', '.join(self.windows)}")
+        keys = [key for key in self.processes if process in (None, key)]
+        clocks = [clock for key in keys if (clock := self.processes[key].clock) is not None]
+        span = self._spans[list(self.windows).index(label)]
+        return self.trees.window(span, process), clocks[0].hz if clocks else 1e9
+
     def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
         seconds = list(self.windows.values())[index]
         live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))
@@ -290,6 +304,7 @@ class Hub:
         return {
             "components": self.components,
             "refused_reports": self.refused_reports,
+            **self.trees.statistics(),
             "waiting_gaps": self.ledger.gaps(),
             "refused_accounts": self.ledger.refused,
             "processes": {
@@ -317,6 +332,7 @@ class Hub:
                 if self.live(silent, max(self.windows.values())):
                     return None
                 del self.processes[silent]
+                self.trees.forget(silent)
             self.processes[key] = Process(
                 self._spans,
                 WEIGHTS[self.weights[0]],

@@ -23,7 +23,7 @@ import trio
 
 from capture.live.source import EmulatedSource
 from jvm.private import is_ours
-from stages.messages import Account, PaneReport, StreamKey, StreamOpen
+from stages.messages import Account, PaneReport, StreamKey, StreamOpen, TreeReport
 from streamer.config import Settings
 from streamer.hub.hub import Hub
 from streamer.pipeline.ended_streams import EndedStreams
@@ -102,7 +102,8 @@ def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HubStage:
-    """PaneReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the members."""
+    """PaneReport, TreeReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the
+    members."""
 
     def __init__(self, settings: Settings, directory: Path, listener: int, *, first: bool = True) -> None:
         """`first`: nobody was hub of this session before. `listener`: descriptor of the socket that is served on; it
@@ -124,6 +125,8 @@ class HubStage:
         match message:
             case PaneReport():
                 self.hub.feed(message)
+            case TreeReport():
+                self.hub.trees.feed(message)
             case Account():
                 self.hub.account(message)
             case StreamOpen():

@@ -1,10 +1,10 @@
 """What runs where: groups of stages. Inside a group messages pass by direct call, between groups over sockets.
 
-    [capture] → [decode, segment, ready, follow, attribute, profile] × N → [hub]
+    [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow); `transport.split` names stages before which the middle group is cut,
-in the extreme each stage into processes of its own. The first group is a source, the last one (a single member) is
-where everything ends.
+is the default (at fidelity `ip` without follow and cct); `transport.split` names stages before which the middle group
+is cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single member)
+is where everything ends.
 
 A stage is made from its name by `REGISTRY`, in the process where it runs, so that a process imports what it needs and
 no more. `Pipeline` runs a whole topology in one process without sockets.
@@ -149,7 +149,7 @@ class Topology:
 
 MIDDLE = {
     "ip": ("decode", "segment", "ready", "attribute", "profile"),
-    "flow": ("decode", "segment", "ready", "follow", "attribute", "profile"),
+    "flow": ("decode", "segment", "ready", "follow", "cct", "attribute", "profile"),
 }
 
 

@@ -31,6 +31,7 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, and an nmethod without code."""
+    from stages.cct.stage import Cct
     from stages.follow.batch import Batch
     from stages.follow.block_bytecode import Bytecode
     from stages.follow.flow import Flow
@@ -49,7 +50,10 @@ def compile_flow() -> None:
     batch, profile = Batch(thread[:2], image), Profile()
     for output in flow.feed(piece):
         batch.add(piece, output, 0, ())
-    profile.feed(batch.take())
+    paths, cct = batch.take(), Cct(images=profile.images)
+    for stage in (cct, profile):
+        stage.feed(paths)
+    cct.flush()
     known = Repair(flow, image, 0).known(0)
     position = Position(0, 0, 0x1000, False, np.zeros(0, np.int64), 0)
     choose(np.zeros(64, np.uint8), 16, 8, position, flow.code.words(), (0, 0), known.raw(), 0, 0, Effort())

@@ -9,10 +9,13 @@ from typing import Any
 import click
 
 from stages.cct.views import View
+from streamer.cli import Failure
+from streamer.commands.top import fetch_bytes
 from streamer.trees import source as sources
-from streamer.trees.file import Saved
+from streamer.trees.file import CctFileError, Saved, unpacked
 from streamer.trees.text import WEIGHTS
 
+LIVE = "live"
 Command = Callable[..., Any]
 
 _SOURCE = [
@@ -68,4 +71,9 @@ def view_options(command: Command) -> Command:
 
 def loaded(source: str, url: str, window: str | None, pid: int | None) -> Saved:
     """Raises Failure."""
+    if source == LIVE:
+        try:
+            return unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
+        except CctFileError as error:
+            raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True))

@@ -1,4 +1,4 @@
-"""Where a tree comes from: a recording, a running streamer, or a file."""
+"""Trees from files: a recording, or a tree that was kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from streamer.cli import Failure
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.trees.file import MAGIC, MOST_PACKED, CctFileError, Saved, unpacked
 
-LIVE = "live"
 _ALL = 1e9
 """Seconds of a pane: the whole recording is one."""
 
@@ -48,7 +47,7 @@ def of_recording(path: Path, say: Callable[[str], None]) -> Saved:
     with tempfile.TemporaryDirectory() as directory, Replay(path) as replay:
         if replay.incomplete:
             say(f"{path} is incomplete: {replay.incomplete}")
-        chain = make_chain((*names[: names.index("follow") + 1], "cct"), Place(settings, Path(directory), 0))
+        chain = make_chain(names[: names.index("cct") + 1], Place(settings, Path(directory), 0))
         for message in replay.messages():
             if isinstance(message, StreamOpen) and not hz:
                 hz, host, pid = message.clock.hz, message.stream.host, message.stream.pid

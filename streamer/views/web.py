@@ -24,6 +24,7 @@ from starlette.routing import Route
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.hub.hub import ProcessKey
+from streamer.trees.file import Saved, packed
 from streamer.views.guard import Guard
 from streamer.views.metrics import registry
 
@@ -81,6 +82,16 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
         view = hub.contradictions(hub.config.top if top is None else top, process)
         return JSONResponse(view.json(), headers=_HEADERS)
 
+    async def cct(request: Request) -> Response:
+        query = request.query_params
+        try:
+            process = _process(hub, query)
+            tree, hz = hub.tree(query.get("window"), process)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
+        body = packed(Saved(tree, hz, *(process or ())))
+        return Response(body, media_type="application/octet-stream", headers=_HEADERS)
+
     async def statistics(request: Request) -> Response:
         text = json.dumps(hub.statistics(), indent=2, default=str)
         return Response(text, media_type="application/json", headers=_HEADERS)
@@ -96,6 +107,7 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
             Route("/readyz", readyz),
             Route("/api/hot", hot),
             Route("/api/report", report),
+            Route("/api/cct", cct),
             Route("/api/statistics", statistics),
             *(
                 Route(path, partial(page, body=(static / name).read_bytes(), media_type=kind))

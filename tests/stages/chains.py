@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stages.attribute.stage import Attribute
+from stages.cct.stage import Cct
 from stages.decode import stage as decode
 from stages.follow.stage import Follow
 from stages.images import Images
@@ -33,5 +34,6 @@ def flow(
     images = Images(0.5)
     follow = Follow(images, now=now, most_behind_seconds=most_behind_seconds, followable=followable)
     return [
-        decode.make(), segment.make(), Ready(images), follow, Attribute(images), Profile(images=images),
+        decode.make(), segment.make(), Ready(images), follow, Cct(images=images), Attribute(images),
+        Profile(images=images),
     ]  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stages import images
+from stages.cct import stage as cct
 from stages.follow import flow
 from stages.follow.repair import call_targets as callees
 from stages.messages import (
@@ -23,6 +24,7 @@ from stages.messages import (
     StreamKey,
     StreamOpen,
     Tick,
+    TreeReport,
 )
 from streamer.hub import Hub
 from streamer.pipeline.topology import feed_chain
@@ -98,6 +100,7 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callees, "SPARE", 64)
     monkeypatch.setattr(images, "SPARE_SITES", 64)
     monkeypatch.setattr(flow, "MOST_DEAD", 64)
+    monkeypatch.setattr(cct, "SPARE_FUNCTIONS", 64)
     now = 0.0
     hub = Hub(now=lambda: now, fidelity=fidelity, max_methods=1024)
     stages = chains.flow() if fidelity == "flow" else chains.ip()
@@ -112,6 +115,8 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
                         names.update(name for _, name in out.names)
                     case Account():
                         hub.account(out)
+                    case TreeReport():
+                        hub.trees.feed(out)
                     case StreamOpen():
                         hub.introduce("h", 42, out.clock)
 
@@ -137,6 +142,8 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted["code_sites"] < 500
     if fidelity == "flow":
         assert counted["flow_generations"] > 4
+        assert counted["cct_rebuilt"] > 2
+        assert len(hub.trees.window(10).nodes)
         assert counted["flow_died"] > SECONDS
         assert counted["flow_threads"] <= 12 * EACH
     assert counted["code_versions"] < 200

@@ -39,7 +39,7 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", ("decode", "segment", "ready", "follow", "attribute", "profile"), 3),
+        ("decode", ("decode", "segment", "ready", "follow", "cct", "attribute", "profile"), 3),
         ("hub", ("hub",), 1),
     ]
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))

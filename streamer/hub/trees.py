@@ -1,0 +1,86 @@
+"""Calling-context trees of the newest panes, by process.
+
+Old panes are put together, ten to one, so that a long window is a sum of few trees; its far end is exact to ten panes.
+All processes together keep `MOST_NODES` nodes: beyond that the oldest trees go first. Trees are no part of the hub's
+note: after its death they begin anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from stages.cct.tree import EMPTY, Tree, merged
+from stages.messages import TreeReport
+
+ProcessKey = tuple[str, int]
+MOST_NODES = 1 << 20
+TOGETHER = 10
+"""Panes."""
+
+
+class Trees:
+    """`most_panes`: the length of the longest window."""
+
+    def __init__(self, most_panes: int, most_nodes: int = MOST_NODES) -> None:
+        self._most_panes, self._most_nodes = most_panes, most_nodes
+        self._kept: dict[ProcessKey, OrderedDict[int, Tree]] = {}  # by pane; of those put together, the last
+        self._nodes = 0
+        self.refused = 0  # reports that were malformed
+        self.dropped = 0  # trees that there was no room for
+
+    def __reduce__(self) -> tuple[type[Trees], tuple[int, int]]:
+        return Trees, (self._most_panes, self._most_nodes)
+
+    def feed(self, report: TreeReport) -> None:
+        """Adds a worker's report; one that cannot be is counted."""
+        rows = report.nodes
+        if report.pane < 0 or not _sound(rows, len(report.names)):
+            self.refused += 1
+            return
+        panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
+        self._put(panes, report.pane, Tree(rows, report.names))
+        newest = max(panes)
+        for pane in [n for n in panes if n <= newest - self._most_panes]:
+            self._nodes -= len(panes.pop(pane).nodes)
+        for pane in [n for n in panes if n < newest - TOGETHER and n % TOGETHER != TOGETHER - 1]:
+            tree = panes.pop(pane)
+            self._nodes -= len(tree.nodes)
+            self._put(panes, pane // TOGETHER * TOGETHER + TOGETHER - 1, tree)
+        while self._nodes > self._most_nodes:
+            key = max(self._kept, key=lambda k: sum(len(tree.nodes) for tree in self._kept[k].values()))
+            oldest = min(self._kept[key])
+            self._nodes -= len(self._kept[key].pop(oldest).nodes)
+            self.dropped += 1
+            if not self._kept[key]:
+                del self._kept[key]
+
+    def window(self, panes: int, process: ProcessKey | None = None) -> Tree:
+        """The tree of the newest `panes` panes, of one process or of all together."""
+        chosen: list[Tree] = []
+        for key, kept in self._kept.items():
+            if process in (None, key) and kept:
+                newest = max(kept)
+                chosen += (tree for pane, tree in kept.items() if pane > newest - panes)
+        return merged(chosen) if chosen else EMPTY
+
+    def forget(self, process: ProcessKey) -> None:
+        """Of a process that the hub has forgotten."""
+        self._nodes -= sum(len(tree.nodes) for tree in self._kept.pop(process, OrderedDict()).values())
+
+    def statistics(self) -> dict[str, int]:
+        return {"tree_nodes": self._nodes, "trees_refused": self.refused, "trees_dropped": self.dropped}
+
+    def _put(self, panes: OrderedDict[int, Tree], pane: int, tree: Tree) -> None:
+        known = panes.get(pane)
+        if known is not None:
+            self._nodes -= len(known.nodes)
+            tree = merged((known, tree))
+        panes[pane] = tree
+        self._nodes += len(tree.nodes)
+
+
+def _sound(rows: np.ndarray[tuple[int], np.dtype[np.void]], names: int) -> bool:
+    parent, method = rows["parent"], rows["method"]
+    return not bool(((parent < -1) | (parent >= np.arange(len(rows))) | (method < 0) | (method >= names)).any())

@@ -1,0 +1,113 @@
+"""Calling-context trees in the hub: windows of panes, bounds, and as a running streamer shows them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import trio
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.messages import TREE_DTYPE, TreeReport
+from streamer.commands import cct, diff
+from streamer.config import WebConfig
+from streamer.hub import Hub
+from streamer.hub.trees import TOGETHER, Trees
+from streamer.views import web
+from tests.hub.scene import scene
+
+NAMES = ("[thread]", "A.a", "B.b")
+
+
+def report(pane: int, spent: Sequence[int] = (1, 2, 3), *, worker: int = 0, pid: int = 42) -> TreeReport:
+    """A thread that calls A.a, which calls B.b."""
+    rows = np.zeros(3, TREE_DTYPE)
+    rows["parent"], rows["method"], rows["bci"] = (-1, 0, 1), (0, 1, 2), (7, -1, 4)
+    rows["observed_instructions"] = spent
+    return TreeReport("h", pid, worker, pane, rows, NAMES)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=30), st.integers(1, 40))
+def test_a_window_is_the_sum_of_its_panes(said: list[tuple[int, int]], panes: int) -> None:
+    trees = Trees(50)
+    for pane, spent in said:
+        trees.feed(report(pane, (0, spent, 0)))
+    newest = max((pane for pane, _ in said), default=0)
+    exact = sum(spent for pane, spent in said if pane > newest - panes)
+    most = sum(spent for pane, spent in said if pane > newest - panes - TOGETHER)
+    assert exact <= trees.window(panes).total("observed_instructions") <= most
+    assert trees.window(51).total("observed_instructions") == sum(spent for _, spent in said)
+
+
+def test_old_panes_leave() -> None:
+    trees = Trees(30)
+    for pane in range(1000):
+        trees.feed(report(pane))
+    assert trees.window(1000).total("observed_instructions") <= 6 * (30 + TOGETHER)
+    # 989 to 999, and those up to 979 together
+    assert trees.statistics() == {"tree_nodes": 3 * 12, "trees_refused": 0, "trees_dropped": 0}
+
+
+def test_the_oldest_trees_go_where_there_is_no_room() -> None:
+    trees = Trees(30, most_nodes=12)
+    for pane in range(5):
+        trees.feed(report(pane, (0, 10**pane, 0)))
+    assert trees.window(30).total("observed_instructions") == 11110
+    assert trees.statistics()["trees_dropped"] == 1
+    trees.feed(report(0, pid=43))
+    assert trees.window(30, ("h", 43)).total("observed_instructions") == 6
+    trees.forget(("h", 42))
+    assert trees.statistics()["tree_nodes"] == 3
+
+
+def test_malformed_reports_are_counted_and_left_out() -> None:
+    trees = Trees(30)
+    good = report(1)
+    for column, value in (("parent", 2), ("parent", -2), ("method", 3), ("method", -1)):
+        bad = report(1)
+        bad.nodes[column][2] = value
+        trees.feed(bad)
+    trees.feed(report(-1))
+    trees.feed(good)
+    assert trees.statistics()["trees_refused"] == 5
+    assert trees.window(1).total("observed_instructions") == 6
+
+
+def test_trees_are_not_noted() -> None:
+    hub = Hub()
+    hub.trees.feed(report(1))
+    again = pickle.loads(pickle.dumps(hub))
+    assert len(again.trees.window(10).nodes) == 0
+    again.trees.feed(report(2))
+    assert len(again.trees.window(10).nodes) == 3
+
+
+async def run(command: object, *arguments: str) -> Result:
+    return await trio.to_thread.run_sync(partial(CliRunner().invoke, command, list(arguments)))
+
+
+async def test_the_tree_of_a_running_streamer() -> None:
+    hub, _ = scene()
+    hub.trees.feed(report(100, (0, 30, 70)))
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        shown = await run(cct.command, "live", "--url", url)
+        wrong = await run(cct.command, "live", "--url", url, "--window", "7s")
+        not_ours = await run(cct.command, "live", "--url", f"{url}/metrics")
+        same = await run(diff.command, "live", "live", "--url", url)
+        nursery.cancel_scope.cancel()
+    assert shown.output.splitlines() == [
+        "instructions: 100",
+        "  total    self   invocations",
+        " 100.0%    0.0%               all threads",
+        " 100.0%   30.0%                 A.a",
+        "  70.0%   70.0%                   B.b @4",
+    ]
+    assert (wrong.exit_code, wrong.output) == (1, "streamer: no window '7s': there are 10s, 1m, 5m\n")
+    assert "HTTP status 404: it is not a streamer" in not_ours.output
+    assert same.output.splitlines()[:2] == ["overlap by instructions: 100.00%", "hot-edge coverage (T = 0.1): 100.00%"]
