@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import tomllib
 from pathlib import Path
@@ -39,12 +40,32 @@ class WindowConfig(_Section):
     lateness_seconds: float = Field(0.5, ge=0, le=30, description="how long a pane waits for late reports")
 
 
+def budget_cpus(text: str, machine: int) -> float:
+    """`25%` of one CPU, `machine:5%` of `machine` CPUs, in CPUs. Raises ValueError."""
+    found = re.fullmatch(r"(machine:)?(\d{1,6}(?:\.\d{1,6})?)%", text.strip())
+    if found is None or float(found[2]) == 0:
+        raise ValueError(f"{text!r} is no CPU budget: '25%' of one CPU, or 'machine:5%' of all")
+    return float(found[2]) / 100 * (machine if found[1] else 1)
+
+
 class CaptureConfig(_Section):
     chunk_kib: int = Field(256, ge=4, le=65536, description="largest chunk drained at once from one stream")
     poll_ms: float = Field(10.0, gt=0, le=1000, description="how often rings without wake-up are looked at")
     reread_cpu_percent: float = Field(
         2.0, ge=0, le=100, description="of one CPU, to find changes in the code of running JVMs; 0: do not look"
     )
+
+    cpu_budget: str | None = Field(
+        None,
+        description="'25%' of one CPU, or 'machine:5%', for the whole pipeline: a random part of the time is traced",
+    )
+
+    @field_validator("cpu_budget")
+    @classmethod
+    def _is_a_budget(cls, text: str | None) -> str | None:
+        if text is not None:
+            budget_cpus(text, 1)
+        return text
 
 
 class AgentConfig(_Section):

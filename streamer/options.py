@@ -51,6 +51,9 @@ _TARGET_OPTIONS = [
     click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would."),
     click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
                  help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON."),
+    click.option("--cpu-budget", "capture__cpu_budget", metavar="SHARE",
+                 help="What the whole pipeline may spend: '25%' of one CPU, or 'machine:5%'. It then traces a random "
+                      "part of the time, says which, and how sure each share is.  [default: trace always]"),
     click.option("--agent-ring", "agent__ring_mib", type=int, metavar="MIB",
                  help="Size of the ring through which the JVM tells of its code; a power of two.  [default: 64]"),
     click.option("--agent-classes/--no-agent-classes", "agent__classes", default=None,

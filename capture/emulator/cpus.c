@@ -293,9 +293,9 @@ void streams_json(FILE *file) {
         fprintf(file,
                 "%s\n  {\"name\": \"%s\", \"id\": %lu, \"aux_head\": %lu, \"aux_dropped\": %lu, \"aux_full\": %lu, "
                 "\"overflows\": %lu, \"ovf_dropped\": %lu, \"lost\": %lu, \"blocks\": %lu, \"tnt_bits\": %lu, "
-                "\"tips\": %lu, \"psbs\": %lu}",
+                "\"tips\": %lu, \"psbs\": %lu, \"offs\": %lu, \"off_dropped\": %lu}",
                 i ? "," : "", list[i]->name, c->id, c->written, c->aux_dropped, c->aux_full, c->overflows,
-                c->ovf_dropped, c->lost, c->blocks, c->tnt_bits, c->tips, c->psbs);
+                c->ovf_dropped, c->lost, c->blocks, c->tnt_bits, c->tips, c->psbs, c->offs, c->off_dropped);
     }
     pthread_mutex_unlock(&list_lock);
 }

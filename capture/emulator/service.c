@@ -21,6 +21,7 @@
 #define MTC_BURST \
     64                    // MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
                           // or decoders would lose count of the MTC's 8 bits
+#define AUX_FLAG_OFF (1ull << 32)  // with PARTIAL: the trace ends here because its consumer switched it off
 #define OVF_BUCKET 16384  // bytes that an emulated CPU can buffer
 
 bool timed;
@@ -133,7 +134,9 @@ static void to_scratch(struct stream *s, enum stopped why) {
 }
 
 static void count_dropped(struct stream *s) {
-    uint64_t *counter = s->stopped == STOPPED_AUX ? &s->counters->aux_dropped : &s->counters->ovf_dropped;
+    uint64_t *counter = s->stopped == STOPPED_AUX   ? &s->counters->aux_dropped
+                        : s->stopped == STOPPED_OFF ? &s->counters->off_dropped
+                                                    : &s->counters->ovf_dropped;
     __atomic_store_n(counter, *counter + (s->head - s->dropped_from), __ATOMIC_RELAXED);
     s->dropped_from = s->head;
 }
@@ -160,6 +163,18 @@ static void stop(struct stream *s, uint64_t tsc) {
     ring_commit(s, PERF_AUX_FLAG_TRUNCATED, tsc);
 }
 
+static bool is_off(struct stream *s) {
+    return __atomic_load_n(&s->counters->off, __ATOMIC_RELAXED) != 0;
+}
+
+// As the interrupt does in which the kernel disables an event.
+static void switch_off(struct stream *s, uint64_t ip, uint64_t tsc) {
+    if (s->packet_en) encoder_interrupt(s, ip);
+    to_scratch(s, STOPPED_OFF);
+    s->counters->offs++;
+    ring_commit(s, PERF_AUX_FLAG_PARTIAL | AUX_FLAG_OFF, tsc);
+}
+
 // As the kernel and the hardware do when an event is enabled.
 static void restart(struct thread *t, struct stream *s, uint64_t ip, uint64_t tsc) {
     bool inside = s->packet_en;
@@ -173,7 +188,8 @@ static void try_resume(struct thread *t, struct stream *s, const struct block *b
     encoder_flush_tnt(s);
     count_dropped(s);
     uint64_t tsc = rdtsc();
-    if (s->stopped == STOPPED_AUX) {
+    if (is_off(s)) return;
+    if (s->stopped != STOPPED_OVF) {
         if (aux_room(s) < (s->aux_size / 4 > 3 * ENCODER_ROOM ? s->aux_size / 4 : 3 * ENCODER_ROOM)) return;
         if (!tsc_of_epoch(s, b, &tsc)) return;  // at the next block
         from_scratch(s);
@@ -206,6 +222,10 @@ void service(struct thread *t, struct stream *s, const struct block *b, bool ent
     uint64_t tsc = rdtsc();
     if (full(s)) {
         stop(s, tsc);
+        truth_mark(t, s, TRUTH_STOP, tsc, b->start);
+    }
+    if (!s->stopped && is_off(s)) {
+        switch_off(s, b->start, tsc);
         truth_mark(t, s, TRUTH_STOP, tsc, b->start);
     }
     if (!s->stopped &&
@@ -277,7 +297,10 @@ void service_start(struct stream *s, uint64_t tsc) {
 
 void service_switched(struct thread *t, struct stream *s, uint64_t tsc) {
     encoder_forget_returns(s);
-    if (full(s)) stop(s, tsc);
+    if (full(s))
+        stop(s, tsc);
+    else if (!s->stopped && is_off(s))
+        switch_off(s, 0, tsc);
     truth_mark(t, s, TRUTH_COME, tsc, 0);
     if (s->stopped) truth_mark(t, s, TRUTH_STOP, tsc, 0);
     put_time(t, s, tsc, 0);

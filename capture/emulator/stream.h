@@ -14,9 +14,11 @@ struct thread;  // cpus.h
 struct counters {
     uint64_t magic, id, written, aux_dropped, aux_full, overflows, ovf_dropped, lost, blocks, tnt_bits, tips, ended,
         psbs, refused;
+    uint64_t off;  // written by the consumer: 1 as long as tracing is to be off (PERF_EVENT_IOC_DISABLE)
+    uint64_t offs, off_dropped;
 };
 
-enum stopped { RUNNING, STOPPED_AUX, STOPPED_OVF };
+enum stopped { RUNNING, STOPPED_AUX, STOPPED_OVF, STOPPED_OFF };
 
 #define RETURN_STACK 64
 

@@ -11,6 +11,7 @@ All state that has to outlive this process is in files: tails in the rings, JIT 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -25,6 +26,7 @@ from capture.code_poller import poller as reread
 from capture.code_poller.poller import CodePoller
 from capture.live import tsc
 from capture.live.checkpoints import Heads
+from capture.live.duty import Duty
 from capture.live.jit import JitSpool
 from capture.live.ring import RingError
 from capture.live.sideband_journal import Told
@@ -37,6 +39,7 @@ from stages.messages import (
     Clock,
     EndOfStream,
     JitBatch,
+    OffDuty,
     Sideband,
     StreamEnd,
     StreamKey,
@@ -44,7 +47,7 @@ from stages.messages import (
     Tick,
 )
 
-Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | EndOfStream
+Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | OffDuty | EndOfStream
 MAX_BATCHES = 8  # JIT batches of one process in one poll
 MAX_FAULTS = 1000  # told; each thread's ring may have one
 MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
@@ -63,10 +66,13 @@ class Drain:
         source: Source | None = None,
         reread_share: float = reread.SHARE,
         now: Callable[[], int] = tsc.now,
+        duty: Duty | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`session` holds the agent's rings (`jit-<pid>.ring`) and gets the export files; `source` has the trace
         (default: the emulated PT in `session/pt`). `reread_share`: how much of one CPU may be spent on finding changes
-        in the code of running JVMs; 0: none. `now` reads the TSC."""
+        in the code of running JVMs; 0: none. `now` reads the TSC. `duty`: when to
+        trace, by `clock` (seconds); always, without one."""
         self.session, self.host = session, host
         self.source: Source = source or EmulatedSource(session / "pt", host)
         self.ended = False
@@ -74,6 +80,9 @@ class Drain:
         self.faults: list[str] = []
         self._chunk_bytes, self._tick_seconds, self._now = chunk_bytes, tick_seconds, now
         self._reread_share = reread_share
+        self._duty, self._clock = duty, clock
+        self._on = True
+        self._off_told = 0  # TSC up to which it has been told that tracing was off
         self._heads: Heads | None = None  # where the rings do not keep them
         if not self.source.lasting:
             session.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,6 +113,7 @@ class Drain:
         for stream in self.streams.values():
             stream.look(last=over)
         now = self._now()
+        self._switch(out, now, over)
         sideband = self._sideband(now)
         jit_is_out = self._jit(out, now, may_send_jit, over)
         out += sideband
@@ -156,7 +166,22 @@ class Drain:
                 self._fault(told.damage)
             stream = Stream(key, ring, config, clock, now, SampleFormat.of(self.source.sample_type), told)
             self.streams[key] = stream
+            if self.source.lasting or not self._on:  # a reader before us may have died with tracing off
+                stream.switch(self._on, now)
             out.append(stream.opened)
+
+    def _switch(self, out: list[Message], now: int, over: bool) -> None:
+        """Tracing off or on, if it is time to; what it has been off for is told now and then, ahead of newer trace."""
+        if self._duty is None or not self.streams or not self._tick_after:
+            return
+        on = over or self._duty.at(self._clock())
+        if not self._on and (on or now - self._off_told >= self._tick_after):
+            out.append(OffDuty(self.host, self.source.pid, self._off_told, now))
+            self._off_told = now
+        if on != self._on:
+            self._on, self._off_told = on, now
+            for stream in self.streams.values():
+                stream.switch(on, now)
 
     def _sideband(self, now: int) -> list[Message]:
         found: list[Message] = []
@@ -289,6 +314,10 @@ class Drain:
         """Treat the target as ended: the next polls drain what stands in the rings now, then comes EndOfStream."""
         self._stopping = True
 
+    def wait(self) -> float:
+        """Seconds until tracing is to be switched; inf: not at all."""
+        return math.inf if self._duty is None else self._duty.wait(self._clock())
+
     @property
     def backlog(self) -> int:
         """Bytes of trace that the last poll saw and left in the rings."""
@@ -323,6 +352,7 @@ class Drain:
             "jit_file_bytes": sum(spool.size for spool in self._spools.values()),
             "jit_compactions": sum(spool.compactions for spool in self._spools.values()),
             "faults": len(self.faults),
+            "on_duty": int(self._on),
         }
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from stages.messages import PtConfig, StreamKey
 PMU = Path("/sys/bus/event_source/devices/intel_pt")
 SYS_PERF_EVENT_OPEN = {"x86_64": 298}
 FLAG_FD_CLOEXEC = 1 << 3
-IOC_ENABLE, IOC_SET_FILTER = 0x2400, 0x40082406  # _IO('$', 0), _IOW('$', 6, char *)
+IOC_ENABLE, IOC_DISABLE, IOC_SET_FILTER = 0x2400, 0x2401, 0x40082406  # _IO('$', 0), _IO('$', 1), _IOW('$', 6, char *)
 SOFTWARE, DUMMY = 1, 9
 
 # bit fields of perf_event_attr
@@ -56,6 +56,11 @@ class EventRing(PerfRing):
     def counter(self, word: int) -> int:
         """A thread's ring has ended with the thread."""
         return int(word == ENDED and self._task is not None and not self._task.exists())
+
+    def switch(self, on: bool) -> bool:
+        """As the kernel returns the event has stopped, on whatever CPU it was, and what it wrote is committed."""
+        fcntl.ioctl(self.fd, IOC_ENABLE if on else IOC_DISABLE)
+        return not on
 
     def close(self) -> None:
         super().close()

@@ -38,7 +38,7 @@ NO_WORDS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
 # The emulated PT's own counters, where the kernel has nothing (docs/emulator.md); words of 8 bytes.
 COUNTERS, COUNTERS_MAGIC = 2048, 0x31544E5543545054
-NOT_WRITTEN, ENDED = 3, 11
+NOT_WRITTEN, ENDED, OFF = 3, 11, 14
 
 
 class RingError(Exception):
@@ -127,6 +127,13 @@ class PerfRing:
         """A counter of the emulated PT; 0 in a ring of the kernel, or one that was cut."""
         emulated = int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC
         return int(self._page[COUNTERS // 8 + word]) if emulated else 0
+
+    def switch(self, on: bool) -> bool:
+        """Switch tracing on or off; it is on when a ring is made, and stays as it is when its reader dies. True: it is
+        off, and the trace ends at `aux_head`; the emulated PT says so itself, in a record, when it has seen it."""
+        if int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC:
+            self._page[COUNTERS // 8 + OFF] = not on
+        return False
 
     def aux_head(self) -> int:
         """How far the trace has been written. RingError if that is behind the tail or more than a ring ahead."""

@@ -109,7 +109,8 @@ class Stream:
         keep(rows, self.raw, end)
         self.ring.free_records(end)
         for mark in loss_marks(rows, self._seen):
-            if not len(left) or (mark.cause == Loss.AUX_FULL and mark.offset >= self.ring.aux_tail):
+            placed = mark.cause in (Loss.AUX_FULL, Loss.OFF_DUTY)
+            if not len(left) or (placed and mark.offset >= self.ring.aux_tail):
                 self._wait(mark)
                 self.truncated += mark.cause == Loss.AUX_FULL
         self.lost_records += int(rows["a"][rows["kind"] == SideKind.LOST].sum())
@@ -173,6 +174,21 @@ class Stream:
     def jit_lost(self, tsc: int) -> None:
         """Records of the process's JIT export were lost: of no stream, told with one."""
         self._wait(LossMark(self.ring.aux_tail, Loss.JIT_LOST, 0, tsc))
+
+    def switch(self, on: bool, tsc: int) -> None:
+        """Tracing on or off, after a `look` whose head is the last one before that. A kernel's event tells no switches
+        while it is off: on a CPU, nobody knows then who runs."""
+        if self.fault or self.ended:
+            return
+        if self.ring.switch(on):
+            try:
+                self.head = self.ring.aux_head()
+            except RingError as error:
+                self._give_up(error)
+                return
+            self._wait(LossMark(self.head, Loss.OFF_DUTY, 0, tsc))
+            if self.key.tid < 0:
+                self._wait(LossMark(self.head, Loss.SIDEBAND_LOST, 0, tsc))
 
     def _wait(self, mark: LossMark) -> None:
         """One mark a place and cause: a full ring says TRUNCATED again and again. The first tells when that loss

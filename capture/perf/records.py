@@ -54,6 +54,7 @@ class AuxFlag(IntFlag):
     OVERWRITE = 2  # snapshot mode: the record describes a ring that wraps; nothing is lost by it
     PARTIAL = 4  # tracing was impossible for a while (VMX); the packets themselves say so (PGD, PGE)
     COLLISION = 8
+    OFF_DUTY = 1 << 32  # not the kernel's: with PARTIAL, the consumer switched tracing off behind these bytes
 
 
 class SampleType(IntFlag):
@@ -219,11 +220,15 @@ def ns_to_tsc(ns: Words, clock: Clock) -> Words:
 
 
 def loss_marks(rows: Side, seen: int) -> list[LossMark]:
-    """The losses that `rows` tell of. TRUNCATED lies behind the bytes its AUX record describes. LOST has no place of
-    its own: it came after the data ring was last read empty, when the stream had reached `seen`."""
-    full = rows[(rows["kind"] == SideKind.AUX) & (rows["c"] & np.uint64(AuxFlag.TRUNCATED) != 0)]
+    """The losses that `rows` tell of. TRUNCATED and OFF_DUTY lie behind the bytes that their AUX record describes. LOST
+    has no place of its own: it came after the data ring was last read empty, when the stream had reached `seen`."""
+    aux = rows[rows["kind"] == SideKind.AUX]
     lost = rows[rows["kind"] == SideKind.LOST]
-    marks = [LossMark(int(row["a"]) + int(row["b"]), Loss.AUX_FULL, 0, int(row["tsc"])) for row in full]
+    marks = [
+        LossMark(int(row["a"]) + int(row["b"]), cause, 0, int(row["tsc"]))
+        for flag, cause in ((AuxFlag.TRUNCATED, Loss.AUX_FULL), (AuxFlag.OFF_DUTY, Loss.OFF_DUTY))
+        for row in aux[aux["c"] & np.uint64(flag) != 0]
+    ]
     marks += [LossMark(seen, Loss.SIDEBAND_LOST, 0, int(row["tsc"])) for row in lost]
     return marks
 

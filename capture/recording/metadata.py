@@ -16,7 +16,18 @@ from typing import NamedTuple
 import msgpack
 
 from capture.perf.perf_data import PerfDataError
-from stages.messages import Clock, EndOfStream, JitBatch, Loss, LossMark, PtConfig, StreamKey, StreamOpen, Tick
+from stages.messages import (
+    Clock,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    LossMark,
+    OffDuty,
+    PtConfig,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
 
 MARK = int.from_bytes(b"JTSNOTE2", "little")
 HEAD = struct.Struct("<QIII")
@@ -86,8 +97,8 @@ class JitNote(NamedTuple):
         return cls(batch.host, batch.pid, batch.seq, len(batch.data), batch.dropped, batch.tsc)
 
 
-Note = OpenNote | SideNote | LossNote | ChunkNote | CloseNote | JitNote | Tick | EndOfStream
-_OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END, _CLOSE = range(8)
+Note = OpenNote | SideNote | LossNote | ChunkNote | CloseNote | JitNote | Tick | OffDuty | EndOfStream
+_OPEN, _SIDE, _LOSS, _CHUNK, _JIT, _TICK, _END, _CLOSE, _OFF = range(9)
 
 
 def pack(note: Note, number: int) -> bytes:
@@ -107,6 +118,8 @@ def pack(note: Note, number: int) -> bytes:
             fields = [_JIT, *note]
         case Tick(host, pid, tsc):
             fields = [_TICK, host, pid, tsc]
+        case OffDuty(host, pid, begin, end):
+            fields = [_OFF, host, pid, begin, end]
         case EndOfStream(source):
             fields = [_END, source]
     body: bytes = msgpack.packb(fields)
@@ -172,6 +185,8 @@ def _note(kind: object, *fields: object) -> Note:
             return EndOfStream(_text(source))
         case 7, (stream, tsc):
             return CloseNote(_count(stream), _count(tsc))
+        case 8, (host, pid, begin, end):
+            return OffDuty(_text(host), _count(pid), _count(begin), _count(end))
     raise ValueError
 
 

@@ -35,7 +35,18 @@ from jvm.export.parse import iter_records
 from jvm.export.records import DynamicCode, ExportError, Interpreter, NmethodLoad
 from jvm.export.ring import file_header
 from jvm.private import new_file
-from stages.messages import Chunk, EndOfStream, JitBatch, Loss, Sideband, StreamEnd, StreamKey, StreamOpen, Tick
+from stages.messages import (
+    Chunk,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    OffDuty,
+    Sideband,
+    StreamEnd,
+    StreamKey,
+    StreamOpen,
+    Tick,
+)
 
 VERSION = 1
 # attribute flags: exclude_kernel, exclude_hv, mmap, comm, task, sample_id_all, mmap2, context_switch
@@ -118,7 +129,7 @@ class Recorder:
             case Tick():
                 self._note(message)
                 self._reread(message)
-            case EndOfStream():
+            case OffDuty() | EndOfStream():
                 self._note(message)
 
     def _note(self, note: notes.Note) -> None:

@@ -33,6 +33,7 @@ from stages.messages import (
     JitBatch,
     Loss,
     LossMark,
+    OffDuty,
     PtConfig,
     Sideband,
     StreamEnd,
@@ -195,7 +196,7 @@ class Replay:
                     if export.damaged > damaged:
                         jit_lost = LossMark(0, Loss.JIT_LOST, 0, note.tsc)
                     yield JitBatch(note.host, note.pid, note.seq, data, note.dropped + export.damaged, note.tsc)
-                case Tick() | EndOfStream():
+                case Tick() | OffDuty() | EndOfStream():
                     yield note
 
     def _sideband(

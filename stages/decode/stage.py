@@ -31,7 +31,7 @@ from stages.messages import (
     Tick,
     accounts,
 )
-from stages.messages.loss import RESYNC
+from stages.messages.loss import RESYNC, UNWRITTEN
 from stages.pt.packets import PSB_SIZE, find_psb
 from stages.pt.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, TIME, walk
 
@@ -144,7 +144,7 @@ class Decode:
         """Bytes of the stream never came. A mark says why those before it did not (of a chunk that was refused behind
         the place where capture died, there are two); behind the last one, our transport lost them."""
         start = stream.expected
-        why = [mark for mark in marks if start < mark.offset <= offset and mark.cause in RESYNC - {Loss.AUX_FULL}]
+        why = [mark for mark in marks if start < mark.offset <= offset and mark.cause in RESYNC - UNWRITTEN]
         for mark in why:
             marks.remove(mark)
         if not why or why[-1].offset < offset:

@@ -24,9 +24,13 @@ class Loss(IntEnum):
     SHED = 13  # not followed on purpose, because we were behind: of these bytes only the addresses were read
     UNKNOWN_THREAD = 14  # no switch record says which thread these bytes belong to
     HUB_DOWN = 15  # reported to a hub that died before it noted it
+    OFF_DUTY = 16  # tracing was switched off on purpose, to stay within the CPU budget
 
 
-RESYNC = frozenset({Loss.AUX_FULL, Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED})
+UNWRITTEN = frozenset({Loss.AUX_FULL, Loss.OFF_DUTY})
+"""Trace that its producer never wrote: these leave no gap in the offsets."""
+
+RESYNC = UNWRITTEN | {Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED}
 """Losses of trace bytes: the decoder's state is void behind them. Of others (switches, code) the packets are whole."""
 
 

@@ -120,3 +120,4 @@ class PaneReport:
     closed: bool = False  # this worker will say nothing more of this pane
     gauges: tuple[tuple[str, float], ...] = field(default=())
     contradictions: tuple[Contradiction, ...] = ()  # found since the worker's last report
+    off_ticks: int = 0  # of the pane, in which the process was not traced on purpose

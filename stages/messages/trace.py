@@ -95,6 +95,17 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class OffDuty:
+    """From `begin` to `end` the process was not traced, on purpose: what its counts stand for is more than they hold.
+    Consecutive messages do not overlap; one comes before any trace that was drained behind `end`."""
+
+    host: str
+    pid: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfStream:
     """Nothing more will come from `source`; acknowledged by the receiver before the sender closes."""
 

@@ -23,6 +23,7 @@ from stages.messages import (
     Counts,
     EndOfStream,
     JitBatch,
+    OffDuty,
     PaneReport,
     Paths,
     StreamEnd,
@@ -41,6 +42,7 @@ from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
 from stages.profile.panes import Rows as PaneRows
 
 I64 = NDArray[np.int64]
+MAX_OFF_PANES = 3600  # of one message; one of a longer time is not believed
 
 
 @dataclass(slots=True)
@@ -58,11 +60,12 @@ class Profiled:
     closed: int = -1  # last pane that was closed
     places: list[Contradiction] = field(default_factory=list)
     sites: dict[int, int] = field(default_factory=dict)  # of `Counts`, as numbered here
+    off: Counter[int] = field(default_factory=Counter)  # ticks off duty by pane, until it is told
 
 
 class Profile:
-    """Paths, Counts, Contradicted, Account, Watermark → PaneReport. All else passes (StreamEnd behind the last accounts
-    of its stream)."""
+    """Paths, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes (StreamEnd behind the last
+    accounts of its stream)."""
 
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0
@@ -91,6 +94,8 @@ class Profile:
             case Account():
                 p = self._of(message.stream.host, message.stream.pid)
                 p.ledgers.setdefault(message.stream, Ledger()).add(message)
+            case OffDuty():
+                self._off_duty(self._of(message.host, message.pid), message)
             case Watermark():
                 p = self._of(message.host, message.pid)
                 done = message.tsc // self._ticks(p) - 1
@@ -110,7 +115,7 @@ class Profile:
 
     def flush(self) -> list[object]:
         """Nothing more comes: everything is told, and every pane closed."""
-        return [out for p in self._processes.values() for out in self._report(p, max(p.panes, default=p.closed))]
+        return [out for p in self._processes.values() for out in self._report(p, max([p.closed, *p.panes, *p.off]))]
 
     def statistics(self) -> dict[str, int | float]:
         return {
@@ -180,6 +185,15 @@ class Profile:
             rows[name] = message.counts[name]
         p.panes.setdefault(message.pane, Pane()).add(rows)
 
+    def _off_duty(self, p: Profiled, message: OffDuty) -> None:
+        ticks, at = self._ticks(p), message.begin
+        for _ in range(MAX_OFF_PANES):
+            end = min(message.end, (at // ticks + 1) * ticks)
+            if at >= end:
+                break
+            p.off[at // ticks] += end - at
+            at = end
+
     # Reports
 
     def _report(self, p: Profiled, upto: int) -> list[object]:
@@ -188,7 +202,7 @@ class Profile:
         ended, p.over = p.over, {}
         for stream in ended:
             p.ledgers.pop(stream, None)
-        numbers = sorted(n for n in p.panes if n <= upto)
+        numbers = sorted(n for n in {*p.panes, *p.off} if n <= upto)
         if upto not in numbers and (upto > p.closed or told or p.places):
             numbers.append(upto)
         out: list[object] = []
@@ -199,7 +213,7 @@ class Profile:
                 PaneReport(
                     *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows),
                     told if last else (), number > p.closed and last, self._gauges(p) if last else (),
-                    tuple(p.places) if last else (),
+                    tuple(p.places) if last else (), p.off.pop(number, 0),
                 )
             )  # fmt: skip
         if numbers:

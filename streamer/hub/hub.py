@@ -5,6 +5,7 @@ It has no I/O and no tasks of its own; time comes from the two clocks it is give
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from stages.cct.tree import Tree
 from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
+from streamer.hub import estimate
 from streamer.hub.contradictions import Contradictions, ContradictionsView
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process, succeeds
@@ -214,10 +216,13 @@ class Hub:
         total = int(rows[:, column].sum())
         listed = heaviest(names, rows[:, column], self.config.top if top is None else top)
         now, before, moved = self._movement(keys, column)
+        duty = self._duty(keys, None if whole_run else index)
+        sure = [0.0] * len(listed) if whole_run else self._sure(keys, index, column, [names[i] for i in listed], duty)
         methods = tuple(
             HotMethod(
                 names[i],
                 int(rows[i, column]) / total,
+                sure[k],
                 int(rows[i, column]),
                 None if rows[i, UNCOUNTED] else int(rows[i, INVOCATIONS]),
                 bool(rows[i, UNTOLD]),
@@ -226,7 +231,7 @@ class Hub:
                 now.get(names[i], 0.0),
                 moved.get(names[i]),
             )
-            for i in listed
+            for k, i in enumerate(listed)
         )
         shown = sum(m.weight for m in methods)
         covered = self.run_coverage(process) if whole_run else self.window_coverage(index, process)
@@ -237,6 +242,7 @@ class Hub:
             weight=weight or self.weights[0],
             fidelity=self.fidelity,
             total=total,
+            duty=duty,
             methods=methods,
             other=(total - shown) / total if total else 0.0,
             coverage=covered,
@@ -383,6 +389,25 @@ class Hub:
             for mover in shift.movers:
                 yield mover.method, mover.delta
 
+    def _duty(self, keys: list[ProcessKey], index: int | None) -> float:
+        """Of the processes that are live in a window, or of all in the run (None), the mean."""
+        seconds = math.inf if index is None else list(self.windows.values())[index]
+        duties = [self.processes[key].duty(index) for key in keys if self.live(key, seconds)]
+        return sum(duties) / len(duties) if duties else 1.0
+
+    def _sure(self, keys: list[ProcessKey], index: int, column: int, names: list[str], duty: float) -> list[float]:
+        """Half of the 95 % interval of each method's share of a window."""
+        if duty >= 1:
+            return [0.0] * len(names)
+        samples = []
+        for key in keys:
+            process = self.processes[key]
+            slots = [process.table.find(name) for name in names]
+            panes = process.windows.panes(process.windows.windows[index])
+            samples.append(estimate.weights(panes, slots, column))
+        parts, totals = (np.concatenate(of) for of in zip(*samples, strict=True))
+        return [float(half) for half in estimate.half_widths(parts, totals, duty)]
+
     def _view(self, key: ProcessKey) -> ProcessView:
         process = self.processes[key]
         shift = process.shift.current
@@ -395,6 +420,7 @@ class Hub:
             lag_seconds=self.lag(key),
             shift_distance=None if shift is None else shift.distance,
             shift_score=None if shift is None else shift.score,
+            duty=self._duty([key], 0),
         )
 
 

@@ -59,7 +59,8 @@ class Process:
         ids, rows = by_method(report.profile, self._column)
         self.contradictions.add(report.contradictions)
         sums, self.pending = self.pending, np.zeros(BYTES, np.int64)
-        self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums)
+        off = max(0, min(report.off_ticks, self.ticks_per_pane)) if self.ticks_per_pane else 0
+        self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums, off)
         self.reports += 1
         self.last_report = now
         if report.closed:
@@ -86,6 +87,15 @@ class Process:
         for pane in sorted({*(p for p in self.windows.open_panes() if p < last), last}):
             self.windows.close(pane)
             self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
+
+    def duty(self, index: int | None) -> float:
+        """The part of a window's time (None: of the run's), from the first pane on, that was traced."""
+        windows = self.windows
+        off, panes = windows.off, windows.age()
+        if index is not None:
+            off, panes = windows.windows[index].off, min(panes, windows.windows[index].length)
+        time = panes * self.ticks_per_pane
+        return min(1.0, max(0.0, 1 - off / time)) if time else 1.0
 
     def lag(self, wall_ns: int) -> float | None:
         """Seconds from the end of the newest closed pane to now; None before the first pane, after the process has

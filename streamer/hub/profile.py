@@ -100,6 +100,10 @@ class MethodTable:
         self._slot[name] = slot
         return slot
 
+    def find(self, name: str) -> int:
+        """The slot of a normalised name, −1 if it has none."""
+        return self._slot.get(name, -1)
+
     @contextmanager
     def slots(self, names: list[str]) -> Iterator[Slots]:
         """The slots of `names`, which nothing can take away inside the context."""

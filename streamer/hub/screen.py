@@ -24,6 +24,7 @@ from streamer.hub.text import (
     kinds_text,
     loss_line,
     plain,
+    share_text,
     shift_text,
 )
 
@@ -45,7 +46,7 @@ class MethodsTable:
         methods, other = self.view["methods"], float(self.view["other"])
         largest = max([other, *(m["share"] for m in methods)])
         columns = {
-            "share": [Text(f"{m['share']:.1%}") for m in methods],
+            "share": [Text(share_text(m)) for m in methods],
             "bar": [Text(bar(m["share"], largest), "blue") for m in methods],
             "shift": [shift_text(m) for m in methods] if self.shifts else [],
             "method": [Text(plain(m["method"])) for m in methods],

@@ -89,6 +89,13 @@ def invocations_text(method: View) -> str:
     return f"{'≥ ' if method['at_least'] else ''}{method['invocations']:,}"
 
 
+def share_text(method: View) -> str:
+    """`12.3 %`; with half of its 95 % interval where only a part of the time was traced: `12.3 ± 0.4 %`."""
+    if method["sure"]:
+        return f"{100 * method['share']:.1f} ± {100 * method['sure']:.1f} %"
+    return f"{method['share']:.1%}"
+
+
 def contradictions_line(report: View) -> str | None:
     """How often the trace contradicted the code, and where most often; None if it never did."""
     if not report["total"]:
@@ -177,6 +184,8 @@ def headline(view: View) -> str:
     if shifted:
         distance, score = max(shifted)
         parts.append(f"shift {distance:.0%}{' (unusual)' if score >= UNUSUAL_SCORE else ''}")
+    if view["duty"] < 1:
+        parts.append(f"{view['duty']:.1%} of the time traced")
     if view["coverage"]["shed"]:
         parts.append(f"{view['coverage']['shed'] / view['coverage']['decoded']:.0%} of the trace shed")
     if view["restarts"]:

@@ -24,6 +24,8 @@ class HotMethod:
     method: str
     share: float
     """Of the window's weight as observed, 0…1."""
+    sure: float
+    """Half of the 95 % interval of `share` where only a part of the time was traced (streamer.hub.estimate), else 0."""
     weight: int
     invocations: int | None
     """None: not known, because code ran in which it is inlined and cannot be counted."""
@@ -69,6 +71,8 @@ class ProcessView:
     lag_seconds: float | None
     shift_distance: float | None
     shift_score: float | None
+    duty: float
+    """In the shortest window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class HotView:
     weight: str
     fidelity: str
     total: int
+    duty: float
+    """The part of the window's time that was traced, 0…1: weights and invocations stand for 1/duty of what they say."""
     methods: tuple[HotMethod, ...]
     other: float
     """Share of all methods that are not listed."""

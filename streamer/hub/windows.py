@@ -28,15 +28,17 @@ BYTES = 1 + SHED
 
 
 class Pane:
-    """What was seen in one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`."""
+    """What was seen in one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`; `off`: ticks in
+    which the process was not traced on purpose."""
 
-    __slots__ = ("bytes", "number", "rows", "slots")
+    __slots__ = ("bytes", "number", "off", "rows", "slots")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.slots: Slots = np.empty(0, np.intp)
         self.rows: Rows = np.empty((0, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
+        self.off = 0
 
     def add(self, slots: Slots, rows: Rows) -> None:
         self.slots, self.rows = merged(np.concatenate((self.slots, slots)), np.concatenate((self.rows, rows)))
@@ -61,6 +63,7 @@ class Window:
         self.delay = delay
         self.rows: Rows = np.zeros((limit, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
+        self.off = 0
 
     def holds(self, number: int, newest: int) -> bool:
         return newest - self.delay - self.length < number <= newest - self.delay
@@ -68,10 +71,12 @@ class Window:
     def add(self, pane: Pane) -> None:
         self.rows[pane.slots] += pane.rows
         self.bytes += pane.bytes
+        self.off += pane.off
 
     def subtract(self, pane: Pane) -> None:
         self.rows[pane.slots] -= pane.rows
         self.bytes -= pane.bytes
+        self.off -= pane.off
 
 
 class Windows:
@@ -101,6 +106,8 @@ class Windows:
         self.expired = 0
         """Late reports for a pane that no window holds any more: their methods are in the run's sums alone."""
         self.trimmed = 0
+        self.off = 0
+        """Ticks of the whole run in which nothing was traced on purpose."""
         self._column = column
         self._pane_methods = max(1, pane_methods)
         self._max_open = max(1, max_open)
@@ -108,18 +115,20 @@ class Windows:
         self._open: dict[int, Pane] = {}
         self._closed: dict[int, Pane] = {}
 
-    def add(self, number: int, names: list[str], rows: Rows, sums: Bytes) -> None:
-        """Adds a report to its pane, open or closed: `rows` (n, COLUMNS) of the n methods `names`, which may repeat."""
+    def add(self, number: int, names: list[str], rows: Rows, sums: Bytes, off: int = 0) -> None:
+        """Adds a report to its pane, open or closed: `rows` (n, COLUMNS) of the n methods `names`, which may repeat;
+        `off`: ticks of the pane in which nothing was traced on purpose."""
         with self.table.slots(names) as slots:
             np.add.at(self.table.run, slots, rows)
-            self._add(number, slots, rows, sums)
+            self.off += off
+            self._add(number, slots, rows, sums, off)
 
-    def _add(self, number: int, slots: Slots, rows: Rows, sums: Bytes) -> None:
+    def _add(self, number: int, slots: Slots, rows: Rows, sums: Bytes, off: int) -> None:
         if self.newest is None or number > self.newest:
             pane = self._open.get(number)
             if pane is None:
                 pane = self._open[number] = Pane(number)
-            self._change(pane, slots, rows, sums)
+            self._change(pane, slots, rows, sums, off)
             while len(self._open) > self._max_open:
                 self.close(min(self._open))
             return
@@ -133,7 +142,7 @@ class Windows:
         within = [w for w in self.windows if w.holds(number, self.newest)]
         for window in within:
             window.subtract(pane)
-        self._change(pane, slots, rows, sums)
+        self._change(pane, slots, rows, sums, off)
         self._trim(pane)
         for window in within:
             window.add(pane)
@@ -175,10 +184,11 @@ class Windows:
                 if number in self._closed:
                     yield self._closed[number]
 
-    def _change(self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes) -> None:
+    def _change(self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int) -> None:
         self.table.release(pane.slots)
         pane.add(slots, rows)
         pane.bytes += sums
+        pane.off += off
         self.table.hold(pane.slots)
 
     def _trim(self, pane: Pane) -> None:

@@ -6,6 +6,7 @@ wait, so nothing of it is lost.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import structlog
 import trio
 
 from capture.live.drain import Drain, Message
+from capture.live.duty import Budget, Duty
 from capture.live.perf_event import HardwareError
 from capture.live.sideband_journal import Told
 from capture.live.source import Source as RingSource
@@ -25,7 +27,7 @@ from capture.recording.record import Recorder
 from capture.recording.replay import Replay
 from jvm.export.records import ExportError
 from stages.messages import Chunk, EndOfStream, JitBatch, Sideband, StreamEnd, StreamKey, StreamOpen
-from streamer.config import CaptureConfig
+from streamer.config import CaptureConfig, budget_cpus
 from streamer.lossy import count
 from streamer.pipeline.topology import InputError
 from streamer.transport.output import Output
@@ -50,12 +52,17 @@ class CaptureSource:
         """`source`: default is the session's emulated PT. `run` raises InputError where the kernel refuses to trace.
         Raises OSError where nothing can be recorded, unless it need not: then that is counted, like a recording that
         ends before the trace does."""
+        self._budget: Budget | None = None
+        duty = Duty() if config.cpu_budget is not None else None
+        if duty is not None and config.cpu_budget is not None:
+            self._budget = Budget(budget_cpus(config.cpu_budget, len(os.sched_getaffinity(0))), duty)
         self._drain = Drain(
             session,
             host=socket.gethostname(),
             chunk_bytes=config.chunk_kib << 10,
             reread_share=config.reread_cpu_percent / 100,
             source=source,
+            duty=duty,
         )
         self._heads: dict[StreamKey, int] = {}
         self._recorder: Recorder | None = None
@@ -92,7 +99,7 @@ class CaptureSource:
                 elif drain.backlog:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await trio.sleep(self._poll_seconds)
+                    await trio.sleep(min(self._poll_seconds, drain.wait()))
         except HardwareError as error:
             raise InputError(str(error)) from error
         finally:
@@ -117,10 +124,16 @@ class CaptureSource:
     def stop(self) -> None:
         self._drain.stop()
 
+    def spent(self, cpu_seconds: float) -> None:
+        """By the whole pipeline, since it began."""
+        if self._budget is not None:
+            self._budget.spent(cpu_seconds, time.monotonic())
+
     def statistics(self) -> dict[str, Any]:
         heads = {"heads": self._heads or self._drain.heads(), "ended": self._drain.heads_of_ended()}
         told = {name: [[*key, head] for key, head in of.items()] for name, of in heads.items() if of}
-        return {**self._drain.statistics(), **told}
+        budget = self._budget.statistics() if self._budget else {}
+        return {**self._drain.statistics(), **budget, **told}
 
 
 class ReplaySource:

@@ -27,12 +27,14 @@ from streamer.lossy import lost
 from streamer.pipeline.keeper import SAID_ALL, Keeper, Policy, State
 from streamer.pipeline.members import Starter, TaskRun, start_process
 from streamer.pipeline.spec import Spec
+from streamer.pipeline.spending import Spending
 from streamer.pipeline.topology import Topology
 from streamer.transport.control import Control, Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport, with_keys
 
 WATCH_SECONDS = 0.5
 INFORM_SECONDS = 0.2
+SPENT_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -79,6 +81,8 @@ class Supervisor:
         async with open_transport(self.settings.transport) as transport, trio.open_nursery() as nursery:
             async with trio.open_nursery() as keepers:
                 nursery.start_soon(self._pass_stop_on)
+                if self.settings.capture.cpu_budget is not None:
+                    nursery.start_soon(self._tell_what_is_spent)
                 nursery.start_soon(self._bound_the_end, keepers.cancel_scope)
                 for keeper in self.members.values():
                     keepers.start_soon(self._keep, keeper, transport)
@@ -338,6 +342,17 @@ class Supervisor:
                 await keeper.control.say(**words)
             if limit.cancelled_caught:
                 self._kill(keeper, "takes no words")
+
+    async def _tell_what_is_spent(self) -> None:
+        """From when all are there and have their kernels: what came before is spent once, whatever is traced."""
+        spending = Spending()
+        await self._until(self._somebody_hears)
+        while True:
+            await trio.sleep(SPENT_SECONDS)
+            if not all(k.statistics.get("stages", {}).get("kernels_ready", 1) for k in self.members.values()):
+                continue
+            for source in self._levels[0]:
+                await self._tell(source, do="spent", cpu_seconds=spending.total(self.members.values()))
 
     async def _pass_stop_on(self) -> None:
         await self._stopping.wait()

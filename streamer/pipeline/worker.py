@@ -8,6 +8,7 @@ configuration comes over the control line on descriptor FD. What is said there, 
         {"do": "down" | "gone", "worker": i}
         {"do": "up", "worker": i, "stranger": bool, "again": bool}    again: it knows nothing of what was sent before
         {"do": "heard", "members": [status, …]}    what `Keeper.status` says of them
+        {"do": "spent", "cpu_seconds": x}   by all members, to a source that has a budget
         {"do": "introduce"}                 tell all workers what was before
         {"do": "ended", "source": member}   it will not come back
         {"do": "stop"}                      a source: stop; others: finish what is there
@@ -75,6 +76,13 @@ class Hearing(Protocol):
     """A stage that wants to hear how the members are."""
 
     def hear(self, status: Mapping[str, Any], /) -> None: ...
+
+
+@runtime_checkable
+class Spending(Protocol):
+    """A source that has a budget."""
+
+    def spent(self, cpu_seconds: float, /) -> None: ...
 
 
 @runtime_checkable
@@ -253,6 +261,10 @@ class Member:
                 self._output.up(worker, stranger=stranger)
                 self._introduces |= again
                 self._wake()
+            case {"do": "spent", "cpu_seconds": float(seconds)}:
+                for stage in self._stages:
+                    if isinstance(stage, Spending):
+                        stage.spent(seconds)
             case {"do": "heard", "members": list(statuses)}:
                 for stage in self._stages:
                     for status in statuses if isinstance(stage, Hearing) else ():

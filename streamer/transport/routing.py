@@ -24,6 +24,7 @@ from stages.messages import (
     Decoded,
     EndOfStream,
     JitBatch,
+    OffDuty,
     PaneReport,
     Paths,
     Pieces,
@@ -66,7 +67,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
-        case Pieces() | Paths() | Counts() | Contradicted() | Watermark() | TreeReport():
+        case Pieces() | Paths() | Counts() | Contradicted() | Watermark() | TreeReport() | OffDuty():
             # What one worker found goes on in its lane: its keys are those of one worker of the next group, too.
             return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)
         case PaneReport():  # to the hub, which is one

@@ -50,6 +50,16 @@ class HubCollector(Collector):
             "Share of the window's weight that was observed in the method; what is not among the top is `other`.",
             labels=(*PROCESS, "window", "weight", "method"),
         )
+        sure = GaugeMetricFamily(
+            "streamer_method_share_halfwidth_ratio",
+            "Half of the 95 % interval of the method's share, where only a part of the time was traced.",
+            labels=(*PROCESS, "window", "weight", "method"),
+        )
+        duty = GaugeMetricFamily(
+            "streamer_window_duty_ratio",
+            "Part of the window's time in which the process was traced: 1 without a CPU budget.",
+            labels=(*PROCESS, "window"),
+        )
         invocations = GaugeMetricFamily(
             "streamer_method_invocations",
             "Invocations of the method in the window, where the trace tells how many; fidelity flow only.",
@@ -85,9 +95,12 @@ class HubCollector(Collector):
                     weight.add_metric((*process, window, name), view.total)
                     for method in view.methods:
                         share.add_metric((*process, window, name, method.method), method.share)
+                        if view.duty < 1:
+                            sure.add_metric((*process, window, name, method.method), method.sure)
                     if view.total:
                         share.add_metric((*process, window, name, OTHER), view.other)
                     if name == hub.weights[0]:
+                        duty.add_metric((*process, window), view.duty)
                         if view.coverage.ratio is not None:
                             decoded.add_metric((*process, window), view.coverage.ratio)
                         if hub.fidelity == "flow" and view.coverage.shed_ratio is not None:
@@ -96,7 +109,7 @@ class HubCollector(Collector):
                             if method.invocations is not None:
                                 family = at_least if method.at_least else invocations
                                 family.add_metric((*process, window, method.method), method.invocations)
-        yield from (share, invocations, at_least, weight, decoded, shed)
+        yield from (share, sure, duty, invocations, at_least, weight, decoded, shed)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         trace = CounterMetricFamily(

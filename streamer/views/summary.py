@@ -42,6 +42,12 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
         parts.append(MethodsTable(view, shifts=False))
     else:
         parts.append(Text("No method was seen."))
+    if view["duty"] < 1:
+        parts.append(
+            Text(
+                f"{view['duty']:.1%} of the time traced: counts stand for about {1 / max(view['duty'], 1e-3):.3g} times"
+            )
+        )
     parts.append(Text(loss_line(view["run"])))
     holes = holes_line(view)
     if holes:

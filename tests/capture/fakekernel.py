@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from capture.live import perf_event, ring, tsc
-from capture.live.perf_event import EXCLUDE_KERNEL, IOC_ENABLE, IOC_SET_FILTER
+from capture.live.perf_event import EXCLUDE_KERNEL, IOC_DISABLE, IOC_ENABLE, IOC_SET_FILTER
 from tests.capture import perfwriter as w
 from tests.stages.ptbytes import psb_plus, tip
 
@@ -84,6 +84,8 @@ class FakeKernel:
             event.enabled = True
             self.write(fd, event)
             self.on_enable(event)
+        elif request == IOC_DISABLE:
+            event.enabled = False
         else:
             raise OSError(errno.ENOTTY, "Inappropriate ioctl for device")
         return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.live.drain import Drain, Message
+from capture.live.duty import Duty
 from stages.messages import StreamKey
 from tests.capture import jitwriter
 from tests.capture import perfwriter as w
@@ -55,3 +56,14 @@ class Session:
 
 def of(kind: type, messages: list[Message]) -> list[Any]:
     return [message for message in messages if isinstance(message, kind)]
+
+
+class Plan(Duty):
+    """On as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = True
+
+    def at(self, now: float) -> bool:
+        return self.on

@@ -15,10 +15,10 @@ from capture.live.hardware import SessionHardware
 from capture.live.perf_event import HardwareError, HardwareSource
 from capture.live.ring import PAGE
 from capture.live.source import process_start
-from stages.messages import Chunk, EndOfStream, Loss, PtConfig, StreamKey, StreamOpen
+from stages.messages import Chunk, EndOfStream, Loss, OffDuty, PtConfig, StreamKey, StreamOpen
 from tests.capture import jitwriter
 from tests.capture.fakekernel import FakeKernel
-from tests.capture.session import of
+from tests.capture.session import Plan, of
 
 LOW, HIGH = 0x7F0000000000, 0x7F000F000000
 SIZES = {"data_size": PAGE, "aux_size": 4 * PAGE}
@@ -180,3 +180,30 @@ def test_time_packets_where_the_processor_has_them(
     assert isinstance(config, PtConfig)
     for found in source.new_rings():
         found.ring.close()
+
+
+@pytest.mark.parametrize("per_cpu", [False, True])
+def test_tracing_is_switched_off_and_on_by_the_kernel(
+    session: Path, agent: jitwriter.Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_cpu: bool
+) -> None:
+    """The place is where the event had written to; on a CPU it is not known who runs when it goes on."""
+    kernel = FakeKernel(**SIZES)
+    kernel.install(monkeypatch, tmp_path / "pmu")
+    plan = Plan()
+    source = SessionHardware(session, "h", **SIZES, per_cpu=per_cpu)
+    drained = Drain(session, host="h", source=source, reread_share=0, duty=plan)
+    tell_code_cache(agent)
+    messages = [*drained.poll(), *drained.poll()]
+    plan.on = False
+    messages += drained.poll()
+    enabled = {event.enabled for event in kernel.events.values()}
+    assert enabled == {False}
+    drained.stop()
+    while not drained.ended:
+        messages += drained.poll()
+    assert all(event.enabled for event in kernel.events.values())
+    marks = [mark for chunk in of(Chunk, messages) for mark in chunk.losses]
+    causes = {Loss.OFF_DUTY, Loss.SIDEBAND_LOST} if per_cpu else {Loss.OFF_DUTY}
+    assert {(mark.offset, mark.cause) for mark in marks} == {(kernel.trace_size, cause) for cause in causes}
+    assert of(OffDuty, messages)
+    drained.close()

@@ -39,6 +39,7 @@ from stages.messages import (
     JitBatch,
     Loss,
     LossMark,
+    OffDuty,
     PtConfig,
     Sideband,
     SideKind,
@@ -168,6 +169,12 @@ def test_more_losses_than_a_note_holds(tmp_path: Path) -> None:
     chunk = Chunk(CPU0, 0, 5000, np.zeros(0, np.uint8), losses, 9)
     recorder.write(chunk)
     assert replayed(recorder.close())[:2] == [plain(opened), plain(chunk)]
+
+
+def test_time_off_duty_comes_back(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "x")
+    recorder.write(told := OffDuty("h", PID, 5, 2**63))
+    assert replayed(recorder.close())[0] == plain(told)
 
 
 def example_config() -> tuple[PtConfig, Clock]:

@@ -99,10 +99,10 @@ class Run:
 
 class Drain:
     """A consumer: takes what stands in each ring when it is left, and before that, if `slow`, whenever a ring has been
-    full."""
+    full. `duty`: it also switches tracing off and on, all rings at once."""
 
-    def __init__(self, directory: Path, slow: bool) -> None:
-        self._directory, self._slow = directory, slow
+    def __init__(self, directory: Path, slow: bool, duty: bool = False) -> None:
+        self._directory, self._slow, self._duty = directory, slow, duty
         self._rings: dict[str, PerfRing] = {}
         self._full: dict[str, int] = {}  # how often it was, when it was emptied last
         self._stop = threading.Event()
@@ -122,8 +122,12 @@ class Drain:
             ring.close()
 
     def _run(self) -> None:
-        while self._slow and not self._stop.wait(0.005):
+        on = True
+        while (self._slow or self._duty) and not self._stop.wait(0.005):
             self._take(full=True)
+            on = on != self._duty
+            for ring in self._rings.values():
+                ring.switch(on)
 
     def _take(self, full: bool = False) -> None:
         """All rings, or those that have become `full`."""
@@ -143,15 +147,20 @@ class Drain:
 
 
 def emulate(
-    directory: Path, java: list[str], options: dict[str, Any], slow_consumer: bool = False, timeout: float = 500
+    directory: Path,
+    java: list[str],
+    options: dict[str, Any],
+    slow_consumer: bool = False,
+    timeout: float = 500,
+    duty: bool = False,
 ) -> Run:
     """Runs `java` (a command line that ends in `Ways N`) to its end. `slow_consumer`: one empties a ring each time
-    that it has been full; else that is done only when all is over."""
+    that it has been full; else that is done only when all is over. `duty`: tracing is off half of the time."""
     truth = directory / "truth"
     pt = directory / "pt"
     options = {"aux_kib": 1 << 18, "data_kib": 1 << 12, **options, "truth": truth}
     argv = command(java, pt, EmulatorOptions(**options))
-    with Drain(pt, slow_consumer) as drain:
+    with Drain(pt, slow_consumer, duty) as drain:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "caught 31\n"

@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from capture.emulator.truth import Mark, Version
+from capture.live.ring import PSB
+from capture.perf.records import AuxFlag
 from jvm import cbuild
 from jvm.code.snapshot import CodeView
 from stages.messages import SideKind
@@ -121,6 +123,26 @@ def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
     for stream in run.streams:
         assert bool(stream.counters["aux_full"]) == bool(stream.counters["aux_dropped"])
     assert sum(stream.counters["aux_full"] for stream in run.streams) > 2
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("options", [{}, {"per_thread": True}], ids=["cpu", "thread"])
+def test_tracing_is_switched_off_and_on(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    """What is there is right, a record says where the rest is missing, and nothing is written meanwhile."""
+    run = emulate(tmp_path, java(classes, *XINT), options, duty=True)
+    same(run, all_of_it=False)
+    for stream in run.streams:
+        aux = stream.side[stream.side["kind"] == SideKind.AUX]
+        told = aux[aux["c"] & np.uint64(AuxFlag.OFF_DUTY) != 0]
+        assert len(told) == stream.counters["offs"]
+        assert stream.counters["off_dropped"] == 0 or len(told)
+        off = np.sort(told["a"] + told["b"])
+        for at in off[off < len(stream.trace)].tolist():  # it begins again with a PSB
+            assert stream.trace[at : at + 16].tobytes() == PSB
+    dropped = sum(stream.counters["off_dropped"] for stream in run.streams)
+    written = sum(len(stream.trace) for stream in run.streams)
+    assert sum(stream.counters["offs"] for stream in run.streams) > 4
+    assert 0.2 < dropped / (dropped + written) < 0.8
 
 
 def test_strict_return_compression(classes: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ function options(select, values, labels = values) {
   if (values.includes(chosen)) select.value = chosen;
 }
 
-function row(number, name, share, largest, shift, kinds, invocations, className) {
+function row(number, name, share, sure, largest, shift, kinds, invocations, className) {
   const tr = element("tr", undefined, className);
   tr.append(element("td", number, "number"), element("td", name, "method"));
   const cell = element("td", undefined, "share");
@@ -40,7 +40,7 @@ function row(number, name, share, largest, shift, kinds, invocations, className)
   bar.style.width = `${largest ? Math.min(100, 100 * share / largest) : 0}%`;
   track.append(bar);
   track.setAttribute("aria-hidden", "true");
-  cell.append(track, percent(share));
+  cell.append(track, sure ? `${(100 * share).toFixed(1)} ± ${percent(sure)}` : percent(share));
   tr.append(cell, shift, element("td", kinds), element("td", invocations, "number"));
   return tr;
 }
@@ -131,12 +131,13 @@ function show(view) {
   state.className = trouble ? "bad" : view.ready ? "good" : "";
   showFigures(view);
   showCoverage(view);
-  at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}`;
+  const part = view.duty < 1 ? `, ${percent(view.duty)} of it traced` : "";
+  at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}${part}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
   at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations !== 0));
-  const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, largest, shiftCell(m), kinds(m),
+  const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, m.sure, largest, shiftCell(m), kinds(m),
     invocations(m)));
-  if (view.other > 0) rows.push(row("", "other", view.other, largest, element("td"), "", "", "other"));
+  if (view.other > 0) rows.push(row("", "other", view.other, 0, largest, element("td"), "", "", "other"));
   at("methods").replaceChildren(...rows);
 }
 

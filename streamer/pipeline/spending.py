@@ -1,0 +1,29 @@
+"""What the pipeline has cost: CPU seconds of its members and of the supervisor's process."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable
+
+from streamer.pipeline.keeper import Keeper
+
+
+class Spending:
+    """Never goes back: what a member spent before it died stays counted, as far as it had said it. Held by member, as
+    long as the supervisor lives."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+        self._before = 0.0  # by incarnations that have ended
+
+    def total(self, members: Iterable[Keeper]) -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        for member in members:
+            if member.run is None or not member.run.pid:  # tasks of this process
+                continue
+            said = float(member.statistics.get("cpu_seconds", 0.0))
+            last = self._last.get(member.name, 0.0)
+            if said < last:
+                self._before += last
+            self._last[member.name] = said
+        return self._before + sum(self._last.values()) + usage.ru_utime + usage.ru_stime
