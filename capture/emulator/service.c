@@ -19,10 +19,10 @@
 #define CHECK_BYTES 2048      // how often the clock is looked at
 #define COMMIT_SECONDS 0.010  // AUX records as often as this at least, when something is written
 #define MTC_BURST \
-    64                    // MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
-                          // or decoders would lose count of the MTC's 8 bits
+    64  // MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
+        // or decoders would lose count of the MTC's 8 bits
 #define AUX_FLAG_OFF (1ull << 32)  // with PARTIAL: the trace ends here because its consumer switched it off
-#define OVF_BUCKET 16384  // bytes that an emulated CPU can buffer
+#define OVF_BUCKET 16384           // bytes that an emulated CPU can buffer
 
 bool timed;
 uint64_t ctc_num, ctc_den;
