@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from capture.live import ring
@@ -38,6 +38,7 @@ def windows(duty: Duty, seconds: float) -> list[tuple[float, float]]:
     return found
 
 
+@settings(deadline=None)
 @given(some.floats(0.002, 0.9), some.randoms(use_true_random=False))
 def test_each_stratum_has_one_window_of_its_share(share: float, rng: Random) -> None:
     found = windows(Duty(share, rng), 40 * STRATUM)[:-1]

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from stages.messages import Clock
@@ -33,6 +33,7 @@ def plainly(parts: list[list[float]], duty: float) -> list[float]:
     return out
 
 
+@settings(deadline=None)
 @given(some.lists(some.lists(some.integers(0, 1000), min_size=3, max_size=3), min_size=2, max_size=40),
        some.floats(0.01, 0.99))  # fmt: skip
 def test_half_widths(parts: list[list[float]], duty: float) -> None:

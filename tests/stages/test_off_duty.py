@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from stages.images import Images
@@ -27,6 +27,7 @@ def told(messages: list[object]) -> dict[int, int]:
     return {m.pane: m.off_ticks for m in reports if m.off_ticks}
 
 
+@settings(deadline=None)
 @given(some.lists(some.integers(1, 350), max_size=20))
 def test_it_is_shared_out_over_panes(lengths: list[int]) -> None:
     """Every other stretch of so many ticks is off duty."""
