@@ -176,7 +176,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 push = (flags >> PUSH) & 1
                 ring[above(top, ONE)] = np.int64(tnt_cache[TC * i + TC_PUSHED])
                 top = above(top, push)
-                depth = pushed(room_left, push)
+                depth = room_left + push  # none falls off: there is room for as many as lay on it
                 s = np.int64(tnt_cache[TC * i + TC_NEXT])
                 if not flags & F_RET:
                     pos += 1
