@@ -13,7 +13,8 @@ from stages.follow.numbering import Numbering
 from stages.follow.repair.guesses import Guesses
 from stages.images import ProcessKey
 from stages.messages import LossMark, Paths, Segment, StreamKey
-from stages.messages.paths import BREAK_DTYPE, STOP_DTYPE, TAKEN_DTYPE, Provenance
+from stages.messages.columns import joined
+from stages.messages.paths import BREAK_DTYPE, TAKEN_DTYPE, Provenance
 
 _NO_BREAKS = np.zeros(0, BREAK_DTYPE)
 
@@ -90,8 +91,8 @@ class Batch:
             tuple(self._streams),
             np.array(self._rows, TAKEN_DTYPE),
             np.concatenate(self._orders),
-            np.concatenate([*self._stops, np.zeros(0, STOP_DTYPE)]),
-            np.concatenate(self._breaks) if self._breaks else _NO_BREAKS,
+            joined(self._stops),
+            joined(self._breaks) if self._breaks else _NO_BREAKS,
             tuple(self._holes),
             **self._numbering.take()._asdict(),
         )

@@ -9,6 +9,7 @@ from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind
 from jvm.kernels import kernel
+from stages.messages.columns import joined
 from stages.messages.paths import FRAME_DTYPE, STEP_DTYPE
 from stages.pointers import signed
 
@@ -26,7 +27,7 @@ class Bytecode:
 
     def take(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """(n,) STEP_DTYPE, (m,) FRAME_DTYPE that were found since the last time."""
-        steps, frames = np.concatenate(self._steps), np.concatenate(self._frames)
+        steps, frames = joined(self._steps), joined(self._frames)
         del self._steps[1:], self._frames[1:]
         return steps, frames
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,12 +64,23 @@ def _cut(first: I64, behind: I64, size: I64) -> tuple[I64, I64]:
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
-def segment(pieces: Pieces, first: int, behind: int) -> Segment:
-    """Rows [first, behind), a run, as one segment piece; a view."""
-    a, b = pieces.rows[first], pieces.rows[behind - 1]
-    thread = ThreadKey(pieces.host, pieces.pid, int(a["tid"]))
-    return Segment(
-        thread, pieces.streams[a["stream"]], int(a["number"]), int(a["offset"]), pieces.data[a["begin"] : b["end"]],
-        pieces.marks[a["mark"] : b["mark_end"]], int(a["last_ip"]), int(a["tsc"]), int(b["tsc_end"]),
-        bool(a["continues"]),
+def segments(pieces: Pieces, quantum: int) -> Iterator[tuple[Segment, int, int]]:
+    """Each of the `runs` as one segment piece, a view, with its rows [first, behind)."""
+    first, behind = runs(pieces.rows, quantum)
+    heads, tails = pieces.rows[first], pieces.rows[behind - 1]
+    columns = (
+        first, behind, heads["tid"], heads["stream"], heads["number"], heads["offset"], heads["begin"], tails["end"],
+        heads["mark"], tails["mark_end"], heads["last_ip"], heads["tsc"], tails["tsc_end"], heads["continues"],
     )  # fmt: skip
+    for a, b, tid, stream, number, offset, begin, end, mark, mark_end, last_ip, tsc, tsc_end, continues in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        thread = ThreadKey(pieces.host, pieces.pid, tid)
+        data, marks = pieces.data[begin:end], pieces.marks[mark:mark_end]
+        yield (
+            Segment(
+                thread, pieces.streams[stream], number, offset, data, marks, last_ip, tsc, tsc_end, bool(continues)
+            ),
+            a,
+            b,
+        )  # fmt: skip

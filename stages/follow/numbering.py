@@ -8,8 +8,8 @@ it is (`stages.follow.block_bytecode`) before it is handed on, some blocks a ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ from stages.follow.cfg.graph import (
     raw_tables,
 )
 from stages.follow.repair.guesses import Guesses
+from stages.messages.columns import joined
 from stages.messages.paths import (
     BLOCK_DTYPE,
     FIRST_PATH,
@@ -106,6 +107,10 @@ _NONE = _New(
     np.zeros(0, BLOCK_DTYPE), np.zeros(0, RANGE_DTYPE), np.zeros(0, np.uint8), np.zeros(0, np.uint64),
     np.zeros(0, PATH_DTYPE), np.zeros(0, LINK_DTYPE),
 )  # fmt: skip
+
+
+def _one(parts: Sequence[NDArray[Any]]) -> Any:
+    return joined(parts) if parts[0].dtype.names else np.concatenate(parts)
 
 
 class Numbering:
@@ -190,7 +195,8 @@ class Numbering:
     def _joined(self) -> _New:
         """All that is new."""
         if len(self._new) != 1:
-            self._new = [_New(*(np.concatenate(parts) for parts in zip(_NONE, *self._new, strict=True)))]
+            columns = zip(_NONE, *self._new, strict=True)
+            self._new = [_New(*map(_one, columns))]
         return self._new[0]
 
     def take(self) -> Growth:

@@ -123,9 +123,7 @@ class Follow:
             self._ended = True
             self._shedders[p.key].end()
         shed: list[int] = []  # rows
-        first, behind = coalescing.runs(pieces.rows, quantum)
-        for a, b in zip(first.tolist(), behind.tolist(), strict=True):
-            s = coalescing.segment(pieces, a, b)
+        for s, a, b in coalescing.segments(pieces, quantum):
             self.counts["bytes"] += len(s.data)
             if self._sheds(p.key, pieces.drained):
                 shed += range(a, b)
@@ -145,7 +143,9 @@ class Follow:
                     yield from batch.describe()
                     yield batch.take()
                 batch.add(rest, output, follower.at, holes)
-                rest, holes = rest_of(rest, output.end), []
+                holes = []
+                if not output.whole:
+                    rest = rest_of(rest, output.end)
                 if len(output.breaks):
                     yield self._broken(s, output.breaks["cause"])
             yield Account(s.stream, s.offset, s.offset + len(s.data), len(s.data), ())

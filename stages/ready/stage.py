@@ -35,6 +35,7 @@ from stages.messages import (
     Watermark,
     accounts,
 )
+from stages.messages.columns import joined
 
 MOST_BYTES = 4 << 20
 """Of trace in one message."""
@@ -204,5 +205,5 @@ def _pieces(h: Held, segments: list[Segment], ended: bool) -> Pieces:
     rows["mark"][1:] = rows["mark_end"][:-1]
     holes = tuple((n, mark) for n, s in enumerate(segments) for mark in s.hole)
     data = segments[0].data if len(segments) == 1 else np.concatenate([s.data for s in segments])
-    marks = segments[0].marks if len(segments) == 1 else np.concatenate([s.marks for s in segments])
+    marks = segments[0].marks if len(segments) == 1 else joined([s.marks for s in segments])
     return Pieces(*h.process.key, h.now, tuple(streams), rows, data, marks, holes, ended)

@@ -37,6 +37,7 @@ from stages.messages import (
     Tick,
     accounts,
 )
+from stages.messages.columns import joined
 from stages.messages.loss import RESYNC
 from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows
 from stages.segment.thread_attribution import NEAR, Owner, Special, assign, thread
@@ -143,9 +144,9 @@ class Segmentation:
         if broken:
             cut = np.zeros(1, MARK_DTYPE)
             cut["offset"], cut["kind"], cut["tsc"] = stream.end, BAD, stream.tsc
-            marks = np.concatenate((cut, marks))
+            marks = joined((cut, marks))
         stream.losses += losses
-        stream.marks = np.concatenate((stream.marks, marks)) if len(stream.marks) else marks
+        stream.marks = joined((stream.marks, marks)) if len(stream.marks) else marks
         if stream.runs and not broken:
             run = stream.runs[-1]
             stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
@@ -341,8 +342,8 @@ class Segmentation:
                 known.number += 1
                 self.counts["segments"] += 1
             run = next(r for r in s.runs if r.offset <= piece.start < r.end)
-            offsets = s.marks["offset"]
-            marks = s.marks[np.searchsorted(offsets, piece.start) : np.searchsorted(offsets, piece.end)]
+            begin, end = np.searchsorted(s.marks["offset"], np.array([piece.start, piece.end], np.uint64)).tolist()
+            marks = s.marks[begin:end]
             out.append(
                 Segment(
                     key, s.key, known.number, piece.start, run.data[piece.start - run.offset : piece.end - run.offset],

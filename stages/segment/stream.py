@@ -136,9 +136,10 @@ class Stream:
 
     def last_ip(self, run: Run, at: int) -> int:
         """Last IP before `at`: counted from the last PSB, or from where the run begins."""
-        marks = self.marks
-        here = marks[(marks["kind"] == PSB) & (marks["offset"] <= at) & (marks["offset"] >= run.offset)]
-        base, last_ip = (int(here[-1]["offset"]), 0) if len(here) else (run.offset, run.last_ip)
+        offset = self.marks["offset"]
+        begin, end = np.searchsorted(offset, np.array([run.offset, at + 1], np.uint64)).tolist()
+        synced = np.flatnonzero(self.marks["kind"][begin:end] == PSB)
+        base, last_ip = (int(offset[begin + synced[-1]]), 0) if len(synced) else (run.offset, run.last_ip)
         return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
 
     def trim(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from jvm.code.image import CodeImage
-from stages.follow.coalescing import MOST, runs, segment
+from stages.follow.coalescing import MOST
+from stages.follow.coalescing import segments as segments_of
 from stages.images import Process
 from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
+from stages.messages.columns import joined as one_behind_the_other
 from stages.ready.stage import Held, _pieces
 
 
@@ -24,11 +27,22 @@ def joined(segments: list[Segment], quantum: int = 1 << 40) -> list[Segment]:
     if not segments:
         return []
     pieces = _pieces(Held(Process(("", 1), CodeImage())), segments, False)
-    return [segment(pieces, a, b) for a, b in zip(*(x.tolist() for x in runs(pieces.rows, quantum)), strict=True)]
+    return [one for one, _, _ in segments_of(pieces, quantum)]
 
 
 def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
     return [(s.thread.tid, s.offset, len(s.data), s.tsc, s.tsc_end) for s in segments]
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 0, 4), (0, 0)])
+def test_records_are_joined_as_numpy_does(sizes: tuple[int, ...]) -> None:
+    parts = [np.zeros(2 * n, MARK_DTYPE)[::2] for n in sizes]
+    for n, part in enumerate(parts):
+        part["offset"], part["kind"] = np.arange(len(part)) + 10 * n, n
+    whole = one_behind_the_other(parts)
+    assert whole.dtype == MARK_DTYPE
+    assert np.array_equal(whole, np.concatenate(parts))
+    assert not np.shares_memory(whole, parts[0])
 
 
 def test_what_follows_is_joined() -> None:
