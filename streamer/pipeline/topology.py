@@ -6,13 +6,14 @@ is the default (at fidelity `ip` without follow and cct); `transport.split` name
 is cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single member)
 is where everything ends.
 
-A stage is made from its name by `REGISTRY`, in the process where it runs, so that a process imports what it needs and
-no more. `Pipeline` runs a whole topology in one process without sockets.
+A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
+more than it needs. `Pipeline` runs a whole topology in one process without sockets.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -70,27 +71,25 @@ class InputError(Exception):
     """What a source reads is damaged or cannot be had, and starting it again would not help: one clear line."""
 
 
-# name → "module:factory", a `Callable[[Place], Stage | Source]`. A name with a colon is itself such a path.
-REGISTRY: dict[str, str] = {
-    "decode": "streamer.pipeline.stage_factory:decode",
-    "segment": "streamer.pipeline.stage_factory:segment",
-    "ready": "streamer.pipeline.stage_factory:ready",
-    "follow": "streamer.pipeline.stage_factory:follow",
-    "cct": "streamer.pipeline.stage_factory:cct",
-    "attribute": "streamer.pipeline.stage_factory:attribute",
-    "profile": "streamer.pipeline.stage_factory:profile",
-    "capture": "streamer.pipeline.stage_factory:capture",
-    "replay": "streamer.pipeline.stage_factory:replay",
-    "hub": "streamer.pipeline.stage_factory:hub",
-}
+FACTORIES = "streamer.pipeline.stage_factory"
+"""The module whose functions, `Callable[[Place], Stage | Source]`, make the stages of their names."""
+
+
+def _factories() -> dict[str, Callable[[Place], Any]]:
+    """By name. Those that begin with an underscore are the module's own."""
+    module = importlib.import_module(FACTORIES)
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return {name: f for name, f in functions if f.__module__ == FACTORIES and not name.startswith("_")}
 
 
 def make(name: str, place: Place) -> Any:
-    """The stage or source of that name. Raises `TopologyError`."""
-    target = REGISTRY.get(name, name)
-    module, colon, attribute = target.partition(":")
+    """The stage or source of that name, or that the factory "module:function" makes. Raises `TopologyError`."""
+    module, colon, attribute = name.partition(":")
     if not colon:
-        raise TopologyError(f"no stage is called {name!r}; there are {', '.join(sorted(REGISTRY))}")
+        known = _factories()
+        if name not in known:
+            raise TopologyError(f"no stage is called {name!r}; there are {', '.join(sorted(known))}")
+        return known[name](place)
     try:
         factory: Callable[[Place], Any] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -39,11 +39,13 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", ("decode", "segment", "ready", "follow", "cct", "attribute", "profile"), 3),
+        ("decode", MIDDLE["flow"], 3),
         ("hub", ("hub",), 1),
     ]
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
-    assert shape(by_addresses)[1] == ("decode", ("decode", "segment", "ready", "attribute", "profile"), 3)
+    assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
+    assert [*MIDDLE["ip"][:3], MIDDLE["ip"][-1]] == ["decode", "segment", "ready", "profile"]
+    assert set(MIDDLE["flow"]) >= {*MIDDLE["ip"], "follow"}
 
 
 def test_every_boundary_can_be_a_socket() -> None:
