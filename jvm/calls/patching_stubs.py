@@ -1,9 +1,11 @@
 """Places of C1's code that wait to be patched: a class that is not loaded yet, a field whose offset is not known.
 
-Until then a JMP stands there, into a stub behind the code: `CALL …_patching; JMP back`, before it four bytes of which
-the second says how far before the CALL there is a copy of what will stand at the place. The JVM puts that there, or,
-while the class is being initialised, another JMP, to the copy (PatchingStub::emit_code, c1_CodeStubs_x86.cpp;
-Runtime1::patch_code).
+Until then a JMP stands there, into a stub behind the code: `CALL …_patching; JMP back`. Before it is a record of five
+bytes (MOV EAX, imm32), of which the third says how far before the CALL there is a copy of what will stand at the place.
+The JVM puts that there, or, while the class of a mirror is being initialised, another JMP, to the copy: behind that, up
+to the record, the code asks whether this thread is the one that initialises the class, and the fourth byte says how
+much that is, the record included. Where nothing is asked the copy is never run, for it would run into the CALL
+(PatchingStub::emit_code, c1_CodeStubs_x86.cpp; Runtime1::patch_code).
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from numpy.typing import NDArray
 from jvm.calls.call_sites import CALL, CALL_SIZE, JMP, targets
 
 _SHORT_JMP = 0xEB  # rel8
-_RECORD = 4  # bytes before the CALL
-_COPY_AT = 3  # of them, before the CALL, the distance of the copy
+_RECORD = 5  # bytes before the CALL
+_COPY_AT, _SKIPPED_AT = 3, 2  # before the CALL: the distance of the copy; the bytes between it and the CALL
 
 
 class Place(NamedTuple):
@@ -25,7 +27,7 @@ class Place(NamedTuple):
 
     at: int  # where a JMP stood
     stub: int  # and led
-    copy: int  # or led while the class was being initialised
+    copy: int  # or led while the class was being initialised; −1: it never did
 
 
 def places(code: NDArray[np.uint8], start: int, patching: NDArray[np.uint64]) -> list[Place]:
@@ -45,5 +47,5 @@ def places(code: NDArray[np.uint8], start: int, patching: NDArray[np.uint64]) ->
             continue
         copy = stub - int(code[stub - _COPY_AT])
         if 0 <= place < copy:
-            found.append(Place(place, stub, copy))
+            found.append(Place(place, stub, copy if code[stub - _SKIPPED_AT] > _RECORD else -1))
     return found

@@ -11,16 +11,17 @@ from tests.flow.test_choice import call
 from tests.jvm.exportwriter import Writer
 
 CODE, BLOB, OTHER = 0x1000, 0x9000, 0xA000
-AT, COPY, STUB = 0x08, 0x20, 0x31
+AT, COPY, STUB = 0x08, 0x20, 0x33
 
 
-def method(*, patched: bool = True, to: int = BLOB, short: bool = False) -> bytes:
-    """A MOV r64, imm64 at AT, its copy, the record, and CALL; JMP back."""
+def method(*, patched: bool = True, to: int = BLOB, short: bool = False, asks: bool = True) -> bytes:
+    """A MOV r64, imm64 at AT, its copy, four bytes that ask who initialises, the record, and CALL; JMP back."""
     mov = b"\x48\xbe" + bytes(range(1, 9))
     code = bytearray(b"\x90" * 0x40)
     code[AT : AT + len(mov)] = mov if patched else call(CODE + AT, CODE + STUB, 0xE9).ljust(len(mov), b"\x90")
-    code[COPY : COPY + len(mov)] = mov
-    code[STUB - 4 : STUB] = bytes((0, STUB - COPY, 4, len(mov)))
+    copy = COPY if asks else STUB - 5 - len(mov)
+    code[copy : copy + len(mov)] = mov
+    code[STUB - 5 : STUB] = bytes((0xB8, 0, STUB - copy, STUB - copy - len(mov), len(mov)))
     code[STUB : STUB + 5] = call(CODE + STUB, to)
     back = call(CODE + STUB + 5, CODE + AT, 0xE9)
     if short:
@@ -36,6 +37,7 @@ def test_places() -> None:
     assert found(method()) == [Place(AT, STUB, COPY)]
     assert found(method(short=True)) == [Place(AT, STUB, COPY)]
     assert found(method(patched=False)) == [Place(AT, STUB, COPY)]
+    assert found(method(asks=False)) == [Place(AT, STUB, -1)]  # from the copy on it runs into the CALL
     assert not found(method(to=OTHER))
     for size in range(len(method())):  # cut anywhere
         assert found(method()[:size]) in ([], [Place(AT, STUB, COPY)])
@@ -52,6 +54,11 @@ def test_of_an_image() -> None:
     image.feed(Writer(tsc=950).nmethod_load(far, method(to=OTHER + CODE - far), 2, level=4).bytes())  # by C2: none
     expected = [[CODE + AT] * 2, [CODE + COPY, CODE + STUB], [900, 900]]
     assert [column.tolist() for column in told.columns()] == expected
+    image.feed(Writer(tsc=955).nmethod_load(0x5000, method(asks=False, to=BLOB + CODE - 0x5000), 4, level=3).bytes())
+    expected = [[*expected[0], 0x5000 + AT], [*expected[1], 0x5000 + STUB], [*expected[2], 955]]
+    assert [column.tolist() for column in told.columns()] == expected
+    image.feed(Writer(tsc=956).nmethod_unload(0x5000, 4).bytes())
+    image.forget_before(957)
     waits = 0x3000  # read as it was: what has not been is where it leads while a class is being initialised
     code = method(patched=False, to=BLOB + CODE - waits)
     image.feed(Writer(tsc=960).nmethod_load(waits, code, 3, level=2).bytes())

@@ -51,7 +51,8 @@ class Unpatched:
         found = []
         for p, to in zip(places, leads, strict=True):
             waits = code[p.at] == JMP and to == v.start + p.stub
-            found.append((v.start + p.at, v.start + p.copy, _EVER if waits else v.loaded))
+            if p.copy >= 0:
+                found.append((v.start + p.at, v.start + p.copy, _EVER if waits else v.loaded))
             if not waits:
                 found.append((v.start + p.at, v.start + p.stub, v.loaded))
         return found
