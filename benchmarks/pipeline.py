@@ -32,13 +32,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.branches import Branches
 from benchmarks.density import dense
 from capture.live.drain import Message
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
-from stages.messages import Chunk, JitBatch, PaneReport, Segment, StreamOpen
+from stages.messages import Chunk, JitBatch, PaneReport, Paths, Segment, StreamOpen
 from streamer import config
 from streamer.pipeline.topology import MIDDLE, Place, make_chain
 from streamer.pipeline.warm import warm
@@ -68,6 +69,7 @@ class Part:
     end: int = 0
     pieces: int = 0
     reports: int = 0
+    branches: int = 0
     stages: dict[str, Cost] = field(default_factory=dict)
 
     @property
@@ -89,6 +91,7 @@ class Chain:
 
     def __init__(self, names: Sequence[str], place: Place) -> None:
         self.stages = list(zip(names, make_chain(names, place), strict=True))
+        self._branches = Branches()
         self._page = resource.getpagesize()
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
 
@@ -98,6 +101,8 @@ class Chain:
             return
         part.pieces += isinstance(message, Segment)
         for out in self._measured(level, part, message):
+            if isinstance(out, Paths) and self.stages[level][0] == "follow":
+                part.branches += self._branches.of(out)
             self.run(out, part, level + 1)
 
     def flush(self, part: Part) -> None:
@@ -179,16 +184,18 @@ def show(parts: list[Part], console: Console) -> None:
         table = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, title_style="bold")
         table.title = (
             f"{part.name}: {part.trace_bytes / 1e6:.1f} MB of {part.trace_seconds:.1f} s in {part.cpu_seconds:.2f} s "
-            f"of CPU, {part.mb_per_second:.1f} MB/s; {part.pieces:,} pieces, {part.reports:,} pane reports"
+            f"of CPU, {part.mb_per_second:.1f} MB/s; {part.pieces:,} pieces, "
+            f"{part.branches:,} branches, {part.reports:,} pane reports"
         )
         table.add_column("stage")
-        for name in ("CPU s", "share", "µs a piece", "ns a byte", "messages", "longest ms", "memory MB"):
+        for name in ("CPU s", "share", "µs a piece", "ns a byte", "ns a branch", "messages", "longest ms", "memory MB"):
             table.add_column(name, justify="right")
         for name, cost in part.stages.items():
             table.add_row(
                 name, f"{cost.cpu_seconds:.2f}", f"{cost.cpu_seconds / part.cpu_seconds:.0%}",
                 f"{1e6 * cost.cpu_seconds / max(part.pieces, 1):.0f}",
-                f"{1e9 * cost.cpu_seconds / max(part.trace_bytes, 1):.1f}", f"{cost.messages:,}",
+                f"{1e9 * cost.cpu_seconds / max(part.trace_bytes, 1):.1f}",
+                f"{1e9 * cost.cpu_seconds / part.branches:.2f}" if part.branches else "", f"{cost.messages:,}",
                 f"{cost.longest_ms:.1f}", f"{cost.memory_bytes / 1e6:+.0f}",
             )  # fmt: skip
         console.print(table)

@@ -18,6 +18,7 @@ from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
 from stages.cct.contexts import mixed
 from stages.cct.tables import (
+    B_WAYS,
     BC,
     BLOCK_HANDLER,
     BLOCK_STUB_START,
@@ -36,6 +37,7 @@ from stages.cct.tables import (
     I32,
     I64,
     IC,
+    IN,
     INTERPRETER,
     INTERPRETER_NAME,
     ITEM_CALLS,
@@ -44,12 +46,17 @@ from stages.cct.tables import (
     PC,
     UNKNOWN_CALLER,
 )
+from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
+from stages.inlining.inlining import Inlining
 from stages.paths.dictionary import Dictionary, spans
 
 _UNPACKS = re.compile(r"deopt|uncommon.?trap", re.I)
 _UNWINDS = re.compile(r"unwind_exception|rethrow", re.I)
 _METHOD_ENTRY = "method entry point"
-UNKNOWN_CODE = "[unknown code]"
+UNKNOWN_CODE, UNKNOWN_METHOD = "[unknown code]", "[unknown method]"
+WAYS = 3
+MOST_INLINED = 256
+"""Levels of a method's inline tree that are told apart."""
 
 
 BLOCKS = 1024
@@ -75,11 +82,15 @@ class Names:
 
 
 class _Described(NamedTuple):
-    """The places and bcis of an nmethod's instructions: by pc, and behind the last one."""
+    """The places and bcis of an nmethod's instructions: by pc, and behind the last one. Where calls inlined in it are
+    made (stages.inlining): instruction and way, place and how many at once, by (instruction, way)."""
 
     pc: NDArray[np.uint32]
     place: I64
     bci: I64
+    at: I64  # address * WAYS + way, ascending
+    inlined: I64  # (n, IN)
+    whole: bool  # all methods were known by name
 
 
 class Contents:
@@ -94,7 +105,10 @@ class Contents:
         special[INTERPRETER, 1] = INTERPRETER_NAME
         self._fns, self._fn_count = np.concatenate((special, np.zeros((250, FC), np.int64))), FIRST_FN
         self._fn_of: dict[int, int] = {}  # by version
+        self._version_of: dict[int, int] = {}
         self._described: dict[int, _Described] = {}  # by version
+        self._inlining = Inlining(image)
+        self._dead_ends, self._census = np.zeros(0, np.uint64), -1
         self._place = np.zeros((1024, PC), np.int64)
         self._by_place = np.zeros(2048, np.int32)
         self._places = 1
@@ -103,6 +117,8 @@ class Contents:
     def forget(self) -> None:
         """A new generation: other blocks."""
         self.block = np.zeros((1024, BC), np.int64)
+        self._inline = np.zeros((1024, IN), np.int64)
+        self._inlined = 0
         self._item = np.zeros((1024, IC), np.int64)
         self._blocks = self._items = 0
 
@@ -120,17 +136,20 @@ class Contents:
         return self._place
 
     @property
+    def inline(self) -> I64:
+        return self._inline
+
+    @property
     def item(self) -> I64:
         return self._item
 
     def adopt_from(self, other: Contents, fns: I64) -> I64:
         """(n,) functions of `other`, which become known, → (n,) their numbers here."""
-        version = {fn: id_ for id_, fn in other._fn_of.items()}
         numbers = fns.copy()
         for k, fn in enumerate(fns.tolist()):
             if fn >= FIRST_FN:
                 kind, name = other._fns[fn].tolist()
-                numbers[k] = self.adopt(version[fn], kind, other.names.all[name])
+                numbers[k] = self.adopt(other._version_of[fn], kind, other.names.all[name])
         return numbers
 
     def describe(self, d: Dictionary) -> Iterator[None]:
@@ -171,6 +190,7 @@ class Contents:
         items[:, 5] = calls * ITEM_CALLS + enters[head] * ITEM_ENTERS
         items[:, 6] = np.where(calls, ranges["hi"][of_range[tail]].view(np.int64), 0)
         items[:, 7] = bci[tail]
+        items[:, 8], items[:, 9] = self._calls(addresses, EXECUTED, fn[:n], head, tail)
         while self._items + len(items) > len(self._item):
             self._item = np.concatenate((self._item, np.zeros_like(self._item)))
         self._item[self._items : self._items + len(items)] = items
@@ -186,6 +206,12 @@ class Contents:
         stub = np.isin(self._fns[fn[here], 0], (FN_STUB, FN_UNPACKS, FN_UNWINDS))
         b[:, 6] = (stub & (starts[here] > 0)) * BLOCK_STUB_START + (bci[here] == BEHIND_ALL) * BLOCK_HANDLER
         b[:, 5][b[:, 5] == BEHIND_ALL] = -1
+        some = np.flatnonzero(np.diff(first))  # blocks with an instruction
+        last = first[1:][some] - 1
+        for way in (TAKEN, NOT_TAKEN):
+            begin_at, end_at = self._calls(addresses[last], way, fn[last], np.arange(len(last)), np.arange(len(last)))
+            column = B_WAYS + 2 * way - 2
+            b[some, column], b[some, column + 1] = begin_at, end_at
         self._item[:, 7][self._item[:, 7] == BEHIND_ALL] = -1
         self._items += len(items)
 
@@ -219,6 +245,30 @@ class Contents:
         executed = np.array([ip for ip, _ in self._image.codelets.executed], np.uint64)
         return fn, place, bci, enters, starts, np.isin(addresses, executed).astype(np.int64)
 
+    def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
+        """Notes the calls that are inlined at (n,) addresses, that way; of (m,) runs of addresses, where theirs begin
+        and end."""
+        count = np.zeros(len(addresses) + 1, np.int64)
+        rows: dict[int, I64] = {}
+        for f in np.unique(fn).tolist():
+            version = self._image.version(self._version_of.get(f, 0))
+            if version is None or version.kind != Kind.NMETHOD:
+                continue
+            d = self._description(version)
+            mine = np.flatnonzero(fn == f)
+            key = addresses[mine].astype(np.int64) * WAYS + way
+            lo, hi = np.searchsorted(d.at, key, "left"), np.searchsorted(d.at, key, "right")
+            count[mine + 1] = hi - lo
+            for k in np.flatnonzero(hi > lo).tolist():
+                rows[int(mine[k])] = d.inlined[lo[k] : hi[k]]
+        end = self._inlined + np.cumsum(count)
+        while end[-1] > len(self._inline):
+            self._inline = np.concatenate((self._inline, np.zeros_like(self._inline)))
+        for k, calls in rows.items():
+            self._inline[end[k] : end[k + 1]] = calls
+        self._inlined = int(end[-1])
+        return end[head], end[tail + 1]
+
     def _fn(self, v: Version | None) -> int:
         if v is not None and v.kind in (Kind.CODELET, Kind.INTERPRETER):
             return INTERPRETER
@@ -237,34 +287,67 @@ class Contents:
         if new == len(self._fns):
             self._fns = np.concatenate((self._fns, np.zeros_like(self._fns)))
         self._fns[new] = kind, self.names.number(name)
+        self._version_of[new] = version
         self._fn_count += 1
         return new
 
     def _description(self, v: Version) -> _Described:
         known = self._described.get(v.id)
-        if known is not None:
+        if known is not None and known.whole:
             return known
         d = v.debug
         if d is None or not len(d.pc):
-            known = _Described(np.zeros(0, np.uint32), np.zeros(1, np.int64), np.full(1, -1, np.int64))
+            known = _NOT_DESCRIBED
         else:
-            while self._places + len(d.method) > len(self._place):
-                self._place = np.concatenate((self._place, np.zeros_like(self._place)))
-                self._by_place = np.zeros(2 * len(self._place), np.int32)
-                rehash_places(self._place, self._places, self._by_place)
+            self._place_room(len(d.method))
             methods, which = np.unique(d.method, return_inverse=True)
             name = self._image.methods.get
-            numbers = np.array([self.names.number(name(m) or "[unknown method]") for m in methods.tolist()], np.int64)
+            numbers = np.array([self.names.number(name(m) or UNKNOWN_METHOD) for m in methods.tolist()], np.int64)
             places = np.zeros(len(d.pc) + 1, np.int64)
             self._places = int(
                 find_places(d.frame_at, numbers[which], d.bci, self._place, self._places, self._by_place, places)
             )
             bci = np.append(d.inner_bcis().astype(np.int64), BEHIND_ALL)
-            known = _Described(d.pc, places, bci)
+            known = _Described(d.pc, places, bci, *self._inlined_calls(v))
         self._described[v.id] = known
         return known
 
+    def _place_room(self, more: int) -> None:
+        while self._places + more > len(self._place):
+            self._place = np.concatenate((self._place, np.zeros_like(self._place)))
+            self._by_place = np.zeros(2 * len(self._place), np.int32)
+            rehash_places(self._place, self._places, self._by_place)
 
+    def _inlined_calls(self, v: Version) -> tuple[I64, I64, bool]:
+        """`at`, `inlined`, `whole` of its description."""
+        if self._census != self._image.census:
+            self._census, self._dead_ends = self._image.census, self._inlining.dead_ends()
+        m = self._inlining.of(v, self._dead_ends)
+        self._place_room(len(m.up))
+        place = {-1: 0}
+        for p in np.unique(m.place).tolist():
+            way: list[int] = []
+            while p not in place and m.up[p] >= 0 and len(way) < MOST_INLINED:
+                way.append(p)
+                p = int(m.up[p])
+            at = place.get(p, 0)
+            for q in reversed(way):
+                number = self.names.number(m.name[q] or UNKNOWN_METHOD)
+                self._places = int(find_place(at, number, m.bci[q], self._place, self._places, self._by_place))
+                at = place[q] = int(self._place[0, 0])
+        known = np.flatnonzero([name is not None for name in m.called])
+        key = (v.start + m.offset[known]) * WAYS + m.way[known]
+        calls = np.zeros((len(known), IN), np.int64)
+        calls[:, 0] = [place.get(p, 0) for p in m.place[known].tolist()]
+        calls[:, 1] = m.times[known]
+        order = np.argsort(key, kind="stable")
+        return key[order], calls[order], len(known) == len(m.called) and not v.unresolved
+
+
+_NOT_DESCRIBED = _Described(
+    np.zeros(0, np.uint32), np.zeros(1, np.int64), np.full(1, -1, np.int64), np.zeros(0, np.int64),
+    np.zeros((0, IN), np.int64), True,
+)  # fmt: skip
 BEHIND_ALL = -2
 """In the place of a bci: behind all that is described of the nmethod."""
 
@@ -280,12 +363,29 @@ def rehash_places(place: I64, count: int, by_place: I32) -> None:
 
 
 @kernel
+def find_place(up, method, bci, place, count, by_place):  # type: ignore[no-untyped-def]
+    """Puts the place in row 0's first column, which means nothing else; how many places there are then."""
+    mask = len(by_place) - 1
+    i = mixed(up, method, bci) & mask
+    while by_place[i] != 0:
+        q = np.int64(by_place[i])
+        if place[q, 0] == up and place[q, 1] == method and place[q, 2] == bci:
+            place[0, 0] = q
+            return count
+        i = (i + 1) & mask
+    place[count, 0], place[count, 1], place[count, 2] = up, method, bci
+    by_place[i] = count
+    place[0, 0] = count
+    return count + 1
+
+
+@kernel
 def find_places(frame_at, method, bci, place, count, by_place, out):  # type: ignore[no-untyped-def]
     """The place of each pc's innermost frame; how many places there are then."""
     mask = len(by_place) - 1
     for pc in range(len(frame_at) - 1):
         p = np.int64(0)
-        for f in range(frame_at[pc + 1] - 2, frame_at[pc] - 1, -1):
+        for f in range(frame_at[pc + 1] - 2, max(frame_at[pc], frame_at[pc + 1] - 2 - MOST_INLINED) - 1, -1):
             m, b = np.int64(method[f]), np.int64(bci[f + 1])
             i = mixed(p, m, b) & mask
             while by_place[i] != 0:

@@ -281,9 +281,17 @@ def _returned_to(t, fns, a, address):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _as(t, fns, a, fn):  # type: ignore[no-untyped-def]
+    """The activation as one of `fn`: code that was told of anew is another version."""
+    f = t.activation[a, A_FN]
+    other = f != fn and fns[f, F_CLASS] == FN_NMETHOD and fns[fn, F_CLASS] == FN_NMETHOD
+    return _becomes(t, fns, a, fn, True) if other else a
+
+
+@inner
 def _returned(t, fns, place, a, behind, b, fn):  # type: ignore[no-untyped-def]
     if t.activation[a, A_RETURN] == b[B_START]:
-        return t.activation[a, A_PARENT]
+        return _as(t, fns, t.activation[a, A_PARENT], fn)
     f, c = t.activation[a, A_FN], fns[fn, F_CLASS]
     if behind == UNPACKED and c == FN_INTERPRETER:
         of = t.activation[a, A_PARENT] if _is_stub(fns[f, F_CLASS]) else a
@@ -296,7 +304,7 @@ def _returned(t, fns, place, a, behind, b, fn):  # type: ignore[no-untyped-def]
     to = _returned_to(t, fns, a, b[B_START])
     if to < 0 and (c == FN_INTERPRETER or (c == FN_NMETHOD and b[B_FLAGS] & BLOCK_HANDLER)):
         to = _below(t, fns, a if f != fn else t.activation[a, A_PARENT], fn)
-    return to if to >= 0 else _named(t, fns, place, a, b, fn)
+    return _as(t, fns, to, fn) if to >= 0 else _named(t, fns, place, a, b, fn)
 
 
 @inner
@@ -338,12 +346,12 @@ def _unwound(t, fns, place, a, b, fn):  # type: ignore[no-untyped-def]
 def _resumed(t, fns, place, a, b, fn, enters):  # type: ignore[no-untyped-def]
     """Tracing comes back from outside of the filter: a call out returns, or code there calls in."""
     if t.activation[a, A_RETURN] == b[B_START]:
-        return t.activation[a, A_PARENT]
+        return _as(t, fns, t.activation[a, A_PARENT], fn)
     if b[B_FLAGS] & BLOCK_STUB_START or t.activation[a, A_FN] == BOTTOM:
         return frame(t, fns, a, np.int64(TO_OUTSIDE), fn, t.activation[a, A_NODE], np.int64(-1), True)
     to = _returned_to(t, fns, a, b[B_START])
     if to >= 0:
-        return to
+        return _as(t, fns, to, fn)
     if t.activation[a, A_FN] == HOLE:
         return _named(t, fns, place, a, b, fn)
     if t.activation[a, A_FN] == OUTSIDE:

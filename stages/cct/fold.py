@@ -22,6 +22,7 @@ from stages.cct.tables import (
     B_FLAGS,
     B_ITEM,
     B_ITEMS,
+    B_WAYS,
     BEHIND,
     BLOCK_STUB_START,
     F_CLASS,
@@ -35,10 +36,14 @@ from stages.cct.tables import (
     I_BYTECODES,
     I_FLAGS,
     I_FN,
+    I_INLINED,
+    I_INLINED_END,
     I_INSTRUCTIONS,
     I_INVOCATIONS,
     I_PLACE,
     I_RETURN,
+    IN_PLACE,
+    IN_TIMES,
     ITEM_CALLS,
     JUMPED,
     LEFT,
@@ -70,14 +75,30 @@ T_STATE, T_NODE, TH = range(3)
 
 
 @inner
+def _note(t, node):  # type: ignore[no-untyped-def]
+    """Before something is added to a node."""
+    for c in range(2):
+        for k in range(3):
+            if t.counts[node, c, k]:
+                return
+    t.noted[t.size[Z_NOTED]] = node
+    t.size[Z_NOTED] += 1
+
+
+@inner
+def _enter(t, place, inline, begin, end, node, counts):  # type: ignore[no-untyped-def]
+    """Adds calls inlined in the function that has `node`."""
+    for k in range(begin, end):
+        called = inlined(t, place, node, inline[k, IN_PLACE])
+        _note(t, called)
+        for c in range(2):
+            t.counts[called, c, 0] += counts[c] * inline[k, IN_TIMES]
+
+
+@inner
 def _add(t, node, item, share, counts, ticks):  # type: ignore[no-untyped-def]
     """Adds an item of a step that was made `counts` times, in `ticks` of which the item has `share`."""
-    fresh = True
-    for c in range(2):
-        fresh = fresh and t.counts[node, c, 1] == 0
-    if fresh:
-        t.noted[t.size[Z_NOTED]] = node
-        t.size[Z_NOTED] += 1
+    _note(t, node)
     for c in range(2):
         t.counts[node, c, 0] += counts[c] * item[I_INVOCATIONS]
         t.counts[node, c, 1] += counts[c] * item[I_INSTRUCTIONS]
@@ -86,10 +107,10 @@ def _add(t, node, item, share, counts, ticks):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _through(t, fns, place, item, a, behind, b, share, counts, ticks, adds):  # type: ignore[no-untyped-def]
+def _through(t, fns, place, item, inline, a, behind, b, way, share, counts, ticks, adds):  # type: ignore[no-untyped-def]
     """Block `b`, from `a`. If `adds`, what it holds is added to the nodes. The activation behind it, and what the
     block did."""
-    fn, calls = np.int64(-1), np.int64(0)
+    fn, calls, own = np.int64(-1), np.int64(0), np.int64(0)
     a = arrive(t, fns, place, item, a, behind, b)
     for k in range(b[B_ITEM], b[B_ITEM] + b[B_ITEMS]):
         row = item[k]
@@ -101,12 +122,17 @@ def _through(t, fns, place, item, a, behind, b, share, counts, ticks, adds):  # 
             node = t.activation[a, A_NODE]
             if fn != t.activation[a, A_FN]:
                 node = child(t, node, fns[fn, F_METHOD], np.int64(-1))
-            elif fns[fn, F_CLASS] == FN_NMETHOD:
-                node = inlined(t, place, node, row[I_PLACE])
+            own = node
+            if fns[fn, F_CLASS] == FN_NMETHOD:
+                node = inlined(t, place, own, row[I_PLACE])
             if adds:
                 _add(t, node, row, share * row[I_INSTRUCTIONS], counts, ticks)
+                _enter(t, place, inline, row[I_INLINED], row[I_INLINED_END], own, counts)
             if calls:
                 a = called(t, fns, a, row[I_RETURN], node, row[I_BCI])
+    if adds and way > 0:
+        at = B_WAYS + 2 * way - 2
+        _enter(t, place, inline, b[at], b[at + 1], own, counts)
     behind = np.int64(WENT)
     ends = b[B_ENDS]
     if fn >= 0 and fns[t.activation[a, A_FN], F_CLASS] != FN_PENDING:
@@ -126,7 +152,7 @@ def _off(t, fns, a, behind):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _walk(t, fns, place, item, block, paths, links, state, x, counts, ticks, adds):  # type: ignore[no-untyped-def]
+def _walk(t, fns, place, item, inline, block, paths, links, state, x, counts, ticks, adds):  # type: ignore[no-untyped-def]
     """Path `x` from `state`: the state behind it (see `_through`)."""
     a, behind = state >> BEHIND, state & _MASK
     if x == _DISABLED:
@@ -143,7 +169,10 @@ def _walk(t, fns, place, item, block, paths, links, state, x, counts, ticks, add
         for q in range(paths[part].link, paths[part].link + paths[part].links):
             b = block[links[q].number]
             if b[B_ITEMS] > 0:
-                a, behind = _through(t, fns, place, item, a, behind, b, 1.0 / whole, counts, ticks, adds)
+                way = links[q].way
+                a, behind = _through(
+                    t, fns, place, item, inline, a, behind, b, way, 1.0 / whole, counts, ticks, adds
+                )  # fmt: skip
     return a << BEHIND | behind
 
 
@@ -182,8 +211,8 @@ def _step(t, state, x):  # type: ignore[no-untyped-def]
 
 @kernel
 def fold(  # type: ignore[no-untyped-def]
-    t, fns, place, item, block, paths, links, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at,
-    tsc, confirmed, broken, last_step,
+    t, fns, place, item, inline, block, paths, links, threads, thread, fresh, stop, stop_end, broken_at, broken_end,
+    order, at, tsc, confirmed, broken, last_step,
 ):  # fmt: skip
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
     go on where that was. `last_step`: by path. A step that there is no room for is added to the nodes at once."""
@@ -239,7 +268,9 @@ def fold(  # type: ignore[no-untyped-def]
                                 one[0] = one[1] = 0
                                 one[sure] = 1
                                 ticks_of_one[sure] = rate * instructions
-                            after = _walk(t, fns, place, item, block, paths, links, state, x, one, ticks_of_one, full)
+                            after = _walk(
+                                t, fns, place, item, inline, block, paths, links, state, x, one, ticks_of_one, full
+                            )
                             if full:
                                 ticks_of_one[sure] = 0.0
                                 state = after
@@ -262,13 +293,13 @@ def fold(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def settle(t, fns, place, item, block, paths, links):  # type: ignore[no-untyped-def]
+def settle(t, fns, place, item, inline, block, paths, links):  # type: ignore[no-untyped-def]
     """Adds all steps that were made since the last time to `counts` and `spent`."""
     for m in range(t.size[Z_TOUCHED]):
         s = np.int64(t.touched[m])
         _walk(
-            t, fns, place, item, block, paths, links, t.step[s, S_STATE], t.step[s, S_PATH], t.times[s], t.ticks[s],
-            True,
+            t, fns, place, item, inline, block, paths, links, t.step[s, S_STATE], t.step[s, S_PATH], t.times[s],
+            t.ticks[s], True,
         )  # fmt: skip
         t.times[s, 0] = t.times[s, 1] = 0
         t.ticks[s, 0] = t.ticks[s, 1] = 0.0

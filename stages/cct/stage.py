@@ -165,8 +165,9 @@ class Cct:
                 p.pane = number
             mine = pane == number
             fold(
-                t, c.fns, c.place, c.item, c.block, d.paths.rows, d.links.rows, p.threads, slots[rows.group[mine]],
-                fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order,
+                t, c.fns, c.place, c.item, c.inline, c.block, d.paths.rows, d.links.rows, p.threads,
+                slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],
+                rows.broken_end[mine], order,
                 *columns, p.last_step,
             )  # fmt: skip
             yield
@@ -183,7 +184,7 @@ class Cct:
     def _settle(self, p: Traced) -> None:
         """What was counted by step becomes the pane's."""
         d, c, t = p.dictionary, p.contents, p.tables
-        settle(t, c.fns, c.place, c.item, c.block, d.paths.rows, d.links.rows)
+        settle(t, c.fns, c.place, c.item, c.inline, c.block, d.paths.rows, d.links.rows)
         if p.pane >= 0:
             p.panes.setdefault(p.pane, Pane()).add(t)
         clear(t)

@@ -51,15 +51,22 @@ PC = 3
 P_UP, P_METHOD, P_BCI = range(3)
 
 # An item: a run of a block's instructions of one function and place. How many instructions, executed bytecodes of
-# the interpreter, entries of the function; ITEM_… ; where its call returns to, and the bci of that
-IC = 8
-I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_BCI = range(8)
+# the interpreter, entries of the function; ITEM_… ; where its call returns to, and the bci of that; inlined calls
+IC = 10
+I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_BCI, I_INLINED, I_INLINED_END = range(
+    10
+)
 ITEM_CALLS, ITEM_ENTERS = 1, 2  # ends in a call; begins at an entry of its function
 
-# A block: its items; BlockEnd; address; place and bci of the instruction before it (a call that returns here); BLOCK_…
-BC = 7
-B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS = range(7)
+# A block: its items; BlockEnd; address; place and bci of the instruction before it (a call that returns here); BLOCK_…;
+# the calls inlined behind its branch, [begin, end) where it is taken, then where it is not
+BC = 11
+B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS, B_WAYS = range(8)
 BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
+
+# An inlined call: its place, and how many times it is made at once
+IN = 2
+IN_PLACE, IN_TIMES = range(2)
 
 # A step: a state and a path from there; the state behind. A state is activation << BEHIND | what the last block did.
 SC = 4

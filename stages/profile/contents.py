@@ -1,7 +1,7 @@
 """What each block of a generation holds: instructions of which sites, entries of which methods.
 
 Found when a block first runs, by the code as at the time at which it was walked. The ways out of a block that ends in a
-conditional branch have rows of their own, for calls that are made on one of them alone (stages.profile.inlining).
+conditional branch have rows of their own, for calls that are made on one of them alone (stages.inlining.inlining).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.kernels import kernel
+from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.messages.paths import BlockEnd, Way
 from stages.paths.counts import WAYS, Executed
 from stages.paths.dictionary import Dictionary
-from stages.profile.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.profile.entries import Entries
 
 I64 = NDArray[np.int64]

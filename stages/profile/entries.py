@@ -1,5 +1,5 @@
 """Where methods are entered in the code of a process: compiled ones, and those inlined in them
-(stages.profile.inlining); and where the interpreter executes a bytecode."""
+(stages.inlining.inlining); and where the interpreter executes a bytecode."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Version
 from jvm.export.records import Codelet
-from stages.profile.class_measures import EXECUTED
-from stages.profile.inlining import Inlining
+from stages.inlining.class_measures import EXECUTED
+from stages.inlining.inlining import Inlining
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]

@@ -38,7 +38,7 @@ def compile_flow() -> None:
     from stages.follow.repair.backtracking_search import Position, choose
     from stages.follow.repair.effort import Effort
     from stages.follow.repair.repair import Repair
-    from stages.profile.inlining import Inlining
+    from stages.inlining.inlining import Inlining
     from stages.profile.stage import Profile
 
     flow = Flow(PtConfig(), context=False)

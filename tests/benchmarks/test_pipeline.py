@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.branches import Branches
 from benchmarks.density import CHUNK, dense, faster
 from capture.live.drain import Message
 from capture.recording.replay import Replay
@@ -30,6 +31,7 @@ from stages.messages import (
     StreamOpen,
     Tick,
 )
+from tests.paths.made import Flow, flows, message, parts
 
 KEYS = [StreamKey("h", 1, cpu, -1) for cpu in range(2)]
 CLOCK = Clock(1 << 20, 20, 5, 7)
@@ -67,6 +69,18 @@ def stream(messages: Sequence[Message], key: StreamKey) -> tuple[dict[int, int],
             found |= dict(zip(range(m.offset, m.offset + len(m.data)), m.data.tolist(), strict=True))
             losses += m.losses
     return found, losses
+
+
+@settings(deadline=None)
+@given(flows())
+def test_branches_are_the_blocks_that_were_passed(flow: Flow) -> None:
+    expected = 0
+    for row in flow.rows:
+        last = 0
+        for x in row.order:
+            last, times = (x, 1) if x >= 0 else (last, -x)
+            expected += times * len(parts(flow, last))
+    assert Branches().of(message(flow)) == expected
 
 
 @settings(deadline=None)

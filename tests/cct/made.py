@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from jvm.bytecode.classes import Classes
 from jvm.code.codelets import Codelets
 from jvm.code.debug_info import DebugInfo
 from jvm.code.sites import SiteKind
@@ -41,9 +42,9 @@ class Made:
     """Stands for a code image: METHODS nmethods. Each has calls at SITES; that at the last is inlined code's."""
 
     def __init__(self) -> None:
-        self.codelets = Codelets()
+        self.codelets, self.classes, self.census = Codelets(), Classes(), 0
         self.methods = {m + 1: f"m{m}" for m in range(METHODS)} | {100: "inlined"}
-        self.versions = [self._version(m) for m in range(METHODS)]
+        self.known = [self._version(m) for m in range(METHODS)]
 
     @staticmethod
     def _version(m: int) -> Version:
@@ -65,7 +66,13 @@ class Made:
         return np.where((number >= 1) & (number <= METHODS), number, 0)
 
     def version(self, number: int) -> Version | None:
-        return self.versions[number - 1] if number else None
+        return self.known[number - 1] if number else None
+
+    def versions(self) -> list[Version]:
+        return self.known
+
+    def first_code(self, version: Version) -> np.ndarray[Any, Any]:
+        return np.full(SPACING, 0x90, np.uint8)
 
 
 class Call(NamedTuple):

@@ -10,8 +10,8 @@ import numpy as np
 from jvm.bytecode.counts import CALL, JUMP, LEAVE, STEP
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
-from stages.profile.class_measures import EXECUTED, TAKEN
-from stages.profile.inlining import Inlining
+from stages.inlining.class_measures import EXECUTED, TAKEN
+from stages.inlining.inlining import Inlining
 from tests.jvm.codeimage.test_debuginfo import debug_info
 
 Stack = list[tuple[int, int]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jvm.kernels import kernel
-from stages.profile import machine_code
+from stages.inlining import machine_code
 
 
 @kernel

@@ -22,9 +22,9 @@ from stages.follow.stage import Follow
 from stages.follow.walk import path_sequence as orders
 from stages.follow.walk.driver import B_OVERFLOW
 from stages.images import Images, Process
+from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
+from stages.inlining.inlining import Inlining
 from stages.messages import Account, Chunk, JitBatch, Loss, PaneReport, Pieces, Segment, StreamOpen
-from stages.profile.class_measures import EXECUTED, NOT_TAKEN, TAKEN
-from stages.profile.inlining import Inlining
 from stages.profile.stage import Profile
 from stages.ready.stage import Held, _pieces
 from stages.segment.stage import make as segment

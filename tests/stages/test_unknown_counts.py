@@ -8,7 +8,7 @@ import pytest
 
 from stages.follow.stage import Follow
 from stages.images import Images
-from stages.profile.inlining import NOTHING, Inlining, Measures
+from stages.inlining.inlining import NOTHING, Inlining, Measures
 from stages.profile.stage import Profile
 from stages.ready.stage import Held, _pieces
 from tests.flow.helpers import THREAD, segment

@@ -1,7 +1,7 @@
-"""Where a class of inlined calls (stages.profile.call_classes) is counted: as instructions, or ways of a branch.
+"""Where a class of inlined calls (stages.inlining.call_classes) is counted: as instructions, or ways of a branch.
 
 It runs where the first evidence of it comes since it was last *open*: where its caller is entered, where a round of a
-machine loop begins that is a loop of its caller's bytecode (stages.profile.loop_rounds), and behind a conditional
+machine loop begins that is a loop of its caller's bytecode (stages.inlining.loop_rounds), and behind a conditional
 branch that is described as a bytecode of its caller before the call. Where ways with and without evidence meet ahead
 of more of it, the way in is counted.
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.profile.call_classes import C_END, C_FRAME, C_HI, C_KIND, C_LO, C_MIN, ROUND
-from stages.profile.loop_rounds import opens as class_opens
-from stages.profile.machine_code import (
+from stages.inlining.call_classes import C_END, C_FRAME, C_HI, C_KIND, C_LO, C_MIN, ROUND
+from stages.inlining.loop_rounds import opens as class_opens
+from stages.inlining.machine_code import (
     B_FALL,
     B_LAST,
     B_LOOP,

@@ -3,8 +3,8 @@
 A description of an address (jvm.code.debug_info) says which calls the instructions before it belong to, but no
 instruction is the call: the first one of an inlined body may be missing, repeated, moved away, or described as its
 caller's. So calls are not looked for one by one. Those that the bytecode makes equally often are one *class*
-(stages.profile.call_classes): any description of any of them is evidence of all, and a call that left none is counted
-with its class. A class is measured on the way through the machine code (stages.profile.class_measures).
+(stages.inlining.call_classes): any description of any of them is evidence of all, and a call that left none is counted
+with its class. A class is measured on the way through the machine code (stages.inlining.class_measures).
 
 What cannot be told apart is not measured: a loop of which all rounds were written out one after the other.
 """
@@ -22,10 +22,10 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
-from stages.profile.call_classes import CC, classes_of, places
-from stages.profile.class_measures import EXECUTED, find_evidence, measure
-from stages.profile.loop_rounds import find_owners
-from stages.profile.machine_code import (
+from stages.inlining.call_classes import CC, classes_of, places
+from stages.inlining.class_measures import EXECUTED, find_evidence, measure
+from stages.inlining.loop_rounds import find_owners
+from stages.inlining.machine_code import (
     B_FALL,
     BC,
     IC,
@@ -53,10 +53,14 @@ class Measures(NamedTuple):
     times: I64  # (n,) calls each time
     called: tuple[str | None, ...]  # (n,) display names; None: not known yet
     unmeasured: tuple[str | None, ...]  # of methods that are inlined and cannot be counted here
+    place: I64  # (n,) which of the inline tree's places is called
+    up: I64  # (m,) of a place, the one that it is called from; −1: it is the nmethod itself
+    bci: I64  # (m,) of that call
+    name: tuple[str | None, ...]  # (m,) display names
 
 
 _NONE = np.zeros(0, np.int64)
-NOTHING = Measures(_NONE, _NONE, _NONE, (), ())
+NOTHING = Measures(_NONE, _NONE, _NONE, (), (), _NONE, _NONE, _NONE, ())
 
 
 @kernel
@@ -191,8 +195,11 @@ class Inlining:
         take = np.repeat(begin[known[:, 3]] - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))
         each = np.repeat(known, size, axis=0)
         lost = inlined[np.isin(class_of[inlined], rows[rows[:, 1] < 0, 3]) & shown[inlined]]
-        called = [name[p] for p in members[take].tolist()]
-        return Measures(each[:, 0], each[:, 1], each[:, 2], tuple(called), tuple(name[p] for p in lost.tolist()))
+        place = members[take]
+        return Measures(
+            each[:, 0], each[:, 1], each[:, 2], tuple(name[p] for p in place.tolist()),
+            tuple(name[p] for p in lost.tolist()), place, up.astype(np.int64), up_bci, tuple(name),
+        )  # fmt: skip
 
     def _hidden(
         self, d: DebugInfo, place: I64, first: I64, up: I64, up_bci: I64, calls: NDArray[np.bool_]

@@ -12,8 +12,8 @@ import numpy as np
 
 from jvm.bytecode.counts import STEP
 from jvm.kernels import inner
-from stages.profile.call_classes import C_FRAME, C_MIN, bytecode_loop
-from stages.profile.machine_code import (
+from stages.inlining.call_classes import C_FRAME, C_MIN, bytecode_loop
+from stages.inlining.machine_code import (
     B_FALL,
     B_FIRST,
     B_LAST,
