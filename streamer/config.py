@@ -85,6 +85,7 @@ class FlowConfig(_Section):
         0.5, ge=0, le=60,
         description="live, trace that waited longer is counted at fidelity ip: load is shed; 0: never",
     )  # fmt: skip
+    interpreted: bool = Field(False, description="tell which methods the interpreter runs (docs/reconstruction.md)")
 
 
 class EmulatorConfig(_Section):

@@ -14,7 +14,7 @@ import pytest
 
 SMALL = (
     "flow/test_choice.py", "flow/test_context.py", "flow/test_jumps.py", "flow/test_order.py", "flow/test_vectors.py",
-    "pt/test_rules.py", "stages/test_decode.py", "stages/test_segment.py",
+    "pt/test_rules.py", "reconstruct/test_matcher.py", "stages/test_decode.py", "stages/test_segment.py",
 )  # fmt: skip
 
 

@@ -12,9 +12,11 @@ are copied to the end of their array when there are more; when that is half garb
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -25,20 +27,24 @@ from numpy.typing import NDArray
 from jvm.arena import Arena
 from jvm.bytecode import hierarchy, opcodes
 from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, part
-from jvm.bytecode.class_file import INTERFACE, ClassFile, ClassFileError, Invoked
+from jvm.bytecode.class_file import INTERFACE, STATIC, ClassFile, ClassFileError, Invoked
 from jvm.bytecode.hierarchy import Hierarchy, Loaded, Selector
 from jvm.bytecode.opcodes import Kind
 from jvm.bytecode.space import Space
 from jvm.export import records as export
-from jvm.kernels import kernel
+from jvm.kernels import kernel, near
 
 OPEN = -1  # in place of a number of callees: they cannot be known from the class files
 NATIVE, SYNCHRONIZED = 0x100, 0x20  # flags of methods (JVMS 4.6); others: `class_file`, `hierarchy`
 _HANDLE = NATIVE | 0x80  # native and of variable arity: signature polymorphic, in these classes
 NO_HANDLERS = 0x8000
 """Flag of ours: the exception table is not known, so any instruction may lead to any other of the method."""
+NO_OPENING = 0xFFFFFFFF
+CONSTANTS = 1 << 10
+"""Names that are looked up in a constant pool in one step."""
 PENDING = 256
 """Class files that are kept until their class is told."""
+_REFERENCE = re.compile(r"\[+(?:L[^;]*;|.)|L[^;]*;")  # in a descriptor
 _POLYMORPHIC = ("java/lang/invoke/MethodHandle", "java/lang/invoke/VarHandle")
 
 
@@ -49,6 +55,7 @@ class Methods(NamedTuple):
     handler: NDArray[np.int32]  # the first row of its exception table
     handlers: NDArray[np.int32]  # rows
     class_id: NDArray[np.uint32]  # the agent's; 0: no method
+    opening: NDArray[np.uint32]  # how the interpreter enters it (`opening_of`); NO_OPENING: it does not
 
 
 class Sites(NamedTuple):
@@ -87,6 +94,13 @@ class Callers(NamedTuple):
     node: NDArray[np.int32]
 
 
+class ByOpcode(NamedTuple):
+    """Nodes of opcode o, ascending: node[at[o]:at[o + 1]]."""
+
+    at: NDArray[np.int64]
+    node: NDArray[np.int32]
+
+
 @dataclass(eq=False, slots=True)
 class _Call:
     id: int
@@ -110,15 +124,29 @@ class _Class:
     calls: dict[tuple[int, Invoked], int]  # how many sites, by the key of their call
 
 
+@near
+def opening_of(opcode, synchronized, cleared):  # type: ignore[no-untyped-def]
+    """How a method is entered: its first opcode, whether it is synchronized, how many locals are cleared first (those
+    that are no parameters; JDK: TemplateInterpreterGenerator::generate_normal_entry)."""
+    return np.uint32(opcode) | np.uint32(synchronized) << np.uint32(8) | np.uint32(cleared) << np.uint32(16)
+
+
+@cache
+def parameter_slots(descriptor: str) -> int:
+    """Locals that the parameters of a method take, a receiver not counted (JVMS 4.3.3)."""
+    kinds = _REFERENCE.sub("A", descriptor.partition(")")[0][1:])
+    return len(kinds) + kinds.count("J") + kinds.count("D")
+
+
 @kernel
-def _class_graph(data, places, method, flags, nodes, arm, handlers, methods):  # type: ignore[no-untyped-def]
-    """All methods of a class file from method number `method` on; `places`: (methods, 3) `ClassFile.code_place` or 0.
-    How many nodes, arms, handlers."""
+def _class_graph(data, places, method, flags, slots, nodes, arm, handlers, methods):  # type: ignore[no-untyped-def]
+    """All methods of a class file from method number `method` on; `places`: (methods, 3) `ClassFile.code_place` or 0;
+    `slots` of their parameters. How many nodes, arms, handlers."""
     n, a, h = np.int64(0), np.int64(0), np.int64(0)
     for k in range(len(places)):
         m = method + k
         methods.entry[m], methods.nodes[m], methods.flags[m] = NOWHERE, 0, flags[k]
-        methods.handler[m], methods.handlers[m] = h, 0
+        methods.handler[m], methods.handlers[m], methods.opening[m] = h, 0, NO_OPENING
         start, end, rest = places[k, 0], places[k, 1], places[k, 2]
         if end == 0:
             continue
@@ -126,6 +154,9 @@ def _class_graph(data, places, method, flags, nodes, arm, handlers, methods):  #
         if count == BAD:
             continue
         methods.entry[m], methods.nodes[m], methods.handlers[m] = n, count, rows
+        # JVMS 4.7.3: before the code stand max_stack, max_locals (two bytes each) and its length (four)
+        cleared = max((np.int64(data[start - 6]) << 8 | np.int64(data[start - 5])) - slots[k], 0)
+        methods.opening[m] = opening_of(nodes.opcode[n], (flags[k] & SYNCHRONIZED) != 0, cleared)
         n, a, h = n + count, a + arms, h + rows
     return n, a, h
 
@@ -141,6 +172,7 @@ class Icfg:
             Methods(
                 np.full(64, NOWHERE, np.int32), np.zeros(64, np.int32), np.zeros(64, np.uint16),
                 np.zeros(64, np.int32), np.zeros(64, np.int32), np.zeros(64, np.uint32),
+                np.full(64, NO_OPENING, np.uint32),
             )
         )  # fmt: skip
         self._arms = Space(_Rows(np.full(64, NOWHERE, np.int32)))
@@ -155,13 +187,18 @@ class Icfg:
         self._of_owner: dict[str, dict[tuple[int, Invoked], None]] = {}  # calls, by the name of their owner
         self._definitions: OrderedDict[int, tuple[bytes, bool]] = OrderedDict()
         self._callers: tuple[int, Callers] | None = None
-        self._by_opcode: tuple[int, NDArray[np.int64], NDArray[np.int32]] | None = None
+        self._by_opcode: tuple[int, ByOpcode] | None = None
 
     # What is told
 
     def feed(self, record: export.Record) -> None:
         """Classes as the agent tells them; other records are left out. Removing is up to the caller, who knows when
         nobody asks about a class any more."""
+        for _ in self.feeding(record):
+            pass
+
+    def feeding(self, record: export.Record) -> Iterator[None]:
+        """`feed` in steps: the graph is whole again behind the last."""
         match record:
             case export.ClassDef():
                 reconstructed = bool(record.flags & export.RecordFlag.RECONSTRUCTED)
@@ -175,12 +212,17 @@ class Icfg:
                         file = ClassFile.of(definition[0])
                     except ClassFileError:
                         return
-                    self.add(record.id, record.loader, record.signature[1:-1], file, handlers=not definition[1])
+                    name = record.signature[1:-1]
+                    yield from self._adding(record.id, record.loader, name, file, handlers=not definition[1])
             case _:
                 pass
 
     def add(self, class_id: int, loader: int, name: str, file: ClassFile, *, handlers: bool = True) -> None:
         """A class; a redefined one gets new methods and nodes. `handlers`: its exception tables are known."""
+        for _ in self._adding(class_id, loader, name, file, handlers=handlers):
+            pass
+
+    def _adding(self, class_id: int, loader: int, name: str, file: ClassFile, *, handlers: bool) -> Iterator[None]:
         self.remove(class_id)
         loaded = self.hierarchy.add(class_id, loader, name, file)
         selectors = file.methods()
@@ -188,13 +230,14 @@ class Icfg:
         flags = np.array([loaded.methods[s] & 0x7FFF for s in selectors], np.uint16)
         if not handlers:
             flags[places[:, 1] > 0] |= NO_HANDLERS
+        slots = np.array([parameter_slots(d) for _, d in selectors], np.int64) + ((flags & STATIC) == 0)
         most = int((places[:, 1] - places[:, 0]).sum())
         nodes, arm = empty_nodes(most), np.empty(most, np.int32)
         rows = np.empty((int((places[:, 2] - places[:, 1]).sum()) // 8, 4), np.int32)
         method = self._methods.take(len(selectors))
         table = self._methods.columns
         table.class_id[method : method + len(selectors)] = class_id
-        counts = _class_graph(file.data, places, method, flags, nodes, arm, rows, table)
+        counts = _class_graph(file.data, places, method, flags, slots, nodes, arm, rows, table)
         n, a, h = map(int, counts)
         at = self._nodes.take(n), self._arms.take(a), self._handlers.take(h)
         parts: list[tuple[Space[Any], int, int]] = [
@@ -211,7 +254,8 @@ class Icfg:
         table.handler[mine] += at[2]
         number = {selector: method + k for k, selector in enumerate(selectors)}
         new = self._classes[class_id] = _Class(loaded, method, number, parts, {})
-        self._add_sites(new, file, at[0], n)
+        yield
+        yield from self._add_sites(new, file, at[0], n)
         self._changed(loaded)
 
     def _placed(self, at: int, nodes: Nodes, n: int, arm_at: int) -> None:
@@ -224,7 +268,7 @@ class Icfg:
         to.target[jumps] += at
         to.target[to.kind == Kind.SWITCH] += arm_at
 
-    def _add_sites(self, new: _Class, file: ClassFile, at: int, n: int) -> None:
+    def _add_sites(self, new: _Class, file: ClassFile, at: int, n: int) -> Iterator[None]:
         nodes = self._nodes.columns
         calling = np.flatnonzero(nodes.kind[at : at + n] == Kind.CALL) + at
         first = self._sites.take(len(calling))
@@ -235,6 +279,8 @@ class Icfg:
         for k, (both, count) in enumerate(zip(distinct.tolist(), np.bincount(inverse).tolist(), strict=True)):
             invoked = file.named(both >> 16, both & 0xFFFF) or Invoked(both >> 16, "", "", "")
             ids[k] = self._called(new, invoked, count)
+            if k % CONSTANTS == CONSTANTS - 1:
+                yield
         self._sites.columns.node[first : first + len(calling)] = calling
         self._sites.columns.call[first : first + len(calling)] = ids[inverse]
         nodes.target[calling] = np.arange(first, first + len(calling))
@@ -390,6 +436,11 @@ class Icfg:
         found = self._classes.get(class_id)
         return found.number.get((name, descriptor), NOWHERE) if found is not None else NOWHERE
 
+    def nodes_of_class(self, class_id: int) -> tuple[int, int]:
+        """Where its nodes begin, and how many they are."""
+        found = self._classes.get(class_id)
+        return found.parts[1][1:] if found is not None else (0, 0)
+
     def selector(self, method: int) -> tuple[str, str, str]:
         """Class, name and descriptor of a method. Raises KeyError if there is none of that number."""
         table = self._methods.columns
@@ -437,15 +488,20 @@ class Icfg:
         found = [c.node[c.node_at[call] : c.node_at[call + 1]] for call in calls]
         return np.sort(np.concatenate([np.empty(0, np.int32), *found]))
 
-    def nodes_of(self, opcode: int) -> NDArray[np.int32]:
-        """All nodes of an opcode, ascending. The index is made anew when something has changed."""
+    def by_opcode(self) -> ByOpcode:
+        """Made anew when something has changed."""
         if self._by_opcode is None or self._by_opcode[0] != self.epoch:
             nodes = self._nodes.view()
             living = np.flatnonzero(nodes.kind != Kind.NONE).astype(np.int32)
             codes = nodes.opcode[living]
-            self._by_opcode = self.epoch, _starts(codes, 256), living[np.argsort(codes, kind="stable")]
-        _, starts, order = self._by_opcode
-        return order[starts[opcode] : starts[opcode + 1]]
+            made = ByOpcode(_starts(codes, 256), living[np.argsort(codes, kind="stable")])
+            self._by_opcode = self.epoch, made
+        return self._by_opcode[1]
+
+    def nodes_of(self, opcode: int) -> NDArray[np.int32]:
+        """All nodes of an opcode, ascending."""
+        index = self.by_opcode()
+        return index.node[index.at[opcode] : index.at[opcode + 1]]
 
     def to_networkx(self, methods: list[int] | None = None) -> nx.MultiDiGraph:
         """The graph of some methods, or all: nodes with `method`, `bci`, `opcode`; edges with `kind` (next, taken, arm,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,10 @@ class Codelets:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __iter__(self) -> Iterator[Codelet]:
+        """By address."""
+        return iter(self._all)
 
     def add(self, codelet: Codelet) -> bool:
         """False if it was known already. An empty range is ignored."""

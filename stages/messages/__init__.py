@@ -11,6 +11,7 @@ Offsets are positions in a stream, in bytes since it was opened: what `aux_head`
 
 from __future__ import annotations
 
+from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, Bytecodes, FrameEvent
 from stages.messages.clock import Clock, PtConfig
 from stages.messages.keys import StreamKey, ThreadKey
 from stages.messages.loss import Loss, LossMark
@@ -49,7 +50,10 @@ from stages.messages.trees import TREE_DTYPE, TreeReport
 
 __all__ = [
     "COUNT_DTYPE",
+    "EVENT_DTYPE",
+    "KNOWN_DTYPE",
     "MARK_DTYPE",
+    "METHOD_DTYPE",
     "PIECE_DTYPE",
     "PROFILE_DTYPE",
     "SIDE_DTYPE",
@@ -57,6 +61,7 @@ __all__ = [
     "U8",
     "Account",
     "Break",
+    "Bytecodes",
     "Chunk",
     "Clock",
     "CodeKind",
@@ -65,6 +70,7 @@ __all__ = [
     "Counts",
     "Decoded",
     "EndOfStream",
+    "FrameEvent",
     "JitBatch",
     "Loss",
     "LossMark",

@@ -31,13 +31,14 @@ class Executed(NamedTuple):
 
 class Rows(NamedTuple):
     """Columns of equal length, a part of an order each, in the order of their groups (ascending). Its stops and its
-    suspect parts, by position: [stop, stop_end), [broken, broken_end)."""
+    suspect parts, by position: [stop, stop_end), [broken, broken_end). Of which row of the message it is a part."""
 
     group: NDArray[np.int32]
     stop: I64
     stop_end: I64
     broken: I64
     broken_end: I64
+    row: I64
 
 
 class BlockCounts:

@@ -39,5 +39,5 @@ def grouped(message: Paths, ticks: int) -> tuple[NDArray[np.void], Rows]:
     part = part[in_order]
     return groups, Rows(
         group[in_order].astype(np.int32), begin[in_order], end[in_order], rows["broken"][part].copy(),
-        rows["broken_end"][part].copy(),
+        rows["broken_end"][part].copy(), part,
     )  # fmt: skip

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.image import UNKNOWN_METHOD
 from jvm.code.sites import SiteKind
 from stages.images import Images, Process, ProcessKey
 from stages.messages import (
     PROFILE_DTYPE,
     Account,
+    Bytecodes,
     Contradicted,
     Contradiction,
     Counts,
@@ -38,6 +40,7 @@ from stages.paths.groups import grouped
 from stages.profile import contents
 from stages.profile.contents import Contents
 from stages.profile.entries import Entries
+from stages.profile.interpreted import known_part, with_methods
 from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
 from stages.profile.panes import Rows as PaneRows
 
@@ -61,11 +64,13 @@ class Profiled:
     places: list[Contradiction] = field(default_factory=list)
     sites: dict[int, int] = field(default_factory=dict)  # of `Counts`, as numbered here
     off: Counter[int] = field(default_factory=Counter)  # ticks off duty by pane, until it is told
+    bytecodes: Bytecodes | None = None  # of the `Paths` that comes next
+    methods: dict[int, str] = field(default_factory=dict)  # of `Bytecodes`: names by its numbers
 
 
 class Profile:
-    """Paths, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes (StreamEnd behind the last
-    accounts of its stream)."""
+    """Bytecodes, Paths, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes (StreamEnd
+    behind the last accounts of its stream)."""
 
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0
@@ -85,6 +90,10 @@ class Profile:
     def steps(self, message: object) -> Iterator[object]:
         """`feed` in steps: None between two of them."""
         match message:
+            case Bytecodes():
+                p = self._of(message.host, message.pid)
+                p.bytecodes = message
+                p.methods |= dict(message.names)
             case Paths():
                 yield from self._count(self._of(message.host, message.pid), message)
             case Counts():
@@ -167,6 +176,11 @@ class Profile:
         yield
         yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
         sums = p.contents.sums(executed, p.dictionary)
+        told, p.bytecodes = p.bytecodes, None
+        if told is not None and told.explains(message) and len(told.methods):
+            known = p.contents.sums(known_part(told, executed), p.dictionary)
+            sums = with_methods(sums, known, told, self._sites_of_methods(p, told.methods["method"]))
+            yield
         out = np.zeros(len(sums.site), ROW_DTYPE)
         out["site"], out["tid"] = sums.site, group["tid"][sums.group]
         for k, column in enumerate(contents.COLUMNS):
@@ -175,6 +189,11 @@ class Profile:
         self.counts["instructions"] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
         for pane in np.unique(group["pane"]).tolist():
             p.panes.setdefault(pane, Pane()).add(out[group["pane"][sums.group] == pane])
+
+    def _sites_of_methods(self, p: Profiled, methods: NDArray[np.int32]) -> I64:
+        numbers, where = np.unique(methods, return_inverse=True)
+        names = (p.methods.get(number, UNKNOWN_METHOD) for number in numbers.tolist())
+        return np.array([self.images.sites.site(name, SiteKind.INTERPRETED) for name in names], np.int64)[where]
 
     def _add(self, p: Profiled, message: Counts) -> None:
         for number, label, kind in message.sites:

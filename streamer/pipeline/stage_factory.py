@@ -60,6 +60,12 @@ def follow(place: Place) -> Any:
     )
 
 
+def reconstruct(place: Place) -> Any:
+    from stages.reconstruct.stage import Reconstruct
+
+    return Reconstruct(_images(place), pane_seconds=place.settings.window.pane_seconds)
+
+
 def cct(place: Place) -> Any:
     from stages.cct.stage import Cct
 

@@ -2,9 +2,9 @@
 
     [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow and cct); `transport.split` names stages before which the middle group
-is cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single member)
-is where everything ends.
+is the default (at fidelity `ip` without follow and cct; `flow.interpreted` puts reconstruct behind follow);
+`transport.split` names stages before which the middle group is cut, in the extreme each stage into processes of its
+own. The first group is a source, the last one (a single member) is where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -152,6 +152,15 @@ MIDDLE = {
 }
 
 
+def middle(settings: Settings) -> tuple[str, ...]:
+    """The stages between source and hub."""
+    stages = MIDDLE[settings.fidelity]
+    if "follow" not in stages or not settings.flow.interpreted:
+        return stages
+    behind = stages.index("follow") + 1
+    return (*stages[:behind], "reconstruct", *stages[behind:])
+
+
 def topology(
     settings: Settings,
     source: str = "capture",
@@ -161,15 +170,15 @@ def topology(
 ) -> Topology:
     """The default topology of the fidelity, cut where `transport.split` says. `options` go to the factories of every
     group. Raises `TopologyError`."""
-    stages = stages or MIDDLE[settings.fidelity]
+    stages = stages or middle(settings)
     unknown = [s for s in settings.transport.split if s not in stages]
     if unknown:
         raise TopologyError(f"transport.split: no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")
     cuts = sorted({0, *(list(stages).index(s) for s in settings.transport.split), len(stages)})
     parts = [tuple(stages[a:b]) for a, b in pairwise(cuts)]
     workers = settings.transport.workers
-    middle = [Group(_name(p[0]), p, workers, options) for p in parts]
-    return Topology((Group(_name(source), (source,), 1, options), *middle, Group(_name(sink), (sink,), 1, options)))
+    between = [Group(_name(p[0]), p, workers, options) for p in parts]
+    return Topology((Group(_name(source), (source,), 1, options), *between, Group(_name(sink), (sink,), 1, options)))
 
 
 def _name(stage: str) -> str:

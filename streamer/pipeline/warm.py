@@ -31,6 +31,7 @@ from stages.messages import Chunk
 from streamer import config
 from streamer.pipeline import boot
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
+from streamer.pipeline.warm_reconstruct import compile_reconstruct
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
@@ -64,6 +65,8 @@ def concerns(stages: Sequence[str], place: Place) -> bool:
 def warm(stages: Sequence[str], place: Place) -> int:
     """Compiles what a member with these `stages` will use, as far as it has to be there before the member begins; how
     many messages came out."""
+    if "reconstruct" in stages:
+        compile_reconstruct()
     if not concerns(stages, place):
         return 0
     names = MIDDLE[place.settings.fidelity]

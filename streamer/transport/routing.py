@@ -18,6 +18,7 @@ from typing import Any
 
 from stages.messages import (
     Account,
+    Bytecodes,
     Chunk,
     Contradicted,
     Counts,
@@ -67,7 +68,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
-        case Pieces() | Paths() | Counts() | Contradicted() | Watermark() | TreeReport() | OffDuty():
+        case Pieces() | Paths() | Bytecodes() | Counts() | Contradicted() | Watermark() | TreeReport() | OffDuty():
             # What one worker found goes on in its lane: its keys are those of one worker of the next group, too.
             return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)
         case PaneReport():  # to the hub, which is one

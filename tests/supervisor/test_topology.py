@@ -22,8 +22,8 @@ from stages.messages import (
     ThreadKey,
     Tick,
 )
-from streamer.config import Settings, TransportConfig
-from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, topology
+from streamer.config import FlowConfig, Settings, TransportConfig
+from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, middle, topology
 from streamer.transport.routing import route, shard
 from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
 
@@ -46,6 +46,14 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
     assert [*MIDDLE["ip"][:3], MIDDLE["ip"][-1]] == ["decode", "segment", "ready", "profile"]
     assert set(MIDDLE["flow"]) >= {*MIDDLE["ip"], "follow"}
+
+
+def test_the_methods_of_the_interpreter_are_asked_for() -> None:
+    asked = Settings(flow=FlowConfig(interpreted=True))
+    behind = MIDDLE["flow"].index("follow") + 1
+    assert middle(asked) == (*MIDDLE["flow"][:behind], "reconstruct", *MIDDLE["flow"][behind:])
+    assert topology(asked).groups[1].stages == middle(asked)
+    assert middle(Settings(fidelity="ip", flow=FlowConfig(interpreted=True))) == MIDDLE["ip"]
 
 
 def test_every_boundary_can_be_a_socket() -> None:

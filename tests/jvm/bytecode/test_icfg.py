@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jvm.bytecode.cfg import NOWHERE, cfg
 from jvm.bytecode.class_file import ClassFile
-from jvm.bytecode.icfg import NO_HANDLERS, Graph, Icfg
+from jvm.bytecode.icfg import NO_HANDLERS, NO_OPENING, Graph, Icfg, parameter_slots
 from jvm.bytecode.opcodes import NAMES, OPCODE, TIER, Kind
 from jvm.bytecode.space import Space
 from jvm.export import records as export
@@ -284,3 +284,34 @@ def test_places_never_overlap_and_are_taken_again(steps: list[tuple[bool, int]])
             at = sorted(taken)[n % len(taken)]
             space.give(at, taken.pop(at))
         assert space.used == max((start + count for start, count in taken.items()), default=0)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "slots"),
+    [("()V", 0), ("(IJ)V", 3), ("([J[[D[Ljava/lang/String;I)D", 4), ("(Ljava/util/List;D)Ljava/lang/Object;", 3),
+     ("", 0), ("(", 0), ("([", 1), ("(L", 1)],
+)  # fmt: skip
+def test_parameters_take_slots(descriptor: str, slots: int) -> None:
+    assert parameter_slots(descriptor) == slots
+
+
+def test_how_the_interpreter_enters_a_method() -> None:
+    """Of each method with code: what its class file says of locals, parameters and flags."""
+    definitions, classes, _, _ = demo()
+    told = [c for c in classes.values() if c.definition in definitions]
+    files = {c.signature[1:-1]: ClassFile.of(bytes(definitions[c.definition].data)) for c in told[:200]}
+    icfg = icfg_of(files)
+    graph, seen = icfg.graph(), 0
+    for m in np.flatnonzero(graph.methods.class_id).tolist():
+        owner, name, descriptor = icfg.selector(m)
+        place = files[owner].code_place(name, descriptor)
+        if place is None or graph.methods.entry[m] == NOWHERE:
+            assert graph.methods.opening[m] == NO_OPENING
+            continue
+        data, flags = files[owner].data, int(graph.methods.flags[m])
+        locals_ = int(data[place[0] - 6]) << 8 | int(data[place[0] - 5])
+        cleared = locals_ - parameter_slots(descriptor) - (not flags & 0x8)
+        synchronized = bool(flags & 0x20)
+        assert graph.methods.opening[m] == int(data[place[0]]) | synchronized << 8 | cleared << 16
+        seen += cleared > 0
+    assert seen > 50

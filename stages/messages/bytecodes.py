@@ -1,0 +1,71 @@
+"""What the interpreter ran: the control flow of `Paths` in bytecodes of methods.
+
+A `Bytecodes` explains the `Paths` that comes directly behind it, completely: nothing of it comes later. Bytecodes that
+it does not name are not known, or have more than one explanation.
+
+Methods are numbered by the sender; `names` says what a number means before it is used, and again when it means another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages.paths import Paths
+
+METHOD_DTYPE = np.dtype(
+    [("group", "<i4"), ("method", "<i4"), ("invocations", "<i8"), ("bytecodes", "<i8"), ("instructions", "<i8")]
+)
+"""In this group (a pane and a thread) the interpreter invoked that method and executed bytecodes of it; machine
+instructions of the interpreter's code alone."""
+KNOWN_DTYPE = np.dtype([("group", "<i4"), ("block", "<i4"), ("times", "<i8")])
+"""So often a block of the interpreter's code ran for one of those methods."""
+
+
+class FrameEvent(IntEnum):
+    """What happens to the interpreter's part of a thread's stack."""
+
+    GOES_ON = 0  # nothing: the first of a row, for the bytecodes before the next
+    ENTER = 1  # a method is invoked, a native one too: push
+    FRAME = 2  # push, without an invocation: behind LOST, those that are there, the outermost first
+    RETURN = 3  # pop
+    UNWIND = 4  # pop, by an exception
+    COMPILED = 5  # compiled code runs above the top frame from here on
+    BACK = 6  # it has returned, or thrown: the top frame goes on
+    OSR = 7  # pop, and compiled code takes its place
+    UPCALL = 8  # the VM calls Java: push a boundary
+    UPRETURN = 9  # pop the last boundary and all above it
+    LOST = 10  # nothing is known of the stack any more: pop everything
+
+
+EVENT_DTYPE = np.dtype(
+    [("row", "<i4"), ("kind", "<i4"), ("order", "<i8"), ("block", "<i4"), ("method", "<i4"), ("bci", "<i4"),
+     ("_", "<i4"), ("bytecodes", "<i8")]
+)  # fmt: skip
+"""Row of the `Paths`; FrameEvent; position in `order` of the path in which it happens, and before which of its blocks
+(a repetition −n at its own position has those of n passes, one behind the other); the method entered (−1: unknown, or
+none); the bci in the frame below from which it was called (−1: unknown, or by the VM); bytecodes executed from here to
+the next event, in the frame that is then on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytecodes:
+    """Of one `Paths`. Groups are those of `stages.paths.groups.grouped`."""
+
+    host: str
+    pid: int
+    generation: int
+    first_path: int  # as in the `Paths`
+    positions: int  # in its order
+    methods: NDArray[np.void] = field(metadata={"dtype": METHOD_DTYPE})
+    known: NDArray[np.void] = field(metadata={"dtype": KNOWN_DTYPE})
+    events: NDArray[np.void] = field(metadata={"dtype": EVENT_DTYPE})  # by row; in the order in which they happened
+    names: tuple[tuple[int, str], ...]
+
+    def explains(self, paths: Paths) -> bool:
+        """Whether it was made of that message."""
+        mine = self.generation, self.first_path, self.positions
+        return mine == (paths.generation, paths.first_path, len(paths.order))

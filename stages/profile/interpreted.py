@@ -1,0 +1,55 @@
+"""Rows of methods in place of the interpreter's templates, as far as it is known for which method these ran.
+
+What ran in the blocks that are known is taken from the sums of the templates' sites and given to the methods: their
+instructions and invocations are told, and the ticks of a group's known blocks are shared by instructions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages import Bytecodes
+from stages.paths.counts import Executed
+from stages.profile.contents import INSTRUCTIONS, INVOCATIONS, Sums
+
+I64 = NDArray[np.int64]
+
+
+def known_part(message: Bytecodes, all_: Executed) -> Executed:
+    """What ran for methods that are known, of all that ran. Its ticks are its part of each block's."""
+    known = message.known
+    key = all_.group.astype(np.int64) << 32 | all_.block
+    keys, where = np.unique(key, return_inverse=True)
+    times, ticks = np.zeros(len(keys), np.int64), np.zeros(len(keys))
+    np.add.at(times, where, all_.times)
+    np.add.at(ticks, where, all_.ticks)
+    wanted = known["group"].astype(np.int64) << 32 | known["block"].astype(np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    there = keys[at] == wanted if len(keys) else np.zeros(0, np.bool_)
+    rows, at = known[there], at[there]
+    ran = np.minimum(rows["times"], times[at])
+    return Executed(
+        rows["group"].copy(), rows["block"].astype(np.int64), np.zeros(len(rows), np.int32), ran,
+        ticks[at] * ran / np.maximum(times[at], 1),
+    )  # fmt: skip
+
+
+def with_methods(all_: Sums, known: Sums, message: Bytecodes, site_of_method: I64) -> Sums:
+    """`all_` without `known`, and with the rows of the methods; `site_of_method`: of each row of `message.methods`."""
+    m = message.methods
+    group = m["group"].astype(np.int64)
+    counts = np.zeros((len(m), all_.counts.shape[1]), np.int64)
+    counts[:, INSTRUCTIONS], counts[:, INVOCATIONS] = m["instructions"], m["invocations"]
+    groups = int(max(group.max(initial=-1), known.group.max(initial=-1))) + 1
+    ticks, total = np.zeros(groups), np.zeros(groups, np.int64)
+    np.add.at(ticks, known.group, known.ticks)
+    np.add.at(total, group, m["instructions"])
+    mine = ticks[group] * m["instructions"] / np.maximum(total[group], 1)
+    key = np.concatenate([part.group << 32 | part.site for part in (all_, known)] + [group << 32 | site_of_method])
+    keys, where = np.unique(key, return_inverse=True)
+    sums, spent = np.zeros((len(keys), all_.counts.shape[1]), np.int64), np.zeros(len(keys))
+    np.add.at(sums, where, np.concatenate((all_.counts, -known.counts, counts)))
+    np.add.at(spent, where, np.concatenate((all_.ticks, -known.ticks, mine)))
+    left = (sums != 0).any(axis=1) | (spent > 0.5)
+    return Sums(keys[left] >> 32, keys[left] & 0xFFFFFFFF, sums[left], np.maximum(spent[left], 0.0))

@@ -1,0 +1,138 @@
+"""The tokens of the blocks of a generation, and which paths are of no concern: found once, as the dictionaries grow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.arena import Arena
+from jvm.bytecode.icfg import ByOpcode
+from jvm.code.image import CodeImage
+from jvm.kernels import kernel
+from stages.messages.paths import BlockEnd, PathKind
+from stages.messages.reports import CodeKind
+from stages.paths.dictionary import Dictionary
+from stages.reconstruct import landmarks
+from stages.reconstruct.tokens import Token
+from stages.reconstruct.window import QUIET, RUNS_COMPILED, Blocks
+
+COMPILED = (int(CodeKind.C1), int(CodeKind.C2), int(CodeKind.NATIVE_WRAPPER))
+INDIRECT = int(BlockEnd.INDIRECT)
+_IN_COMPILED = int(Token.COMPILED)
+_OF_PATHS = int(PathKind.OF_PATHS)
+MOST_TOKENS = 8
+"""Of a block; it has no more landmarks, unless its code is hostile."""
+
+
+class TokensOfBlocks:
+    """Of one process. Forgotten with the generation; found again when the interpreter's landmarks change."""
+
+    def __init__(self, image: CodeImage) -> None:
+        self._image = image
+        self._landmarks = landmarks.find(image)
+        self._executed, self._census = image.codelets.executed, image.census
+        self.forget()
+
+    def forget(self) -> None:
+        self._columns = [Arena[np.int32](np.int32) for _ in range(3)]  # first, count, weight: by block
+        self._token, self._argument = Arena[np.uint8](np.uint8), Arena[np.int32](np.int32)
+        self._quiet = Arena[np.uint8](np.uint8)
+
+    def grow(self, d: Dictionary, index: ByOpcode) -> Blocks:
+        """With all that the dictionary has now."""
+        marks = self._look()
+        begin = self._columns[0].used
+        blocks = d.blocks.rows[begin:]
+        if len(blocks):
+            out = [np.zeros(len(blocks), np.int32) for _ in range(3)]
+            tokens = np.zeros(MOST_TOKENS * len(blocks), np.uint8), np.zeros(MOST_TOKENS * len(blocks), np.int32)
+            ends = np.array([(lo, hi, int(token)) for lo, hi, token in marks.ends], np.int64).reshape(-1, 3)
+            n = _tokens(
+                blocks, d.ranges.rows, d.lengths.rows, marks.address, marks.token, marks.argument, ends,
+                np.array(COMPILED), np.array(marks.interpreter, np.uint64), self._token.used, *out, *tokens,
+            )  # fmt: skip
+            for column, rows in zip(self._columns, out, strict=True):
+                column.append(rows)
+            self._token.append(tokens[0][:n])
+            self._argument.append(tokens[1][:n])
+        first, count, weight = (column.view() for column in self._columns)
+        at = self._quiet.used
+        if at < len(d.paths.rows):
+            quiet = np.zeros(len(d.paths.rows), np.uint8)
+            quiet[:at] = self._quiet.view()
+            _find_quiet(at, d.paths.rows, d.links.rows, first, count, weight, self._token.view(), quiet)
+            self._quiet.append(quiet[at:])
+        return Blocks(
+            first, count, weight, self._token.view(), self._argument.view(), self._quiet.view(), marks.templates, index
+        )
+
+    def _look(self) -> landmarks.Landmarks:
+        """Again when the interpreter's tables have changed, and until its stubs have been told."""
+        image, known = self._image, self._landmarks
+        if image.codelets.executed is not self._executed or (not known.complete and image.census != self._census):
+            self._executed, self._census = image.codelets.executed, image.census
+            self._landmarks = landmarks.find(image)
+            self.forget()
+        return self._landmarks
+
+
+@kernel
+def _tokens(  # type: ignore[no-untyped-def]
+    blocks, ranges, lengths, address, token, argument, ends, compiled, interpreter, base, first, count, weight,
+    out_token, out_argument,
+):  # fmt: skip
+    """Fills the last five; how many tokens."""
+    n = 0
+    for k in range(len(blocks)):
+        b = blocks[k]
+        first[k] = base + n
+        begin = n
+        within = True
+        for q in range(len(compiled)):
+            if b["kind"] == compiled[q]:
+                out_token[n], out_argument[n] = _IN_COMPILED, 0
+                n += 1
+        at = b["length"]
+        for r in range(b["range"], b["range"] + b["ranges"]):
+            lo, hi = ranges[r]["lo"], ranges[r]["hi"]
+            within = within and interpreter[0] <= lo and hi <= interpreter[1]
+            m = np.searchsorted(address, lo)
+            if m == len(address) or address[m] >= hi:
+                at += ranges[r]["instructions"]
+                continue
+            here = lo
+            for _ in range(ranges[r]["instructions"]):
+                while m < len(address) and address[m] < here:  # inside of an instruction: none
+                    m += 1
+                while m < len(address) and address[m] == here:
+                    if n - begin < MOST_TOKENS - 1:
+                        out_token[n], out_argument[n] = token[m], argument[m]
+                        n += 1
+                    m += 1
+                here += np.uint64(lengths[at])
+                at += 1
+        if b["ends"] == INDIRECT:
+            for e in range(len(ends)):
+                if ends[e, 0] <= np.int64(b["last"]) < ends[e, 1]:
+                    out_token[n], out_argument[n] = ends[e, 2], 0
+                    n += 1
+        count[k] = n - begin
+        weight[k] = b["instructions"] if within and b["instructions"] > 0 else -1
+    return n
+
+
+@kernel
+def _find_quiet(at, paths, links, first, count, weight, token, quiet):  # type: ignore[no-untyped-def]
+    """Fills `quiet` from path `at` on."""
+    for x in range(at, len(paths)):
+        found = QUIET
+        for q in range(paths[x]["link"], paths[x]["link"] + paths[x]["links"]):
+            part = np.int64(links[q]["number"])
+            if paths[x]["kind"] == _OF_PATHS:
+                found = found | quiet[part] & RUNS_COMPILED if quiet[part] and found else 0
+            elif found:
+                only = count[part] == 1 and token[first[part]] == _IN_COMPILED
+                if weight[part] >= 0 or (count[part] and not only):
+                    found = 0
+                elif only:
+                    found |= RUNS_COMPILED
+        quiet[x] = found if paths[x]["links"] else 0

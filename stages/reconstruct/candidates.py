@@ -1,0 +1,128 @@
+"""Candidates: what a frame is, and how the next frontier is made."""
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.bytecode.opcodes import Kind
+from jvm.kernels import inner, near
+from stages.messages.bytecodes import FrameEvent
+from stages.reconstruct.state import (
+    BACK_SEVERAL,
+    BOTTOM,
+    BOUNDARY,
+    CANDIDATES,
+    CELLS,
+    EMPTY,
+    HASH,
+    NATIVE,
+    NONE,
+    At,
+    Phase,
+)
+from stages.reconstruct.tokens import Entry
+
+AT = {name: int(place) for name, place in At.__members__.items()}
+PHASE, TAKEN, LAST, ENTRY, CLEARED, COUNT, NEXT = (
+    AT[name] for name in ("PHASE", "TAKEN", "LAST", "ENTRY", "CLEARED", "COUNT", "NEXT")
+)
+SCANNED, ALONE, FALLBACK, DEPTH, WAITED, CELL, STAMP, BEFORE, WORK = (
+    AT[name] for name in ("SCANNED", "ALONE", "FALLBACK", "DEPTH", "WAITED", "CELL", "STAMP", "BEFORE", "WORK")
+)
+RUN, ENTERED, BEHIND, THROWN = (int(phase) for phase in Phase)
+CALL, RETURN = int(Kind.CALL), int(Kind.RETURN)
+E_NONE, E_ENTER, E_RETURN, E_UNWIND, E_COMPILED, E_BACK, E_OSR, E_UPCALL, E_UPRETURN = (
+    int(e)
+    for e in (
+        FrameEvent.GOES_ON, FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.UNWIND, FrameEvent.COMPILED,
+        FrameEvent.BACK, FrameEvent.OSR, FrameEvent.UPCALL, FrameEvent.UPRETURN,
+    )
+)  # fmt: skip
+_DENSE = 16  # candidates that are compared one by one
+NATIVE_ENTRY, INTRINSIC, ABSTRACT, SYNCHRONIZED = (
+    int(Entry.NATIVE), int(Entry.INTRINSIC), int(Entry.ABSTRACT), int(Entry.SYNCHRONIZED)
+)  # fmt: skip
+
+
+@near
+def is_boundary(node):  # type: ignore[no-untyped-def]
+    return NATIVE < node <= BOUNDARY
+
+
+@near
+def is_native(node):  # type: ignore[no-untyped-def]
+    return BOTTOM < node <= NATIVE
+
+
+@near
+def is_bottom(node):  # type: ignore[no-untyped-def]
+    return node <= BOTTOM
+
+
+@near
+def owner(g, node):  # type: ignore[no-untyped-def]
+    """The method of a frame; NONE: it has none that is known."""
+    if node >= 0:
+        return np.int64(g.nodes.method[node])
+    return np.int64(NATIVE - node) if is_native(node) else np.int64(NONE)
+
+
+@near
+def pushed(s, node, cell):  # type: ignore[no-untyped-def]
+    """The cell of a frame with another above it. Where there is no room, what lies below is forgotten."""
+    used = s.at[CELL]
+    if used >= CELLS:
+        return np.int64(EMPTY)
+    s.cells[used]["node"], s.cells[used]["below"] = node, cell
+    s.at[CELL] = used + 1
+    return used
+
+
+@near
+def below(g, s, i):  # type: ignore[no-untyped-def]
+    """Candidate i without its frame on top: frame and cell."""
+    cell = np.int64(s.front[i]["cell"])
+    if cell == EMPTY:
+        method = owner(g, s.front[i]["node"])
+        return (np.int64(BOTTOM) if method == NONE else np.int64(BOTTOM) - 1 - method), np.int64(EMPTY)
+    return np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"])
+
+
+@inner
+def _hashed(s, key, n):  # type: ignore[no-untyped-def]
+    """The candidate with this key among those hashed, or n, which now has it."""
+    where = (key * np.int64(0x9E3779B97F4A7C15 - (1 << 64)) >> 24) & (HASH - 1)
+    while s.hash[where]["stamp"] == s.at[STAMP]:
+        if s.hash[where]["key"] == key:
+            return np.int64(s.hash[where]["at"])
+        where = (where + 1) & (HASH - 1)
+    s.hash[where]["stamp"], s.hash[where]["key"], s.hash[where]["at"] = s.at[STAMP], key, n
+    return n
+
+
+@inner
+def emit(s, node, cell, back, event):  # type: ignore[no-untyped-def]
+    """A candidate of the next frontier, that candidate `back` led to. One that several led to has no known past."""
+    n = s.at[NEXT]
+    s.at[WORK] += 1
+    found = n
+    if n < _DENSE:
+        for k in range(n):
+            if s.next[k]["node"] == node and s.next[k]["cell"] == cell:
+                found = np.int64(k)
+                break
+    else:
+        if n == _DENSE:
+            s.at[STAMP] += 1
+            for k in range(n):
+                _hashed(s, np.int64(s.next[k]["node"]) << 32 | np.int64(s.next[k]["cell"]), np.int64(k))
+        if n < CANDIDATES:
+            found = _hashed(s, np.int64(node) << 32 | np.int64(cell), n)
+    if found < n:
+        if s.next[found]["back"] != back:
+            s.next[found]["back"] = BACK_SEVERAL
+    elif n < CANDIDATES:
+        s.next[n]["node"], s.next[n]["cell"], s.next[n]["back"], s.next[n]["event"] = node, cell, back, event
+        s.at[NEXT] = n + 1

@@ -1,0 +1,300 @@
+"""Which candidates explain the next token: kernels over a frontier (JPortal, Definition 4.1, with a stack).
+
+Each function makes the next frontier of the one that is: `emit` adds a candidate, and where it came from. A candidate
+that does not explain the token is dropped.
+"""
+
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.bytecode.icfg import NATIVE as NATIVE_FLAG
+from jvm.bytecode.icfg import NO_HANDLERS, opening_of
+from jvm.bytecode.opcodes import Kind
+from jvm.kernels import inner, near
+from stages.reconstruct.anywhere import any_entry, returned_below
+from stages.reconstruct.candidates import (
+    ABSTRACT,
+    ALONE,
+    BEHIND,
+    CALL,
+    CLEARED,
+    COUNT,
+    DEPTH,
+    E_BACK,
+    E_COMPILED,
+    E_ENTER,
+    E_NONE,
+    E_OSR,
+    E_RETURN,
+    E_UNWIND,
+    E_UPCALL,
+    E_UPRETURN,
+    ENTERED,
+    ENTRY,
+    FALLBACK,
+    LAST,
+    NATIVE_ENTRY,
+    NEXT,
+    PHASE,
+    RETURN,
+    RUN,
+    SCANNED,
+    SYNCHRONIZED,
+    TAKEN,
+    THROWN,
+    below,
+    emit,
+    is_bottom,
+    is_boundary,
+    is_native,
+    pushed,
+)
+from stages.reconstruct.state import (
+    BACK_NONE,
+    BACK_SEVERAL,
+    BOUNDARY,
+    COMPILED,
+    EMPTY,
+    NATIVE,
+    NONE,
+    SURE,
+    UNKNOWN,
+)
+
+
+@inner
+def _jumped_back(g, s, i, node, op):  # type: ignore[no-untyped-def]
+    """RET: behind any JSR of the method."""
+    m = g.nodes.method[node]
+    for other in range(g.methods.entry[m], g.methods.entry[m] + g.methods.nodes[m]):
+        if g.nodes.kind[other] == Kind.JSR and g.nodes.opcode[other + 1] == op:
+            emit(s, np.int64(other + 1), np.int64(s.front[i]["cell"]), i, E_NONE)
+
+
+@inner
+def _handled(g, s, i, node, op):  # type: ignore[no-untyped-def]
+    m = g.nodes.method[node]
+    if g.methods.flags[m] & NO_HANDLERS:
+        for other in range(g.methods.entry[m], g.methods.entry[m] + g.methods.nodes[m]):
+            if g.nodes.opcode[other] == op:
+                emit(s, np.int64(other), np.int64(s.front[i]["cell"]), i, E_NONE)
+        return
+    for k in range(g.methods.handler[m], g.methods.handler[m] + g.methods.handlers[m]):
+        to = g.handler[k, 2]
+        if g.handler[k, 0] <= node < g.handler[k, 1] and g.nodes.opcode[to] == op:
+            emit(s, np.int64(to), np.int64(s.front[i]["cell"]), i, E_NONE)
+
+
+@inner
+def _callees(g, node):  # type: ignore[no-untyped-def]
+    """Where the callees of a call begin, and how many they are; −1: open."""
+    call = g.sites.call[g.nodes.target[node]]
+    return np.int64(g.calls.callee[call]), np.int64(g.calls.callees[call])
+
+
+@inner
+def _entered(g, s, i, op):  # type: ignore[no-untyped-def]
+    """The first bytecode of a method that candidate i called."""
+    node = np.int64(s.front[i]["node"])
+    opening = opening_of(op, s.at[ENTRY] == SYNCHRONIZED, s.at[CLEARED])
+    if node >= 0:
+        if g.nodes.kind[node] != CALL:
+            return
+        first, count = _callees(g, node)
+        if count >= 0:
+            before, cell = s.at[NEXT], np.int64(NONE)
+            for k in range(first, first + count):
+                m = g.callee[k]
+                if g.methods.opening[m] == opening:
+                    cell = pushed(s, node, np.int64(s.front[i]["cell"])) if cell == NONE else cell
+                    emit(s, np.int64(g.methods.entry[m]), cell, i, E_ENTER)
+            if s.at[NEXT] == before and s.at[COUNT] == 1:  # a class that is not known, or not yet
+                emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+            return
+    elif is_native(node):
+        return
+    if s.at[COUNT] == 1 and s.at[FALLBACK] < 0:
+        any_entry(g, s, i, opening)
+    else:
+        emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+
+
+@inner
+def on_op(g, s, op):  # type: ignore[no-untyped-def]
+    """A bytecode is dispatched."""
+    phase = s.at[PHASE]
+    for i in range(s.at[COUNT]):
+        node = np.int64(s.front[i]["node"])
+        if phase == ENTERED:
+            _entered(g, s, i, op)
+        elif node == UNKNOWN:
+            emit(s, np.int64(UNKNOWN), np.int64(s.front[i]["cell"]), i, E_NONE)
+        elif is_bottom(node):
+            if phase == BEHIND and s.at[COUNT] == 1:
+                returned_below(g, s, i, op)
+        elif node < 0:
+            continue
+        elif phase == THROWN:
+            _handled(g, s, i, node, op)
+        else:
+            kind = g.nodes.kind[node]
+            to = np.int64(NONE)
+            if phase == BEHIND or kind == Kind.PLAIN:
+                to = np.int64(g.nodes.next[node])
+            elif kind == Kind.CONDITIONAL:
+                to = np.int64(g.nodes.target[node] if s.at[TAKEN] else g.nodes.next[node])
+            elif kind == Kind.GOTO or kind == Kind.JSR:
+                to = np.int64(g.nodes.target[node])
+            elif kind == Kind.SWITCH:
+                for k in range(g.nodes.target[node], g.nodes.target[node] + g.nodes.arms[node]):
+                    if g.nodes.opcode[g.arm[k]] == op:
+                        emit(s, np.int64(g.arm[k]), np.int64(s.front[i]["cell"]), i, E_NONE)
+            elif kind == Kind.RET:
+                _jumped_back(g, s, i, node, op)
+            if to >= 0 and g.nodes.opcode[to] == op:
+                emit(s, np.int64(to), np.int64(s.front[i]["cell"]), i, E_NONE)
+
+
+@inner
+def on_native(g, s):  # type: ignore[no-untyped-def]
+    """A method is entered that has no bytecode, or none that runs."""
+    native = s.at[ENTRY] == NATIVE_ENTRY
+    for i in range(s.at[COUNT]):
+        node = np.int64(s.front[i]["node"])
+        if is_native(node) or is_bottom(node) or (node >= 0 and g.nodes.kind[node] != CALL):
+            continue
+        cell = np.int64(NONE)
+        if node >= 0 and s.at[ENTRY] != ABSTRACT:
+            first, count = _callees(g, node)
+            for k in range(first, first + max(count, 0)):
+                m = g.callee[k]
+                if not native or g.methods.flags[m] & NATIVE_FLAG:
+                    cell = pushed(s, node, np.int64(s.front[i]["cell"])) if cell == NONE else cell
+                    emit(s, np.int64(NATIVE - m), cell, i, E_ENTER)
+        if cell == NONE:
+            emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+
+
+@inner
+def _pop_to_interpreter(g, s, i, event):  # type: ignore[no-untyped-def]
+    """The frame on top is gone, and one of the interpreter goes on."""
+    node, cell = below(g, s, i)
+    if (node >= 0 and g.nodes.kind[node] == CALL) or node == UNKNOWN or is_bottom(node):
+        short = s.at[FALLBACK] >= 0 and s.at[DEPTH] == 1 and s.at[SCANNED] - s.at[ALONE] < SURE
+        emit(s, np.int64(node), cell, BACK_SEVERAL if short else i, event)
+
+
+@inner
+def on_behind(g, s):  # type: ignore[no-untyped-def]
+    """A call has returned to the interpreter."""
+    for i in range(s.at[COUNT]):
+        node = np.int64(s.front[i]["node"])
+        calls = s.at[PHASE] == RUN and (
+            s.at[LAST] == CALL if node == UNKNOWN else node >= 0 and g.nodes.kind[node] == CALL
+        )
+        if calls:  # of its callee nothing was seen
+            emit(s, np.int64(node), np.int64(s.front[i]["cell"]), i, E_NONE)
+        elif node == COMPILED:
+            _pop_to_interpreter(g, s, i, E_BACK)
+        elif node == UNKNOWN or is_native(node) or (node >= 0 and s.at[PHASE] == RUN and g.nodes.kind[node] == RETURN):
+            _pop_to_interpreter(g, s, i, E_RETURN)
+
+
+@inner
+def on_rethrow(g, s):  # type: ignore[no-untyped-def]
+    """An exception arrives in a frame of the interpreter: out of the frame above if it was thrown there or that is
+    compiled, else out of the VM (JDK: InterpreterRuntime and the stub forward_exception)."""
+    for i in range(s.at[COUNT]):
+        node = np.int64(s.front[i]["node"])
+        if node == COMPILED:
+            _pop_to_interpreter(g, s, i, E_BACK)
+        elif is_boundary(node) or is_bottom(node):
+            continue
+        elif s.at[PHASE] == THROWN:
+            _pop_to_interpreter(g, s, i, E_UNWIND)
+        else:
+            emit(s, np.int64(node), np.int64(s.front[i]["cell"]), i, E_NONE)
+
+
+@inner
+def on_throw(s):  # type: ignore[no-untyped-def]
+    """An exception is thrown in the frame on top."""
+    for i in range(s.at[COUNT]):
+        if s.front[i]["node"] >= 0 or s.front[i]["node"] == UNKNOWN or is_native(s.front[i]["node"]):
+            emit(s, np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"]), i, E_NONE)
+
+
+@inner
+def _leave(g, s, i, event):  # type: ignore[no-untyped-def]
+    """The frame on top is gone, and compiled code goes on."""
+    node, cell = below(g, s, i)
+    if node == COMPILED:
+        emit(s, np.int64(COMPILED), cell, i, event)
+    elif is_bottom(node):
+        emit(s, np.int64(COMPILED), np.int64(EMPTY), i, event)
+
+
+@inner
+def on_compiled(g, s):  # type: ignore[no-untyped-def]
+    """Compiled code runs: called by the frame on top, or what it returns or throws to, or in its place (OSR)."""
+    for i in range(s.at[COUNT]):
+        node = np.int64(s.front[i]["node"])
+        kind = np.int64(g.nodes.kind[node]) if node >= 0 else s.at[LAST]
+        if node == COMPILED:
+            emit(s, np.int64(COMPILED), np.int64(s.front[i]["cell"]), i, E_NONE)
+        elif is_boundary(node):
+            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_COMPILED)
+        elif is_bottom(node):
+            continue
+        elif is_native(node):
+            _leave(g, s, i, E_RETURN)
+        elif s.at[PHASE] == THROWN:
+            _leave(g, s, i, E_UNWIND)
+        elif s.at[PHASE] != RUN:
+            continue
+        elif kind == CALL:
+            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_COMPILED)
+        elif kind == RETURN:
+            _leave(g, s, i, E_RETURN)
+        elif kind == Kind.CONDITIONAL or kind == Kind.GOTO or kind == Kind.SWITCH:
+            emit(s, np.int64(COMPILED), np.int64(s.front[i]["cell"]), i, E_OSR)
+
+
+@near
+def packed(s):  # type: ignore[no-untyped-def]
+    """The state of the frame on top, as a number below 1 << 12."""
+    return s.at[PHASE] | s.at[TAKEN] << 2 | s.at[LAST] << 3 | s.at[ENTRY] << 7
+
+
+@near
+def unpack(s, bits):  # type: ignore[no-untyped-def]
+    s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 3, bits >> 2 & 1, bits >> 3 & 15, bits >> 7
+
+
+@inner
+def on_upcall(s):  # type: ignore[no-untyped-def]
+    """The VM calls Java, whatever the frame on top was doing."""
+    bits = packed(s)
+    for i in range(s.at[COUNT]):
+        cell = pushed(s, np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"]))
+        emit(s, np.int64(BOUNDARY - bits), cell, i, E_UPCALL)
+    if s.at[COUNT] == 0:
+        emit(s, np.int64(BOUNDARY - bits), np.int64(EMPTY), np.int64(BACK_NONE), E_UPCALL)
+
+
+@inner
+def on_upreturn(s):  # type: ignore[no-untyped-def]
+    """Java returns to the VM. The state that the boundary keeps; −1: there is none below any candidate."""
+    bits = np.int64(-1)
+    for i in range(s.at[COUNT]):
+        node, cell = np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"])
+        while not is_boundary(node) and cell != EMPTY:
+            node, cell = np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"])
+        if is_boundary(node) and cell != EMPTY:
+            bits = BOUNDARY - node
+            emit(s, np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"]), i, E_UPRETURN)
+    return bits

@@ -1,0 +1,145 @@
+"""The frontiers of a process's threads, and what is counted along their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.bytecode.icfg import Graph
+from stages.messages.bytecodes import KNOWN_DTYPE, METHOD_DTYPE
+from stages.reconstruct.state import CARRIED, CARRIED_SCALARS, CELLS, NO_OP, UNKNOWN, At, Counts, new_counts, new_state
+from stages.reconstruct.walk import compact, open_window, walk
+from stages.reconstruct.window import Blocks
+
+BUDGET = 1 << 15
+"""Blocks of a step."""
+
+
+@dataclass(slots=True)
+class Thread:
+    """A thread between two pieces."""
+
+    scalars: NDArray[np.int64] = field(default_factory=lambda: np.zeros(CARRIED_SCALARS, np.int64))
+    node: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    cell: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    def __post_init__(self) -> None:
+        self.scalars[[At.SCANNED, At.FALLBACK]] = -1
+        self.scalars[At.BEFORE] = NO_OP << 8 | NO_OP
+
+
+class Parts(NamedTuple):
+    """Of a group: parts of an order, in the order of time. (n, 2) positions; whether nothing is known before it; the
+    row of the message; its suspect parts."""
+
+    ends: NDArray[np.int64]
+    fresh: NDArray[np.bool_]
+    row: NDArray[np.int64]
+    broken: NDArray[np.int64]
+    broken_end: NDArray[np.int64]
+
+
+class Found(NamedTuple):
+    methods: NDArray[np.void]
+    known: NDArray[np.void]
+    events: list[NDArray[np.void]]
+
+
+class Matcher:
+    """Of one process. A thread is known until `forget`; counts are zero between two groups."""
+
+    def __init__(self) -> None:
+        self.state = new_state()
+        self.threads: dict[int, Thread] = {}
+        self._counts = new_counts(0, 0)
+
+    def forget(self, tid: int) -> None:
+        self.threads.pop(tid, None)
+
+    def going(self, first: int, count: int) -> None:
+        """Nodes [first, first + count) are about to mean something else."""
+        if count:
+            s = self.state
+            for nodes in (s.cells["node"][: s.at[At.CELL]], *(thread.node for thread in self.threads.values())):
+                nodes[(nodes >= first) & (nodes < first + count)] = UNKNOWN
+
+    def group(
+        self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, paths: NDArray[np.void],
+        links: NDArray[np.void], order: NDArray[np.int32], breaks: NDArray[np.void],
+    ) -> Iterator[Found | None]:  # fmt: skip
+        """What a thread ran in these parts: in steps, the last gives what was found."""
+        counts, s = self._room(len(graph.methods.entry), len(blocks.first)), self.state
+        thread = self.threads.setdefault(tid, Thread())
+        if s.at[At.CELL] > CELLS // 2:
+            self._compact()
+        self._load(thread)
+        events: list[NDArray[np.void]] = []
+        while True:
+            done = walk(
+                graph, s, counts, blocks, paths, links, order, parts.ends, parts.fresh, parts.row, parts.broken,
+                parts.broken_end, breaks, BUDGET,
+            )  # fmt: skip
+            events.append(s.events[: s.at[At.EVENT]].copy())
+            s.at[At.EVENT] = 0
+            if done == len(parts.ends):
+                break
+            yield None
+        self._keep(thread)
+        yield Found(*self._take(number), events)
+
+    def _room(self, methods: int, blocks: int) -> Counts:
+        c = self._counts
+        if methods > len(c.seen) or blocks > len(c.touched):
+            self._counts = new_counts(max(methods, 2 * len(c.seen)), max(blocks, 2 * len(c.touched)))
+        return self._counts
+
+    def _load(self, thread: Thread) -> None:
+        s, n = self.state, len(thread.node)
+        s.at[:CARRIED_SCALARS] = thread.scalars
+        s.at[[At.STEP, At.ELEMENT, At.BLOCK, At.EVENT, At.PART, At.PASSED, At.SEEN, At.TOUCHED]] = 0
+        s.at[At.ORDER] = -1
+        s.front["node"][:n], s.front["cell"][:n] = thread.node, thread.cell
+        open_window(s)
+
+    def _keep(self, thread: Thread) -> None:
+        s = self.state
+        n = int(s.at[At.COUNT])
+        if n > CARRIED:
+            n = 0
+        if s.at[At.STEP]:  # what is in the window stays without a method
+            s.at[At.TOLD] = 0
+        thread.scalars[:] = s.at[:CARRIED_SCALARS]
+        if not n:
+            thread.scalars[:] = Thread().scalars
+        elif thread.scalars[At.FALLBACK] >= 0:  # a cell of its own would have to be kept
+            thread.scalars[At.FALLBACK] = -1
+        thread.node, thread.cell = s.front["node"][:n].copy(), s.front["cell"][:n].copy()
+
+    def _compact(self) -> None:
+        """Drops the cells that no thread's stack has. If they are many all the same, all stacks are forgotten."""
+        s = self.state
+        threads = list(self.threads.values())
+        cells = np.concatenate([np.zeros(0, np.int32), *(thread.cell for thread in threads)])
+        s.at[At.CELL] = compact(cells, s.cells, int(s.at[At.CELL]))
+        if s.at[At.CELL] > CELLS // 2:
+            cells[:], s.at[At.CELL] = 0, 1
+        at = 0
+        for thread in threads:
+            thread.cell = cells[at : at + len(thread.cell)].copy()
+            at += len(thread.cell)
+
+    def _take(self, number: int) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        c, at = self._counts, self.state.at
+        seen, touched = np.sort(c.seen[: at[At.SEEN]]), np.sort(c.touched[: at[At.TOUCHED]])
+        methods, known = np.zeros(len(seen), METHOD_DTYPE), np.zeros(len(touched), KNOWN_DTYPE)
+        methods["group"], methods["method"] = number, seen
+        for name in ("invocations", "bytecodes", "instructions"):
+            column = getattr(c, name)
+            methods[name], column[seen] = column[seen], 0
+        known["group"], known["block"], known["times"] = number, touched, c.times[touched]
+        c.times[touched] = 0
+        return methods, known

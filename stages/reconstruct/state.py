@@ -1,0 +1,146 @@
+"""What the matcher knows of a thread, in arrays for its kernels.
+
+A *candidate* is a frame that may be on top of the interpreter's stack, and the cell of what lies below it; the frontier
+has those that explain all tokens so far. A frame is a node of the ICFG (the bytecode that was dispatched last, in a
+frame below: the call under way), or one of the codes below.
+
+The *window* remembers the frontiers since there was more than one candidate: a step for each token that may change the
+frame, with each candidate's own in the step before. When one candidate is left its way is followed back through the
+window, and what lies in it gets its methods; until then the blocks that ran are kept beside.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.messages.bytecodes import EVENT_DTYPE
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+# Frames that are no nodes.
+NONE = -1
+COMPILED = -2  # compiled code, however many frames of it
+UNKNOWN = -3  # a frame of the interpreter, of a method that is not known
+BOUNDARY = -16  # and below: the VM calls Java, while the frame below it was in the state BOUNDARY − `packed`
+NATIVE = -(1 << 14)  # and below: a native method, or one that the interpreter has code of its own for: NATIVE − method
+BOTTOM = -(1 << 29)  # and below: below the first frame that is known, out of which method BOTTOM − 1 − method has
+# returned; BOTTOM itself: out of one that is not known
+NO_OP = 0xFF
+EMPTY = 0  # the cell below the first frame that is known
+
+CANDIDATES = 1 << 16  # in a frontier
+BEGIN = (1 << 9, 1 << 12, 1 << 16)  # of an opcode so many instructions are looked at where nothing is known,
+PATIENCE = (16, 64)  # and more after so many bytecodes without a rarer one
+FEW_ENTRIES = 256  # methods that are entered alike, with which it begins
+SURE = 12  # bytecodes that must fit the last candidate, where any method might have been the one
+CARRIED = 256  # candidates that a thread takes along from one piece to the next
+ELEMENTS, STEPS, BLOCKS = 1 << 18, 1 << 14, 1 << 16  # of the window
+CELLS = 1 << 18
+HASH = 1 << 18
+EVENTS = 1 << 16
+BACK_SEVERAL, BACK_NONE = -2, -1
+
+
+class Phase(IntEnum):
+    RUN = 0
+    ENTERED = 1  # a method was entered, no bytecode of it dispatched
+    BEHIND = 2  # the call under way in the frame on top has returned
+    THROWN = 3  # an exception is thrown in the frame on top
+
+
+class At(IntEnum):
+    """Places in `State.at`."""
+
+    PHASE = 0
+    TAKEN = 1  # the branch jumps
+    LAST = 2  # kind of the last bytecode
+    ENTRY = 3  # how the last method was entered (`Entry`)
+    CLEARED = 4  # locals cleared since
+    COUNT = 5  # candidates in the frontier
+    SCANNED = 6  # bytecodes since any method might have been the one; −1: never
+    FALLBACK = 7  # then, the cell below that method; −1: it has returned
+    DEPTH = 8  # of the stack above it
+    WAITED = 9  # bytecodes since nothing is known
+    ALONE = 10  # of the bytecodes SCANNED, those until one candidate was left
+    BEFORE = 11  # where nothing is known: the opcodes before the last, NO_OP where it does not follow
+    TOLD = 12  # whether the events so far tell the stack
+    # of the piece under way
+    NEXT = 13  # candidates in the next frontier
+    CELL = 14  # cells in use
+    STEP = 15  # steps of the window
+    ELEMENT = 16
+    BLOCK = 17  # blocks that no method has got yet
+    STAMP = 18
+    SEEN = 19  # methods that have counts
+    TOUCHED = 20  # blocks that have
+    EVENT = 21
+    ROW = 22
+    ORDER = 23
+    PASSED = 24  # blocks at that position
+    SUSPECT = 25
+    LAST_PATH = 26
+    PART = 27  # of the order
+    WORK = 28  # candidates made and looked at since it was asked
+
+
+CARRIED_SCALARS = 13
+
+
+CANDIDATE_DTYPE = np.dtype([("node", "<i4"), ("cell", "<i4"), ("back", "<i4"), ("event", "<i4")])
+"""A frame, the cell below it; the candidate of the frontier before that led to it, or BACK_…; FrameEvent."""
+CELL_DTYPE = np.dtype([("node", "<i4"), ("below", "<i4")])
+STEP_DTYPE = np.dtype(
+    [("order", "<i8"), ("passed", "<i4"), ("first", "<i4"), ("block", "<i4"), ("flags", "<i4"), ("chosen", "<i4"),
+     ("_", "<i4")]
+)  # fmt: skip
+"""Where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes it is, and
+FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
+HASH_DTYPE = np.dtype([("key", "<i8"), ("stamp", "<i8"), ("at", "<i4"), ("_", "<i4")])
+BYTECODES, FORWARD = 3, 4  # of a step's flags
+
+
+class State(NamedTuple):
+    at: I64
+    front: NDArray[np.void]
+    next: NDArray[np.void]
+    cells: NDArray[np.void]
+    steps: NDArray[np.void]
+    elements: NDArray[np.void]
+    block: I32  # those that ran in the window
+    hash: NDArray[np.void]
+    events: NDArray[np.void]
+
+
+def new_state() -> State:
+    state = State(
+        np.zeros(len(At), np.int64), np.zeros(CANDIDATES, CANDIDATE_DTYPE), np.zeros(CANDIDATES, CANDIDATE_DTYPE),
+        np.zeros(CELLS, CELL_DTYPE), np.zeros(STEPS + 1, STEP_DTYPE), np.zeros(ELEMENTS, CANDIDATE_DTYPE),
+        np.zeros(BLOCKS, np.int32), np.zeros(HASH, HASH_DTYPE), np.zeros(EVENTS, EVENT_DTYPE),
+    )  # fmt: skip
+    state.cells["node"][EMPTY] = NONE
+    state.at[At.CELL] = 1
+    return state
+
+
+class Counts(NamedTuple):
+    """Of the group under way: by method, and by block. Zero between two groups."""
+
+    invocations: I64
+    bytecodes: I64
+    instructions: I64
+    seen: I32  # methods with counts
+    times: I64  # by block
+    touched: I32
+
+
+def new_counts(methods: int, blocks: int) -> Counts:
+    def zeros() -> I64:
+        return np.zeros(methods, np.int64)
+
+    seen, touched = np.zeros(methods, np.int32), np.zeros(blocks, np.int32)
+    return Counts(zeros(), zeros(), zeros(), seen, np.zeros(blocks, np.int64), touched)

@@ -1,0 +1,29 @@
+"""Has numba compile the kernels of `stages.reconstruct`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def compile_reconstruct() -> None:
+    """By a thread that ran nothing, in a process without classes."""
+    from jvm.bytecode.icfg import Icfg
+    from jvm.code.image import CodeImage
+    from stages.messages.paths import BLOCK_DTYPE, BREAK_DTYPE, LINK_DTYPE, PATH_DTYPE
+    from stages.paths.dictionary import Dictionary
+    from stages.reconstruct.blocks import TokensOfBlocks
+    from stages.reconstruct.matcher import Matcher, Parts
+
+    dictionary, icfg = Dictionary(), Icfg()
+    dictionary.blocks.append(np.zeros(1, BLOCK_DTYPE))
+    dictionary.paths.append(np.zeros(1, PATH_DTYPE))
+    dictionary.links.append(np.zeros(1, LINK_DTYPE))
+    blocks = TokensOfBlocks(CodeImage()).grow(dictionary, icfg.by_opcode())
+    nothing = np.zeros(0, np.int64)
+    parts = Parts(np.zeros((0, 2), np.int64), np.zeros(0, np.bool_), nothing, nothing, nothing)
+    group = Matcher().group(
+        0, 1, parts, icfg.graph(), blocks, dictionary.paths.rows, dictionary.links.rows, np.zeros(0, np.int32),
+        np.zeros(0, BREAK_DTYPE),
+    )  # fmt: skip
+    for _ in group:
+        pass

@@ -1,0 +1,108 @@
+"""Which methods the interpreter ran, and how many bytecodes of them: against a program of which that is known, and
+against the JVM's own log of its steps."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.counts import count
+from benchmarks.accuracy.truth import record
+from capture.recording.replay import Replay
+from stages.messages import Bytecodes, CodeKind, PaneReport
+from streamer import config
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
+from tests.flow_events.test_inlined import run_of
+from tests.jdks import java, tool
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
+ROUNDS, WAIT = 200, 4000
+PREFIX = "Methods"
+
+
+class Reports:
+    """What the whole chain says of a recording."""
+
+    def __init__(self, recording: Path) -> None:
+        self.bytecodes = Counter[str]()
+        self.invocations = Counter[str]()  # of the interpreter's rows
+        self.instructions = Counter[str]()
+        names, labels = dict[int, str](), dict[int, str]()
+
+        def hear(message: object) -> None:
+            match message:
+                case Bytecodes():
+                    names.update(message.names)
+                    for row in message.methods:
+                        self.bytecodes[names[int(row["method"])]] += int(row["bytecodes"])
+                case PaneReport():
+                    labels.update(message.names)
+                    for row in message.profile[message.profile["kind"] == CodeKind.INTERPRETED]:
+                        name = labels[int(row["method"])]
+                        self.invocations[name] += int(row["invocations"])
+                        self.instructions[name] += int(row["instructions"])
+                case _:
+                    pass
+
+        settings = config.load(fidelity="flow", **{"flow.interpreted": True})
+        chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
+        cut = middle(settings).index("reconstruct") + 1
+        with Replay(recording) as replay:
+            for message in replay.messages():
+                for between in feed_chain(chain[:cut], message):
+                    hear(between)
+                    for out in feed_chain(chain[cut:], between):
+                        hear(out)
+        for out in flush_chain(chain):
+            hear(out)
+
+    def own(self, counts: Counter[str]) -> dict[str, int]:
+        """Of this program, but for `main`, which begins before all classes have been told."""
+        mine = {name.removeprefix(PREFIX): n for name, n in counts.items() if name.startswith(PREFIX) and n}
+        return {name: n for name, n in mine.items() if name != ".main"}
+
+
+def truth(version: int, directory: Path) -> dict[str, int]:
+    """Executed bytecodes by method."""
+    source = Path(__file__).parent / "Methods.java"
+    subprocess.run([tool("javac"), "--release", "17", "-d", str(directory), str(source)], check=True, timeout=120)
+    command = [java(version), "-XX:+UseSerialGC", "-cp", str(directory), "Methods", str(ROUNDS), "0"]
+    done = record(command, directory / "truth")
+    assert done.returncode == 0, done.stderr
+    counts = count(directory / "truth", ["main"])
+    found = Counter[str]()
+    for number, n in counts.bytecodes().items():
+        method = counts.methods[number]
+        if method.holder.startswith(PREFIX) and method.name != "main":
+            found[f"{method.holder.removeprefix(PREFIX)}.{method.name}"] += n
+    return dict(found)
+
+
+INVOKED = {
+    ".rounds": 1, ".round": ROUNDS, ".add": ROUNDS, ".pick": ROUNDS, ".locked": ROUNDS, ".thrower": ROUNDS,
+    ".catcher": ROUNDS, ".through": ROUNDS, ".fib": 465, "$Square.area": ROUNDS // 2, "$Line.area": ROUNDS // 2,
+    "$Square.<init>": 1, "$Line.<init>": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [17, 25])
+def test_interpreted_methods_count_as_often_as_they_ran(version: int, tmp_path: Path) -> None:
+    options = ["-Xint", "-XX:+UseSerialGC"]
+    found = Reports(run_of("Methods", version, options, [str(ROUNDS), str(WAIT)], tmp_path))
+    assert found.own(found.invocations) == INVOKED
+    assert found.own(found.bytecodes) == truth(version, tmp_path)
+
+
+@pytest.mark.parametrize("version", [17, 25])
+def test_nothing_is_invented_where_methods_get_compiled(version: int, tmp_path: Path) -> None:
+    """The interpreter ran a part of each method's invocations. Those by compiled code may have no name."""
+    rounds = 20 * ROUNDS
+    found = Reports(run_of("Methods", version, ["-XX:+UseSerialGC"], [str(rounds), str(WAIT)], tmp_path))
+    interpreted = found.own(found.invocations)
+    assert interpreted[".rounds"] == 1
+    most = {name: n if name in (".rounds", ".fib") or "init" in name else 20 * n for name, n in INVOKED.items()}
+    assert all(0 < n <= most[name] for name, n in interpreted.items())
+    assert interpreted[".pick"] > 100

@@ -1,0 +1,208 @@
+"""The matcher's kernel against every way through small graphs, and against what really ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jvm.bytecode.icfg import ByOpcode, Graph
+from jvm.bytecode.opcodes import NAMES, OPCODE
+from stages.messages.bytecodes import FrameEvent
+from stages.messages.paths import BREAK_DTYPE, FIRST_PATH, LINK_DTYPE, PATH_DTYPE
+from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.reconstruct.state import SURE
+from stages.reconstruct.tokens import Token
+from stages.reconstruct.window import Blocks
+from tests.reconstruct import naive
+from tests.reconstruct.programs import Instruction, Program, Tokens, run
+
+TEMPLATES = np.array([(opcode, 0xFF) for opcode in range(len(NAMES))], np.uint8)
+TID = 7
+
+
+def by_opcode(graph: Graph) -> ByOpcode:
+    opcode = graph.nodes.opcode
+    order = np.argsort(opcode, kind="stable").astype(np.int32)
+    return ByOpcode(np.searchsorted(opcode[order], np.arange(257)).astype(np.int64), order)
+
+
+def blocks_of(tokens: Tokens, graph: Graph) -> tuple[Blocks, np.ndarray, np.ndarray]:
+    """A block and a path for each token."""
+    n = len(tokens)
+    paths, links = np.zeros(FIRST_PATH + n, PATH_DTYPE), np.zeros(n, LINK_DTYPE)
+    paths["link"][FIRST_PATH:], paths["links"][FIRST_PATH:], links["number"] = np.arange(n), 1, np.arange(n)
+    blocks = Blocks(
+        np.arange(n, dtype=np.int32), np.ones(n, np.int32), np.ones(n, np.int32),
+        np.array([token for token, _ in tokens], np.uint8), np.array([a for _, a in tokens], np.int32),
+        np.zeros(FIRST_PATH + n, np.uint8), TEMPLATES, by_opcode(graph),
+    )  # fmt: skip
+    return blocks, paths, links
+
+
+def match(
+    matcher: Matcher, graph: Graph, tokens: Tokens, begin: int = 0, end: int | None = None, fresh: bool = True
+) -> Found:
+    """The tokens [begin, end) as a piece of a thread."""
+    blocks, paths, links = blocks_of(tokens, graph)
+    order = np.arange(FIRST_PATH, FIRST_PATH + len(tokens), dtype=np.int32)
+    nothing = np.zeros(1, np.int64)
+    ends = np.array([[begin, len(tokens) if end is None else end]], np.int64)
+    parts = Parts(ends, np.array([fresh]), nothing, nothing, nothing)
+    (found,) = [
+        out
+        for out in matcher.group(0, TID, parts, graph, blocks, paths, links, order, np.zeros(0, BREAK_DTYPE))
+        if out is not None
+    ]
+    return found
+
+
+def counts(found: Found) -> tuple[Counter[int], Counter[int]]:
+    """Bytecodes and invocations by method."""
+    rows = found.methods[["method", "bytecodes", "invocations"]].tolist()
+    return +Counter({m: n for m, n, _ in rows}), +Counter({m: n for m, _, n in rows})
+
+
+def entered_by(tokens: Tokens, of: list[int]) -> Counter[int]:
+    """How often each method was entered while it was watched."""
+    ops = [k for k, (token, _) in enumerate(tokens) if token == Token.OP]
+    pairs = zip(ops, ops[1:], of[1:], strict=False)
+    return Counter(m for before, here, m in pairs if (Token.ENTER, 0) in tokens[before:here])
+
+
+PLAIN = ("nop", "iconst_0", "pop")
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    size = draw(st.integers(1, 4))
+    methods = list[list[Instruction]]()
+    for _ in range(size):
+        length = draw(st.integers(1, 7))
+        code = list[Instruction]()
+        for i in range(length):
+            name = draw(st.sampled_from((*PLAIN, "ifeq", "goto", "invokestatic", "tableswitch")))
+            if name == "invokestatic":
+                callees = draw(st.sets(st.integers(0, size - 1), max_size=2))
+                code.append((name, tuple(sorted(callees))))
+            elif name == "tableswitch":
+                code.append((name, tuple(draw(st.lists(st.integers(0, length), min_size=1, max_size=3)))))
+            else:
+                code.append((name, () if name in PLAIN else (draw(st.integers(i + 1, length)),)))
+        methods.append([*code, ("return", ())])
+    return Program(methods, [draw(st.integers(0, 1)) for _ in range(size)], {})
+
+
+@settings(max_examples=300, deadline=None)
+@given(programs(), st.integers(0, 1 << 30), st.integers(1, 60))
+def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int, steps: int) -> None:
+    random, graph = Random(seed), program.graph()
+    method = random.randrange(len(program.methods))
+    tokens, of = run(program, random.randrange, steps, method, random.randrange(len(program.methods[method])))
+    possible = naive.methods(graph, tokens)
+    assert all(m in may for m, may in zip(of, possible, strict=True))
+    found = match(Matcher(), graph, tokens)
+    known = set(found.known["block"].tolist())
+    ops = [k for k, (token, _) in enumerate(tokens) if token == Token.OP]
+    sure = [m for k, m in zip(ops, of, strict=True) if k in known]
+    assert all(len(may) == 1 for k, may in zip(ops, possible, strict=True) if k in known)
+    bytecodes, invocations = counts(found)
+    assert bytecodes == Counter(sure)
+    entered = entered_by(tokens, of)
+    assert all(n <= entered[m] for m, n in invocations.items())
+
+
+LOOP = Program(
+    [
+        # 0: for (;;) { if (…) first(); else second(); }
+        [("iconst_0", ()), ("ifeq", (4,)), ("invokestatic", (1,)), ("goto", (0,)), ("invokestatic", (2,)),
+         ("goto", (0,))],
+        [("nop", ()), ("nop", ()), ("invokestatic", (2, 3)), ("return", ())],
+        [("pop", ()), ("return", ())],
+        [("pop", ()), ("pop", ()), ("return", ())],
+    ],
+    [0, 0, 0, 0], {},
+)  # fmt: skip
+
+
+def test_all_is_counted_but_the_end_of_what_is_open() -> None:
+    tokens, of = run(LOOP, Random(1).randrange, 5000)
+    bytecodes, invocations = counts(match(Matcher(), LOOP.graph(), tokens))
+    assert sum(bytecodes.values()) >= len(of) - SURE
+    for m in range(4):
+        assert 0 <= Counter(of)[m] - bytecodes[m] <= SURE
+    entered = entered_by(tokens, of)
+    assert all(0 <= entered[m] - invocations[m] <= SURE for m in (1, 2, 3))
+
+
+def test_a_piece_goes_on_where_the_one_before_ended() -> None:
+    tokens, of = run(LOOP, Random(2).randrange, 3000)
+    matcher, graph = Matcher(), LOOP.graph()
+    bytecodes = Counter[int]()
+    for begin in range(0, len(tokens), 97):
+        bytecodes += counts(match(matcher, graph, tokens, begin, min(begin + 97, len(tokens)), begin == 0))[0]
+    assert Counter(of).total() - bytecodes.total() <= 2 * SURE + 2 * (len(tokens) // 97)
+    matcher.forget(TID)
+    assert not matcher.threads
+
+
+def test_nothing_is_known_behind_a_hole() -> None:
+    """Of the same tokens, behind a hole in the middle of a method that looks like another one."""
+    same = [("iconst_0", ()), ("pop", ()), ("return", ())]
+    program = Program([same, list(same)], [0, 0], {})
+    tokens: Tokens = [(Token.OP, OPCODE[name]) for name, _ in same]
+    assert counts(match(Matcher(), program.graph(), tokens))[0].total() == 0
+
+
+def test_the_events_make_the_stack() -> None:
+    tokens, of = run(LOOP, Random(3).randrange, 400)
+    found = match(Matcher(), LOOP.graph(), tokens)
+    (events,) = found.events
+    stack, counted = list[int](), Counter[int]()
+    for event in events:
+        match FrameEvent(int(event["kind"])):
+            case FrameEvent.LOST:
+                stack.clear()
+            case FrameEvent.FRAME | FrameEvent.ENTER:
+                stack.append(int(event["method"]))
+            case FrameEvent.RETURN:
+                stack.pop()
+        if stack:
+            counted[stack[-1]] += int(event["bytecodes"])
+    assert +counted == counts(found)[0]
+    assert stack[0] == 0
+    assert stack[-1] == of[-1]
+
+
+THROWING = Program(
+    [
+        [("nop", ()), ("invokestatic", (1,)), ("pop", ()), ("goto", (0,)), ("dup", ()), ("pop2", ()), ("goto", (0,))],
+        [("iconst_0", ()), ("iconst_1", ()), ("athrow", ())],
+    ],
+    [0, 0], {0: [(1, 2, 4)]},
+)  # fmt: skip
+
+
+def test_an_exception_goes_to_the_handler_of_the_frame_that_it_reaches() -> None:
+    op = [(Token.OP, OPCODE[name]) for name in ("nop", "invokestatic")]
+    inside = [(Token.OP, OPCODE[name]) for name in ("iconst_0", "iconst_1", "athrow")]
+    behind = [(Token.OP, OPCODE[name]) for name in ("dup", "pop2", "goto")]
+    tokens = [*op, (Token.ENTER, 0), *inside, (Token.THROW, 0), (Token.RETHROW, 0), *behind] * 9
+    bytecodes, invocations = counts(match(Matcher(), THROWING.graph(), tokens))
+    assert bytecodes[0] == 9 * 5
+    assert bytecodes[1] == 9 * 3
+    assert invocations[1] == 9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tokens_that_make_no_sense_do_no_harm(seed: int) -> None:
+    random = Random(seed)
+    kinds = [int(token) for token in Token]
+    tokens = [(token, random.randrange(len(NAMES) if token == Token.OP else 5))
+              for token in random.choices(kinds, [40] + [3] * (len(kinds) - 1), k=3000)]  # fmt: skip
+    bytecodes, _ = counts(match(Matcher(), LOOP.graph(), tokens))
+    assert bytecodes.total() <= 3000
