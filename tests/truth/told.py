@@ -62,7 +62,8 @@ def told(
         broken[name] = [getattr(b, name) for b in breaks]
     return Paths(
         "h", 1, 1, (KEY,), row, np.array(order, np.int32), np.zeros(0, STOP_DTYPE), broken, (), first_block=0,
-        blocks=rows, ranges=np.array(ranges, RANGE_DTYPE), lengths=np.zeros(0, np.uint8), cycles=np.zeros(0, np.uint64),
+        blocks=rows, ranges=np.array([(*each, 0) for each in ranges], RANGE_DTYPE),
+        lengths=np.zeros(0, np.uint8), cycles=np.zeros(0, np.uint64),
         steps=np.zeros(0, STEP_DTYPE), frames=np.zeros(0, FRAME_DTYPE), methods=(), first_path=FIRST_PATH,
         paths=path_rows, links=links,
     )  # fmt: skip
