@@ -1,10 +1,10 @@
 """What runs where: groups of stages. Inside a group messages pass by direct call, between groups over sockets.
 
-    [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
+    [capture] → [decode, segment, ready, follow, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow and cct; `flow.interpreted` puts reconstruct behind follow);
-`transport.split` names stages before which the middle group is cut, in the extreme each stage into processes of its
-own. The first group is a source, the last one (a single member) is where everything ends.
+is the default (at fidelity `ip` without follow; `flow.interpreted` puts reconstruct behind follow, `flow.contexts`
+cct); `transport.split` names stages before which the middle group is cut, in the extreme each stage into processes of
+its own. The first group is a source, the last one (a single member) is where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -154,7 +154,8 @@ MIDDLE = {
 
 def middle(settings: Settings) -> tuple[str, ...]:
     """The stages between source and hub."""
-    stages = MIDDLE[settings.fidelity]
+    contexts = settings.flow.contexts or "cct" in settings.transport.split
+    stages = tuple(name for name in MIDDLE[settings.fidelity] if contexts or name != "cct")
     if "follow" not in stages or not settings.flow.interpreted:
         return stages
     behind = stages.index("follow") + 1
