@@ -314,6 +314,11 @@ class Drain:
         """Treat the target as ended: the next polls drain what stands in the rings now, then comes EndOfStream."""
         self._stopping = True
 
+    @property
+    def on(self) -> bool:
+        """Whether tracing is on."""
+        return self._on
+
     def wait(self) -> float:
         """Seconds until tracing is to be switched; inf: not at all."""
         return math.inf if self._duty is None else self._duty.wait(self._clock())

@@ -6,6 +6,7 @@ wait, so nothing of it is lost.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -38,6 +39,12 @@ PATIENCE = 0.05
 """Seconds for which capture waits for room in a socket before it looks at its rings again."""
 
 
+OFF_SECONDS = 0.1
+"""Between two looks while tracing is off: at what the JVM's agent exports, at new threads."""
+REREAD_PART = 0.1
+"""Of a CPU budget, what may be spent on finding changes of code."""
+
+
 class CaptureSource:
     """Drains the rings of a session; with a recorder, everything drained is also written down."""
 
@@ -60,7 +67,9 @@ class CaptureSource:
             session,
             host=socket.gethostname(),
             chunk_bytes=config.chunk_kib << 10,
-            reread_share=config.reread_cpu_percent / 100,
+            reread_share=min(
+                config.reread_cpu_percent / 100, REREAD_PART * self._budget.cpus if self._budget else math.inf
+            ),
             source=source,
             duty=duty,
         )
@@ -99,7 +108,7 @@ class CaptureSource:
                 elif drain.backlog:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await trio.sleep(min(self._poll_seconds, drain.wait()))
+                    await trio.sleep(min(self._poll_seconds if drain.on else OFF_SECONDS, drain.wait()))
         except HardwareError as error:
             raise InputError(str(error)) from error
         finally:
