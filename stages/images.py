@@ -1,8 +1,8 @@
 """The code images of the processes that a worker follows: one of each, for all stages of its group.
 
 Stages in one process share an `Images`, so code is parsed and kept once; stages in different processes have one each.
-A stage gives it every message that tells of code before it passes that on; what the stage before it has given already
-is recognised. An image may run ahead of the trace: it is asked about times.
+A stage gives it every message that tells of code before it passes that on; a message that the stage before it has given
+already is recognised. An image may run ahead of the trace: it is asked about times.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Images:
         return self._processes.values()
 
     def take(self, message: StreamOpen | JitBatch | Watermark) -> None:
-        """What it says of code. One that was taken before changes nothing."""
+        """Takes in a message's code. A message that was taken before changes nothing."""
         match message:
             case StreamOpen():
                 self._open(self.of(message.stream.host, message.stream.pid), message)
@@ -93,7 +93,7 @@ class Images:
                     self._drop_sites()
 
     def end(self) -> None:
-        """Nothing more comes: what still waits for a clock is taken without one."""
+        """Nothing more comes: messages that still wait for a clock are taken without one."""
         for p in self._processes.values():
             self._feed_early(p)
 

@@ -216,8 +216,8 @@ else:
         return types.int64(types.int64), codegen
 
 
-# Addresses are int64 in kernels, so those of the upper half of the address space are negative. Whatever asks for their
-# order asks here, or of `page`.
+# Addresses are int64 in kernels, so those of the upper half of the address space are negative. Their order is asked for
+# here, or of `page`.
 
 
 @near

@@ -3,7 +3,7 @@
 Between two time marks packets are taken to be written at an even pace: the time of a byte is interpolated by its
 offset. Hardware writes a byte for so many branches, so this follows execution better than counting addresses would:
 a loop that only writes TNT bytes keeps its address, and its share of the time. An address holds from its packet to
-the next one (or to a PGD: what runs outside the filter is nobody's).
+the next one (or to a PGD: time outside the filter belongs to no address).
 
 One pass goes from packets to sums, because this is also what is done when there is no time for more
 (`stages.follow.shed`).
@@ -36,9 +36,9 @@ def attribute(data: U8, table: Table, point: I64, tsc: U64, hi: Int, at: I64, wh
     """Goes on in `data` (whole packets) to the time `hi` (uint64) or the end: adds each address in a TIP, FUP (those in
     PSB+ too) or PGE packet to `hits[site]`, and the time from there to the next one, or a PGD, to `ticks[site]`.
 
-    At the positions `point` (m,), ascending from 0 to the size of the data, it is `tsc` (m,), not descending. What goes
-    on is in `at` and `when`: SITE holds since SINCE, and the packet at POSITION is next; ADDRESSES counts addresses,
-    UNKNOWN those where no code is known (site 0).
+    At the positions `point` (m,), ascending from 0 to the size of the data, it is `tsc` (m,), not descending. The state
+    between two calls is in `at` and `when`: SITE holds since SINCE, and the packet at POSITION is next; ADDRESSES
+    counts addresses, UNKNOWN those where no code is known (site 0).
     """
     i, context, site, k = at[POSITION], at[CONTEXT], at[SITE], at[POINT]
     last_ip, since = when[LAST_IP], when[SINCE]

@@ -30,7 +30,7 @@ from stages.messages import (
 )
 
 MAX_PANES = 4096
-"""Panes that one piece of a segment may reach over; one that reaches further has a broken clock."""
+"""Panes that one piece of a segment may reach over; a piece that reaches further has a broken clock."""
 _PSB, _TIME = int(MarkKind.PSB), int(MarkKind.TIME)
 _END_OF_TIME = (1 << 64) - 1
 
@@ -126,7 +126,7 @@ class Attribute:
         yield Account(stream, offset, offset + size, size, (), shed=size if pieces.shed else 0)
 
     def _sites(self, sites: NDArray[np.int64]) -> tuple[tuple[int, str, CodeKind], ...]:
-        """Those that have not been told."""
+        """The sites that have not been told."""
         new = set(sites.tolist()) - self._told
         self._told |= new
         known = self.images.sites

@@ -1,9 +1,9 @@
 """Chunks → packets on whole boundaries, their rare kinds as marks, and every byte that is no packet in a hole.
 
 A stream is entered at a PSB and read until something breaks it: a loss that the source tells of, a gap in the offsets
-(the transport lost a chunk), bytes that are no packet. Then what is left of a cut packet belongs to the hole, and the
-bytes up to the next PSB are a hole of their own: NO_SYNC after a loss or at the start, BAD_PACKET after bad bytes.
-A packet that the chunk's end cuts comes with the next chunk, so the result does not depend on where chunks end.
+(the transport lost a chunk), bytes that are no packet. Then the rest of a cut packet belongs to the hole, and the bytes
+up to the next PSB are a hole of their own: NO_SYNC after a loss or at the start, BAD_PACKET after bad bytes. A packet
+that the chunk's end cuts comes with the next chunk, so the result does not depend on where chunks end.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Decode:
     """Chunk → Decoded, Accounts of holes, and a Tick with the time of each drain. Everything else passes."""
 
     def __init__(self, marks: int = MARKS, *, first: bool = False) -> None:
-        """`marks`: most marks of one Decoded. `first`: nobody decoded these streams before, so what is missing before
-        a stream's first chunk was lost on its way here."""
+        """`marks`: most marks of one Decoded. `first`: these streams were not decoded before, so all that is missing
+        before a stream's first chunk was lost on its way here."""
         self._first = first
         self._streams: dict[StreamKey, _Stream] = {}  # until their end
         self._marks = np.empty(MARK_WORDS * marks, np.int64)
@@ -94,7 +94,7 @@ class Decode:
                 return [message]
 
     def flush(self) -> list[object]:
-        """No stream goes on: what is left of each is told."""
+        """No stream goes on: the rest of each is told."""
         out: list[object] = []
         for stream in self._streams.values():
             self._end(stream, out)
@@ -111,7 +111,7 @@ class Decode:
         out: list[object] = []
         process = chunk.stream.host, chunk.stream.pid
         if chunk.tsc > self._times.get(process, 0):
-            # Before the first chunk of a drain: what the drains before it held has come, code and switches too.
+            # Before the first chunk of a drain: all that the drains before it held has come, code and switches too.
             self._times[process] = chunk.tsc
             out.append(Tick(*process, chunk.tsc))
         stream = self._streams.setdefault(chunk.stream, _Stream(chunk.stream))
@@ -161,7 +161,7 @@ class Decode:
         if mark.cause not in RESYNC:
             out.append(accounts.event(stream.key, mark))
             return
-        start, end = stream.offset, stream.expected  # what is left of a cut packet
+        start, end = stream.offset, stream.expected  # the rest of a cut packet
         out.append(accounts.hole(stream.key, start, end, mark.cause, lost=mark.lost))
         self._lose_sync(stream, Loss.NO_SYNC)
         stream.offset, stream.carry = end, _NOTHING

@@ -1,4 +1,4 @@
-"""What the walker gave for the pieces of one release, as one `Paths`."""
+"""The walker's output for the pieces of one release, as one `Paths`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Batch:
         return bool(self._rows)
 
     def describe(self) -> Iterator[None]:
-        """What is new in it, in steps, before it is taken."""
+        """Finds the bytecode of its new blocks, in steps, before it is taken."""
         if self._numbering is not None:
             yield from self._numbering.describe()
 
@@ -51,12 +51,12 @@ class Batch:
         self._renew = True
 
     def other_generation(self, output: FlowOutput) -> bool:
-        """Whether what is here must be taken before this is added."""
+        """Whether the batch must be taken before this output is added."""
         known = self._numbering
         return bool(self._rows) and known is not None and known.tables is not output.tables.block
 
     def add(self, s: Segment, output: FlowOutput, tsc: int, holes: Sequence[LossMark]) -> None:
-        """`tsc`: the time as of which the walker knew the code. `s`: what was not yet added of the piece."""
+        """`tsc`: the time as of which the walker knew the code. `s`: the part of the piece that was not yet added."""
         numbering = self._numbering
         if numbering is None or numbering.tables is not output.tables.block or (self._renew and not self._rows):
             self._generations += 1
@@ -83,7 +83,7 @@ class Batch:
         self._at[:] = ends
 
     def take(self) -> Paths:
-        """What was added."""
+        """All that was added."""
         assert self._numbering is not None
         message = Paths(
             *self._key,

@@ -1,4 +1,4 @@
-"""Pieces of a thread's trace that follow each other, as one: what is done for each is done less often."""
+"""Pieces of a thread's trace that follow each other, as one: the work per piece is done less often."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runs(rows: NDArray[np.void], quantum: int) -> tuple[I64, I64]:
 
 
 def _in_time(rows: NDArray[np.void]) -> I64:
-    """Their order; of those that begin at one time in one stream, by their bytes."""
+    """Their order; rows that begin at one time in one stream go by their bytes."""
     order = np.argsort(rows["tsc"], kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))

@@ -2,7 +2,7 @@
 
 A place is (cause, version of the code, address of the last instruction that the walk had reached). Its blob and
 bytecode position are looked up when it is first met, because the code image forgets what is gone. Between two reports
-at most `limit` places are kept apart; what goes beyond is summed by cause, so sums are exact however wrong the code is.
+at most `limit` places are kept apart; further ones are summed by cause, so sums are exact however wrong the code is.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Contradictions:
         self._places: dict[Key, Contradiction] = {}
 
     def add(self, breaks: NDArray[np.void], suspect: NDArray[np.int64], image: CodeImage, tsc: int) -> None:
-        """`breaks`: `stages.messages.paths.BREAK_DTYPE`, of code as at `tsc`; those that contradict nothing
-        are left out. `suspect`: instructions that each puts in doubt."""
+        """`breaks`: `stages.messages.paths.BREAK_DTYPE`, of code as at `tsc`; breaks that contradict nothing are left
+        out. `suspect`: instructions that each puts in doubt."""
         told = np.isin(breaks["cause"], _TELLABLE)
         if not told.any():
             return
@@ -46,7 +46,7 @@ class Contradictions:
             self._add(cause, at & (1 << 64) - 1, n, instructions, image, tsc)
 
     def take(self) -> tuple[Contradiction, ...]:
-        """What was added since the last time, most frequent first."""
+        """The contradictions added since the last time, most frequent first."""
         places, self._places = self._places, {}
         return tuple(sorted(places.values(), key=lambda p: (-p.times, p.cause, p.start, p.offset)))
 

@@ -56,15 +56,15 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowOutput:
-    """What one thread did in one piece of a segment."""
+    """The control flow of one thread in one piece of a segment."""
 
     thread: ThreadKey
-    tables: Tables  # what the ids in `order` mean; append-only, so this stays valid after code has changed
+    tables: Tables  # the meaning of the ids in `order`; append-only, so this stays valid after code has changed
     order: NDArray[np.int32]  # see stages.follow.walk.path_sequence
-    stops: NDArray[np.void]  # STOP_DTYPE: what time it was where in `order`, from its beginning to its end
+    stops: NDArray[np.void]  # STOP_DTYPE: the times of places in `order`, from its beginning to its end
     breaks: NDArray[np.void]  # BREAK_DTYPE: where `order` breaks off, why, where the walker was, where it goes on,
-    # and from where on what came before is suspect: nothing in it was confirmed, and then it was contradicted
-    paths: NDArray[np.int64]  # the different paths in `order`, but for what is suspect
+    # and from where on the paths before are suspect: none was confirmed, and then they were contradicted
+    paths: NDArray[np.int64]  # the different paths in `order`, without the suspect ones
     times: NDArray[np.int64]  # how often each was taken
     ticks: NDArray[np.float64]  # TSC ticks spent in each
     suspect_instructions: int
@@ -75,7 +75,7 @@ class FlowOutput:
 
     @property
     def observed(self) -> NDArray[np.int32]:
-        """`order` without what is suspect."""
+        """`order` without its suspect parts."""
         return orders.observed(self.order, self.breaks["confirmed"], self.breaks["order"])
 
     def spent(self) -> Spent:
@@ -139,7 +139,7 @@ class Flow:
     # -- code
 
     def set_code(self, view: CodeView) -> None:
-        """From now on code is as in `view`. What depended on other bytes is forgotten. Costs what differs from the
+        """From now on code is as in `view`. All that depended on other bytes is forgotten. Costs what differs from the
         view before, if both show one code image (see `stages.follow.code.code_copy`); else a comparison of all
         bytes."""
         changes = self._image.update(view)
@@ -180,8 +180,8 @@ class Flow:
 
     @property
     def jumps(self) -> Jumps:
-        """What is known of indirect jumps. Where those went that teach is in `FlowOutput.resolved`, with the return
-        address on top of the stack; target 0: that an adapter called what fixes the call."""
+        """The kinds of indirect jumps. Where those went that teach is in `FlowOutput.resolved`, with the return address
+        on top of the stack; target 0: that an adapter called what fixes the call."""
         return self._jumps
 
     @jumps.setter
@@ -368,7 +368,7 @@ class Flow:
         """The thread has ended."""
         self._threads.pop(thread, None)
 
-    # -- what it has found out
+    # -- its findings
 
     def statistics(self) -> dict[str, float]:
         self._collect()

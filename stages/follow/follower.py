@@ -1,8 +1,8 @@
 """Follows the threads of one process through its code as it changes.
 
 The walker knows one state of the code at a time. Code is looked up as it was at the end of the piece, but not more
-often than each `quantum` ticks: what is loaded in between at a free address does no harm earlier, and a comparison of
-all bytes for each load would cost more than the walk.
+often than each `quantum` ticks: code loaded in between at a free address does no harm earlier, and a comparison of all
+bytes for each load would cost more than the walk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The walker's tables as the dictionaries of `Paths`: numbers given out as they are first used, and what they mean.
+"""The walker's tables as the dictionaries of `Paths`: numbers given out as they are first used, and their meanings.
 
 The walker's own ids cannot go on the wire: its tables fill with what no thread has run yet, its blocks die with their
 code, and it forgets all when they are full. Here a block is described when the first path over it has been taken, by
@@ -58,7 +58,8 @@ from stages.pt import x86
 
 I64 = NDArray[np.int64]
 BLOCKS = 512
-"""Whose bytecode is found in one step: in code that runs for the first time each may lie in an nmethod of its own."""
+"""Blocks whose bytecode is found in one step: in code that runs for the first time each may lie in an nmethod of its
+own."""
 _ENDS = np.zeros(graph.RESOLVE + 1, np.int32)
 """BlockEnd by the walker's kind of block. Code that changed in the walk that first went through it: UNKNOWN."""
 for _kind, _end in (
@@ -142,7 +143,7 @@ class Numbering:
         as it was when these paths were taken."""
         before = self._count.copy()
         at = 0
-        while True:  # room for what a number can bring is made as it is asked for
+        while True:  # room for the paths and blocks of a number is made as it is asked for
             at, paths, blocks = _number(
                 order, at, tables.path, tables.pool, self._path, self._block, self._count, self._new_paths,
                 self._new_blocks, before[0], before[1],
@@ -156,7 +157,7 @@ class Numbering:
             self._describe(tables, self._new_blocks[:blocks], self._new_paths[:paths], tsc)
 
     def _describe(self, tables: Tables, blocks: I64, paths: I64, tsc: int) -> None:
-        """What the walker's code and tables tell of new blocks and paths, by id."""
+        """Describes new blocks and paths, by id, from the walker's code and tables."""
         if self._latest is not tables:
             before = (self._latest, self._raw) if self._latest is not None else None
             self._latest, self._raw = tables, tables.raw(before=before)
@@ -185,7 +186,7 @@ class Numbering:
         return np.concatenate(found)
 
     def describe(self) -> Iterator[None]:
-        """Finds the bytecode of what is new, in steps."""
+        """Finds the bytecode of the new blocks, in steps."""
         new = self._joined()
         while self._found < len(new.blocks):
             begin, self._found = self._found, min(self._found + BLOCKS, len(new.blocks))
@@ -200,7 +201,7 @@ class Numbering:
         return self._new[0]
 
     def take(self) -> Growth:
-        """What has come since the last time."""
+        """The growth since the last time."""
         for _ in self.describe():
             pass
         new, self._new, self._found = self._joined(), [], 0

@@ -3,7 +3,7 @@
 To follow each branch costs more than reading the addresses in packets does, and a running JVM does not wait. The
 signal is the age of the newest drain that has been heard of. All that capture sends stands in one line, behind what is
 being worked on, wherever that line is (sockets, this stage's own work); so the age is the line's length in time. How
-long a segment waits for its code is not in it. While the pieces of one drain are counted it grows, too, so one that
+long a segment waits for its code is not in it. While the pieces of one drain are counted it grows, too, so a drain that
 takes long is noticed in its middle.
 
 From `most` on load is shed, until the age is less than half of that. So under steady load following and shedding take
@@ -12,7 +12,7 @@ than writing them, the age stays, sockets fill, and capture makes holes (TRANSPO
 then, too, one in `EACH` of the pieces to shed is followed all the same: by number, so that large and small pieces, and
 threads that write much and little, are sampled alike.
 
-A recording waits for whoever reads it: there nothing is ever shed, and there is no such clock.
+A recording waits for its reader: there nothing is ever shed, and there is no such clock.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ class Shedder:
         return self._pieces % EACH != 0
 
     def end(self) -> None:
-        """Nothing comes any more, so there is nothing to fall behind: what is left is followed for `most` longer."""
+        """Nothing comes any more, so there is nothing to fall behind: the rest is followed for `most` longer."""
         self._ended = self._now()
         self._behind = False

@@ -74,8 +74,8 @@ class Follow:
         return [out for out in self.steps(message) if out is not None]
 
     def steps(self, message: object) -> Iterator[object]:
-        """`feed` in steps of which none takes long: None between two of them, when somebody else may have a turn.
-        Nothing else may be fed until it has come to its end."""
+        """`feed` in steps of which none takes long: None between two of them, when other work may have a turn. Nothing
+        else may be fed until it has come to its end."""
         match message:
             case Pieces(shed=False):
                 yield from self._pieces(message)

@@ -101,7 +101,7 @@ def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of)
                 cls[c, C_MIN], cls[c, C_KEY] = b, key
             cls[c, C_MIN] = min(cls[c, C_MIN], b)
             class_of[p] = c
-    for c in range(1, count):  # how far what stands behind the first call runs as often as that
+    for c in range(1, count):  # how far the code behind the first call runs as often as that
         m, end = method_of[cls[c, C_FRAME]], cls[c, C_HI] if cls[c, C_KIND] == ROUND else _FAR_AWAY
         for k in range(step_at[m, 0], step_at[m, 1]):
             at, to = np.int64(steps[k, 0]), np.int64(steps[k, 2])

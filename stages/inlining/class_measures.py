@@ -35,8 +35,8 @@ from stages.inlining.machine_code import (
 )
 from stages.pt import x86
 
-EXECUTED, TAKEN, NOT_TAKEN = 0, 1, 2  # what is counted of an instruction
-ROUNDS = 16  # of finding where ways meet; what is left is counted where it stands
+EXECUTED, TAKEN, NOT_TAKEN = 0, 1, 2  # the ways of an instruction that are counted
+ROUNDS = 16  # of finding where ways meet; the rest is counted where it stands
 
 
 @inner
@@ -100,7 +100,7 @@ def measure(  # type: ignore[no-untyped-def]
                     unrolled[lp] = False
     if written:
         return -1
-    # 1: some way there has the class open, 2: some has not; what a block's end says of both
+    # 1: some way there has the class open, 2: some has not; `go`: by a block's end
     come, go = np.zeros(blocks, np.int8), np.zeros(blocks, np.int8)
     anchor = np.full(blocks, -2, np.int64)
     shown = np.zeros(blocks, np.bool_)

@@ -6,7 +6,7 @@ caller's. So calls are not looked for one by one. Those that the bytecode makes 
 (stages.inlining.call_classes): any description of any of them is evidence of all, and a call that left none is counted
 with its class. A class is measured on the way through the machine code (stages.inlining.class_measures).
 
-What cannot be told apart is not measured: a loop of which all rounds were written out one after the other.
+Code that cannot be told apart is not measured: a loop of which all rounds were written out one after the other.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
 MOST = 1 << 20  # blocks × classes of an nmethod; beyond that nothing inlined is measured
-MOST_WORK = 1 << 25  # the same, of what else grows as a product
+MOST_WORK = 1 << 25  # the same, of other products
 SPARE = 16  # bytes behind the code that may be looked at
 
 
 class Measures(NamedTuple):
-    """What an nmethod's code says of the calls inlined in it."""
+    """The evidence of an nmethod's code for the calls inlined in it."""
 
     offset: I64  # (n,) instructions
     way: I64  # (n,) EXECUTED, TAKEN, NOT_TAKEN
@@ -127,7 +127,7 @@ def _analyse(  # type: ignore[no-untyped-def]
 
 
 _DEAD_ENDS = re.compile(r"uncommon.?trap|throw|exception|deopt|unwind|predicate_failed", re.I)
-"""Stubs and blobs that do not return to where they were called from, by what the JVM calls them."""
+"""Stubs and blobs that do not return to where they were called from, by the JVM's names for them."""
 
 
 def called_before(code: NDArray[np.uint8], start: int, pc: NDArray[np.uint32], dead_ends: U64) -> NDArray[np.bool_]:
@@ -139,7 +139,7 @@ def called_before(code: NDArray[np.uint8], start: int, pc: NDArray[np.uint32], d
 
 
 class Inlining:
-    """Of one code image: what the code of its nmethods says of the calls that are inlined in it."""
+    """Of one code image: the evidence of its nmethods' code for the calls that are inlined in it."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image

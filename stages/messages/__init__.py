@@ -1,4 +1,4 @@
-"""What the stages say to each other.
+"""The messages between stages.
 
 Every message is a frozen dataclass. Inside a group of stages it is passed by direct call; between groups the
 codec (`streamer.transport.codec`) sends it as a ZeroMQ multipart: small fields in a msgpack header, every field
@@ -6,7 +6,7 @@ of type ``bytes`` or ``numpy.ndarray`` as a raw frame. So a field is either a sm
 None, IntEnum), a key, a tuple of those, or one bulk array.
 
 All times are TSC ticks (uint64) of the traced machine; wall time is made at the edge from `Clock`.
-Offsets are positions in a stream, in bytes since it was opened: what `aux_head` counts.
+Offsets are positions in a stream, in bytes since it was opened: as `aux_head` counts them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Byte accounting: what became of every byte of a stream, told in the stream's order.
+"""Byte accounting: the fate of every byte of a stream, told in the stream's order.
 
 A stage that knows the fate of a run of bytes says so with an `Account` of that run; the stages after it pass accounts
-on. Runs become known out of order (a hole is known at once, what lies before it may still be held), so the last
-stage joins them: a `Ledger` keeps runs by their start and `take`s the longest unbroken stretch after the last one.
-Losses outside the offsets (bytes never written, events without bytes) belong to the run in which they lie.
+on. Runs become known out of order (a hole is known at once, the bytes before it may still be held), so the last stage
+joins them: a `Ledger` keeps runs by their start and `take`s the longest unbroken stretch after the last one. Losses
+outside the offsets (bytes never written, events without bytes) belong to the run in which they lie.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ledger:
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, int, Account]] = []  # start, end, order of arrival
         self._arrived = 0
-        self._taken: int | None = None  # end of what has been taken; None: nothing has come yet
+        self._taken: int | None = None  # end of the bytes taken; None: nothing has come yet
 
     def __len__(self) -> int:
         """Accounts that wait."""
@@ -81,7 +81,7 @@ class Ledger:
         insort(self._waiting, (account.start, account.end, self._arrived, account))
 
     def take(self) -> Account | None:
-        """The sum of what follows the last take without a gap; None if there is nothing."""
+        """The sum of the runs that follow the last take without a gap; None if there is nothing."""
         if self._taken is None:
             return None
         at, n = self._taken, 0

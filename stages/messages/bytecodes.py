@@ -1,4 +1,4 @@
-"""What the interpreter ran: the control flow of `Paths` in bytecodes of methods.
+"""The interpreter's work: the control flow of `Paths` in bytecodes of methods.
 
 A `Bytecodes` explains the `Paths` that comes directly behind it, completely: nothing of it comes later. Bytecodes that
 it does not name are not known, or have more than one explanation.
@@ -26,7 +26,7 @@ KNOWN_DTYPE = np.dtype([("group", "<i4"), ("block", "<i4"), ("times", "<i8")])
 
 
 class FrameEvent(IntEnum):
-    """What happens to the interpreter's part of a thread's stack."""
+    """The events of the interpreter's part of a thread's stack."""
 
     GOES_ON = 0  # nothing: the first of a row, for the bytecodes before the next
     ENTER = 1  # a method is invoked, a native one too: push

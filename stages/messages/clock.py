@@ -1,4 +1,4 @@
-"""How a trace was made, and what its clock says."""
+"""How a trace was made, and its clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock(NamedTuple):
 
 
 class PtConfig(NamedTuple):
-    """How the trace was made: what a decoder must know (perf's AUXTRACE_INFO carries the same)."""
+    """How the trace was made: as much as a decoder must know (perf's AUXTRACE_INFO carries the same)."""
 
     family: int = 0  # CPU family and model, for errata; 0 = none
     model: int = 0

@@ -1,4 +1,4 @@
-"""What state belongs to: a stream, or a thread."""
+"""The owners of state: a stream, or a thread."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Loss(IntEnum):
     TRANSPORT = 5  # our own socket was full, or a message went missing (sequence gap)
     CAPTURE_DOWN = 6  # drained by a capture process that died before sending
     WORKER_DOWN = 7  # sent to a worker that died before reporting
-    CODE_MISSING = 8  # the trace went to code nobody told us about
+    CODE_MISSING = 8  # the trace went to code of which no load was told
     CODE_PENDING = 9  # the code's load event did not arrive within the watermark
     DESYNC = 10  # the trace contradicts the code: wrong from the last confirmed point on
     BAD_PACKET = 11  # bytes that are no packet: skipped to the next PSB

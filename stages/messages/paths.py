@@ -5,8 +5,8 @@ direct jumps and calls; a *path* is the blocks passed between two packets, or th
 of those of blocks). `order` holds path numbers in the order in which they were taken: a number ≥ FIRST_PATH is a path;
 −n, directly behind a path, says that it came n times more; EMPTY is nothing; DISABLED says that tracing stopped here
 (the next path begins where it resumed), BREAK that the path behind it does not follow from the one before (the next of
-the row's `breaks` says why). Only whole blocks are told: one that the end of a row finds under way is in the thread's
-next row, or, behind a hole, in none.
+the row's `breaks` says why). Only whole blocks are told: a block that the end of a row finds under way is in the
+thread's next row, or, behind a hole, in none.
 
 `rows` say whose each part of `order` is. Each thread's are in order of time, each stream's in the order of its bytes,
 in one message and from one to the next. Positions (`order`, `stop`, `broken` and their ends in `rows`; `order` in
@@ -45,7 +45,7 @@ class Provenance(IntEnum):
 
 
 class BlockEnd(IntEnum):
-    """What ends a block."""
+    """The end of a block."""
 
     UNKNOWN = 0  # its code changed before it could be told
     INDIRECT = 1  # indirect jump or call
@@ -117,16 +117,16 @@ BREAK_DTYPE = np.dtype(
      ("confirmed", "<i8"), ("confirmed_offset", "<u8")]
 )  # fmt: skip
 """Where a walk broke off (position of its BREAK in `order`; in the stream) and why (`Break`, or OVERFLOW), the
-instruction it had reached, the address at which it goes on (0: at the next in the trace). Nothing confirmed what lies
-in `order` in [confirmed, order), and then the trace contradicted it: suspect. `confirmed_offset`: that place in the
-stream."""
+instruction it had reached, the address at which it goes on (0: at the next in the trace). The paths in `order` in
+[confirmed, order) were not confirmed, and then the trace contradicted them: suspect. `confirmed_offset`: that place in
+the stream."""
 OVERFLOW = 10
-"""`cause` of a break: an OVF packet. What comes before it is right, as far as it goes."""
+"""`cause` of a break: an OVF packet. The walk before it is right, as far as it goes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """What threads of a process did in one release."""
+    """The control flow of a process's threads in one release."""
 
     host: str
     pid: int

@@ -1,4 +1,4 @@
-"""Pieces of segments whose code is known, on their way to whoever reads them; and how far that has come."""
+"""Pieces of segments whose code is known, on their way to their readers; and how far that has come."""
 
 from __future__ import annotations
 

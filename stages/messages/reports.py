@@ -1,4 +1,4 @@
-"""Byte accounts, and what ran in a pane."""
+"""Byte accounts, and the counts of a pane."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ are a lower bound; `uncounted`: how often code ran that may have made some, and 
 
 
 class CodeKind(IntEnum):
-    """What kind of code a profile row's method id was seen running in."""
+    """The kind of code that a profile row's method id was seen running in."""
 
     UNKNOWN = 0
     INTERPRETED = 1
@@ -55,7 +55,7 @@ class Break(IntEnum):
     TNT_AT_TIP = 1  # a conditional branch's packet at a place that takes an address
     TIP_AT_TNT = 2  # an address where a conditional branch stands
     RETURN_BIT = 3  # a return that is said not to be taken
-    NO_RETURN = 4  # a compressed return, and nobody called
+    NO_RETURN = 4  # a compressed return, and no call was seen
     OFF_CODE = 5  # went where no code is known
     STUCK = 6  # no instruction, or a loop that nothing ends
     NOT_DISABLED = 7  # left the IP filter, and tracing goes on
@@ -74,7 +74,7 @@ class Contradiction(NamedTuple):
     the address), or (`code` = "other") these are places that there was no room to name."""
 
     cause: Break
-    code: str  # what the blob is called, and what kind of code it is
+    code: str  # the blob's name, and its kind of code
     start: int  # address of the blob
     offset: int  # of the last instruction that the walk had reached, from there
     site: str  # innermost method and bytecode index at that instruction, "" where unknown
@@ -88,7 +88,7 @@ COUNT_DTYPE = np.dtype([("site", "<i4"), ("tid", "<i4"), ("hits", "<u8"), ("tick
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Addresses that stood in packets and the time behind them, of one pane, by site and thread. Sites are numbered by
-    the sender; what a number means is told with the first message that has it, and told again when it means another."""
+    the sender; the meaning of a number is told with the first message that has it, and told again when it changes."""
 
     host: str
     pid: int
@@ -108,7 +108,7 @@ class Contradicted:
 
 @dataclass(frozen=True, slots=True)
 class PaneReport:
-    """What one worker saw of one process in one pane. Additive: reports of one pane are summed."""
+    """One worker's counts of one process in one pane. Additive: reports of one pane are summed."""
 
     host: str
     pid: int

@@ -26,7 +26,7 @@ class StreamOpen:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """All of a stream has been told. What is known of it is dropped when it has been handled."""
+    """All of a stream has been told. Its state is dropped when this has been handled."""
 
     stream: StreamKey
     tsc: int
@@ -41,7 +41,7 @@ class Chunk:
     offset: int
     data: U8
     losses: tuple[LossMark, ...] = ()
-    tsc: int = 0  # when it was drained (upper bound of what it holds)
+    tsc: int = 0  # when it was drained (upper bound of the times in it)
 
 
 class SideKind(IntEnum):
@@ -96,7 +96,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class OffDuty:
-    """From `begin` to `end` the process was not traced, on purpose: what its counts stand for is more than they hold.
+    """From `begin` to `end` the process was not traced, on purpose: its counts stand for more than they hold.
     Consecutive messages do not overlap; one comes before any trace that was drained behind `end`."""
 
     host: str
@@ -113,7 +113,7 @@ class EndOfStream:
 
 
 class MarkKind(IntEnum):
-    """The rare packets: where a stream can be entered or must be cut, and what time it is there."""
+    """The rare packets: where a stream can be entered or must be cut, and the time there."""
 
     PSB = 1  # ip = FUP address in PSB+ (0: none: tracing was off), tsc = TSC in PSB+
     OVF = 2
@@ -153,7 +153,7 @@ class Segment:
     tsc: int  # time before data[0]
     tsc_end: int
     continues: bool  # True: follows the piece before it without a hole
-    hole: tuple[LossMark, ...] = ()  # what lies before it, if not
+    hole: tuple[LossMark, ...] = ()  # the losses before it, if not
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ TREE_DTYPE = np.dtype(
      *((f"{certainty}_{count}", "<u8") for certainty in CERTAINTIES for count in COUNTS)]
 )  # fmt: skip
 """A node: the row of its parent, which stands before it (−1: it is a thread); position in the names; bci of the call in
-the parent (−1: not known, or no call of bytecode; of a thread its tid); what was spent in it, without its children.
-No two rows have the same first three columns. `bytecodes` are those that the interpreter executed."""
+the parent (−1: not known, or no call of bytecode; of a thread its tid); its own counts, without its children's. No two
+rows have the same first three columns. `bytecodes` are those that the interpreter executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeReport:
-    """What one worker saw of one process's contexts in one pane. Additive: trees of one pane are merged."""
+    """One worker's contexts of one process in one pane. Additive: trees of one pane are merged."""
 
     host: str
     pid: int

@@ -1,4 +1,4 @@
-"""What a reader of `Paths` knows: the dictionaries of a process, as far as they have grown.
+"""The state of a reader of `Paths`: the dictionaries of a process, as far as they have grown.
 
 Arrays are appended to, so a number means the same until the generation ends. `take` says when it has: a reader drops
 then what it found out about numbers, and only that.
@@ -22,7 +22,7 @@ from stages.messages.paths import (
 
 
 class DictionaryError(ValueError):
-    """A message does not join what was told before: some of it went missing."""
+    """A message does not join those before: some went missing."""
 
 
 class Column:

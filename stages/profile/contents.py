@@ -1,4 +1,4 @@
-"""What each block of a generation holds: instructions of which sites, entries of which methods.
+"""The contents of each block of a generation: instructions of which sites, entries of which methods.
 
 Found when a block first runs, by the code as at the time at which it was walked. The ways out of a block that ends in a
 conditional branch have rows of their own, for calls that are made on one of them alone (stages.inlining.inlining).
@@ -56,7 +56,7 @@ class Contents:
         self._place = np.zeros(0, np.int64)  # by site; zeros between two calls
 
     def prepare(self, e: Executed, d: Dictionary, image: CodeImage, entries: Entries) -> Iterator[None]:
-        """Finds what the blocks hold that run for the first time, in steps."""
+        """Finds the contents of the blocks that run for the first time, in steps."""
         self._grow(len(d.blocks.rows))
         new = np.unique(e.block[self._first[WAYS * e.block] < 0])
         times = d.blocks.rows["tsc"][new]
@@ -67,7 +67,7 @@ class Contents:
                 yield
 
     def sums(self, e: Executed, d: Dictionary) -> Sums:
-        """What was executed, by site. All of it must have been prepared."""
+        """The execution summed by site. All of it must have been prepared."""
         sites = int(self._site[: self._used].max(initial=0)) + 1
         if sites > len(self._place):
             self._place = np.zeros(2 * sites, np.int64)

@@ -37,14 +37,14 @@ def _none() -> Rows:
 
 
 class Entries:
-    """Of one code image. What a version has is found when it first runs, and kept as long as the image has it. The
+    """Of one code image. A version's entries are found when it first runs, and kept as long as the image has it. The
     interpreter's bytecodes are always among the entries: it stands as long as the JVM."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
         self._inlining = Inlining(image)
         self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
-        self._lost: dict[int, I64] = {}  # by version, of those known: sites of what is inlined in it and not counted
+        self._lost: dict[int, I64] = {}  # by version, of those known: sites of methods inlined in it and not counted
         self._census = -1
         self._versions: list[Version] = []
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
@@ -64,7 +64,7 @@ class Entries:
         return Rows(key[order], *(np.concatenate([r[k] for r in rows])[order] for k in (1, 2)))
 
     def find(self, tsc: int, addresses: U64, way: int | NDArray[np.int64] = EXECUTED) -> tuple[I64, I64, I64]:
-        """What is called at (m,) addresses, that way: (k,) positions, (k,) sites, (k,) how many times."""
+        """The methods called at (m,) addresses, that way: (k,) positions, (k,) sites, (k,) how many times."""
         rows = self.at(tsc, addresses)
         key = addresses * np.uint64(WAYS) + np.asarray(way, np.uint64)
         lo, hi = np.searchsorted(rows.key, key, "left"), np.searchsorted(rows.key, key, "right")
@@ -74,7 +74,7 @@ class Entries:
         return position, rows.site[row], rows.calls[row]
 
     def uncounted(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
-        """What is inlined, and not counted, in the code at (m,) addresses at `tsc`: (k,) positions, (k,) sites."""
+        """The methods inlined, and not counted, in the code at (m,) addresses at `tsc`: (k,) positions, (k,) sites."""
         if self._census != self._image.census:
             self._gather()
         here, row = self._standing(tsc, addresses)

@@ -1,7 +1,7 @@
 """Rows of methods in place of the interpreter's templates, as far as it is known for which method these ran.
 
-What ran in the blocks that are known is taken from the sums of the templates' sites and given to the methods: their
-instructions and invocations are told, and the ticks of a group's known blocks are shared by instructions.
+The execution of the blocks that are known is taken from the sums of the templates' sites and given to the methods:
+their instructions and invocations are told, and the ticks of a group's known blocks are shared by instructions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ I64 = NDArray[np.int64]
 
 
 def known_part(message: Bytecodes, all_: Executed) -> Executed:
-    """What ran for methods that are known, of all that ran. Its ticks are its part of each block's."""
+    """The execution for methods that are known, of all. Its ticks are its part of each block's."""
     known = message.known
     key = all_.group.astype(np.int64) << 32 | all_.block
     keys, where = np.unique(key, return_inverse=True)

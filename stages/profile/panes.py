@@ -1,4 +1,4 @@
-"""What was counted in one pane, by site and thread."""
+"""The counts of one pane, by site and thread."""
 
 from __future__ import annotations
 

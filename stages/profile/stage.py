@@ -1,4 +1,4 @@
-"""What ran, by method, pane by pane: paths and address counts in, pane reports out.
+"""The execution by method, pane by pane: paths and address counts in, pane reports out.
 
 Of paths are counted instructions, entries of compiled methods, and time, shared by the instructions between two time
 marks. A pane closes when the watermark has passed its end.
@@ -163,7 +163,7 @@ class Profile:
         """Of a pane."""
         return self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
 
-    # What ran
+    # The counting
 
     def _count(self, p: Profiled, message: Paths) -> Iterator[None]:
         if p.dictionary.take(message):

@@ -1,4 +1,4 @@
-"""What time it is in a stream, from TSC, TMA and MTC packets.
+"""The time in a stream, from TSC, TMA and MTC packets.
 
 TSC packets (in PSB+ and alone) give it; all packets before one happened before it, all behind it after (SDM, "TSC
 packet"). Between them, with `stages.pt.crystal`'s rules,

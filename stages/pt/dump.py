@@ -139,7 +139,7 @@ _REASONS = {-p.CUT: errors.END, -p.UNKNOWN: errors.BAD_OPCODE, -p.MALFORMED: err
 
 
 class _Tracker:
-    """What goes on from packet to packet: last IP, time, whether we are in PSB+."""
+    """The state from packet to packet: last IP, time, whether we are in PSB+."""
 
     def __init__(self, options: DumpOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""What can be wrong with a trace, as the codes that kernels hand on, and what to tell a user."""
+"""The errors of a trace, as the codes that kernels hand on, and their texts for a user."""
 
 from __future__ import annotations
 

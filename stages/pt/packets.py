@@ -1,7 +1,7 @@
 """The packet layer: bytes → packets. Every packet and header form of the Intel SDM, vol. 3, "Intel Processor Trace".
 
-`next_packet` looks at one packet and is made to be called from other kernels. It keeps no state: what a packet's
-form depends on besides its own bytes is in `context`, which `next_context` carries from packet to packet:
+`next_packet` looks at one packet and is made to be called from other kernels. It keeps no state: the bits on which a
+packet's form depends besides its own bytes are in `context`, which `next_context` carries from packet to packet:
 
 - inside a block (BBP … BEP) the one-byte opcode xxxxx100 is a BIP; outside it is a short TNT. The low four bits of
   `context` hold the size of a BIP's payload (4 or 8; 0 = no block);

@@ -1,4 +1,4 @@
-"""PSB+ and OVF, and what a FUP is because of them: rules on which all readers of packets agree (SDM vol. 3, "Packet
+"""PSB+ and OVF, and the role of a FUP because of them: rules on which all readers of packets agree (SDM vol. 3, "Packet
 Definitions": PSB, PSBEND, OVF, FUP; Intel's table of compound packet events).
 
 A PSB+ is status: from a PSB to its PSBEND, or to an OVF, which took the rest of it. A FUP in it says where execution
@@ -28,7 +28,7 @@ from stages.pt.packets import (
     asks_fup,
 )  # fmt: skip
 
-STATUS, RESUMES, PLACE, BRANCH = (np.int64(k) for k in range(4))  # what a FUP is
+STATUS, RESUMES, PLACE, BRANCH = (np.int64(k) for k in range(4))  # roles of a FUP
 TSX_ABORT = 2  # in the second byte of a MODE.TSX
 
 
@@ -55,7 +55,7 @@ def binds_fup(kind: Int, low: Int, psb_plus: Int) -> Int:
 
 @near
 def fup_is(psb_plus: Int, behind_ovf: Int, bound: Int) -> Int:
-    """What a FUP is that stands in a PSB+, behind an OVF, or is bound."""
+    """The role of a FUP that stands in a PSB+, behind an OVF, or is bound."""
     if psb_plus:
         return STATUS
     if behind_ovf:

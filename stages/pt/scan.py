@@ -1,7 +1,7 @@
-"""One pass over a chunk's packets: where they end, the rare ones as marks, and what time it is.
+"""One pass over a chunk's packets: where they end, the rare ones as marks, and the time.
 
 PSB+ is status: the packets up to PSBEND or OVF describe the state at the PSB; its mark has their TSC and FUP. A PSB+
-is taken as a whole, so one that is cut by the chunk's end waits for the next chunk.
+is taken as a whole, so a PSB+ that is cut by the chunk's end waits for the next chunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stages.pt.clock import CLOCK_SIZE, CTC_BITS, U64, on_mtc, on_ovf, on_tma, o
 from stages.pt.last_ip import full_ip, ip_size, reserved
 from stages.pt.packets import Int
 
-CONTEXT, LAST_IP, TIME, N_MARKS, N_OVFS = range(CLOCK_SIZE, CLOCK_SIZE + 5)  # behind what `clock` keeps
+CONTEXT, LAST_IP, TIME, N_MARKS, N_OVFS = range(CLOCK_SIZE, CLOCK_SIZE + 5)  # behind the state of `clock`
 STATE_SIZE = CLOCK_SIZE + 5
 DONE, FULL, BAD, GOES_ON = range(4)
 PADDING = 16
@@ -171,7 +171,7 @@ def walk(
     `packets` uint8[:], with PADDING behind `end`; `at` begins a packet; `base` is the stream offset of packets[0];
     `state` (STATE_SIZE,) uint64 is carried from call to call; `last`: nothing follows, so a cut PSB+ is taken as it is;
     `late`: time for streams without TSC packets; `marks`: room for MARK_DTYPEs, MARK_WORDS numbers each.
-    DONE: what is left is a cut packet. FULL: `marks` has no room. BAD: no packet begins here.
+    DONE: the rest is a cut packet. FULL: `marks` has no room. BAD: no packet begins here.
     """
     data, out = first_item(packets), first_item(marks)
     room = marks.size // MARK_WORDS

@@ -1,4 +1,4 @@
-"""What time it is in the trace: TSC, then TMA + MTC, then CYC, each refining the one before.
+"""The time in the trace: TSC, then TMA + MTC, then CYC, each refining the one before.
 
     TSC   the time, wholly; a TMA with it tells how far the crystal clock (CTC) and the fast counter (FC, in TSC
           ticks since the last CTC tick) were at that moment
@@ -61,7 +61,7 @@ TIME_DTYPE = np.dtype(
 )
 
 FCR_SHIFT = 8
-_LARGEST = (1 << (64 - FCR_SHIFT)) - 1  # what may be shifted without loss
+_LARGEST = (1 << (64 - FCR_SHIFT)) - 1  # the most that may be shifted without loss
 
 
 @inner
@@ -92,7 +92,7 @@ def forget_calibration(clock: Any) -> None:
 
 @kernel
 def interrupt_calibration(clock: Any) -> None:
-    """Packets are missing (OVF): what was being counted is void, the ratio found before still holds."""
+    """Packets are missing (OVF): the count under way is void, the ratio found before still holds."""
     clock["cal_tsc"] = np.uint64(0)
     clock["cal_cyc_tsc"] = np.uint64(0)
     clock["cal_cyc_mtc"] = np.uint64(0)

@@ -1,7 +1,8 @@
 """Was a trace that breaks the rules of the book made by a processor with an erratum?
 
 Nothing in a raw trace says which processor made it. But where decoding by the book fails, the piece before can be
-decoded again as each kind of processor would have written it (`errata`): one that explains the place is worth a hint.
+decoded again as each kind of processor would have written it (`errata`): a kind that explains the place is worth a
+hint.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _TWO = np.array(_two_byte(), dtype=np.uint8)
 
 @inner
 def displacement(code, end, insn):  # type: ignore[no-untyped-def]
-    """How far behind itself the direct branch leads that ends before `code[end]`; `insn`: what `decode` says of it."""
+    """How far behind itself the direct branch leads that ends before `code[end]`; `insn`: the result of `decode`."""
     top = (np.int64(code[end - 1]) ^ 0x80) - 0x80
     if insn >> 16:
         return top

@@ -2,8 +2,8 @@
 
 Loads are told late, by `lateness` at most, so a segment waits until all records up to its end plus that have come. How
 far they have come is known from the messages: all of one drain have the same time, so when a later time appears, those
-of the one before are complete. Then what is made of a segment depends on the trace and the records alone, not on when
-they came: a replay counts what the live run counted. What would wait beyond `max_held` bytes becomes a hole
+of the one before are complete. Then the result of a segment depends on the trace and the records alone, not on when
+they came: a replay counts what the live run counted. A segment that would wait beyond `max_held` bytes becomes a hole
 CODE_PENDING.
 
 The ends of streams and threads keep their place behind their last segment. A `Watermark` follows each release that
@@ -69,7 +69,7 @@ class Ready:
         return list(self.steps(message))
 
     def steps(self, message: object) -> Iterator[object]:
-        """`feed`, one message after the other: what becomes of one is known before the next is made."""
+        """`feed`, one message after the other: the fate of one is known before the next is made."""
         match message:
             case Segment():
                 h = self._of(message.stream.host, message.stream.pid)
@@ -139,7 +139,7 @@ class Ready:
             self.images.take(mark)
 
     def _release(self, h: Held) -> Iterator[object]:
-        """What need not wait any longer."""
+        """The segments that need not wait any longer."""
         p = h.process
         timeless = h.now == 0 and p.image.primed_at < FOREVER
         if p.clocked and (timeless or p.image.settled(h.complete)):

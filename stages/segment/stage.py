@@ -1,12 +1,12 @@
 """Decoded streams → segments of threads.
 
 The bytes of a stream are cut where its thread changes (`stages.segment.thread_attribution` says where that was) and at
-every loss. All is decided from time mark to time mark: what lies behind the last one waits for the next, so that it is
+every loss. All is decided from time mark to time mark: the bytes behind the last one wait for the next, so that it is
 known which switches fall before it, and pieces end at time marks wherever nothing else ends them. Python looks at the
 marks of those stretches only in which a switch or a loss lies; all else is one slice.
 
 A stream that writes little has no time mark for long. So a drain (Tick) settles the time of its tail too: its bytes are
-from before the drain and, where a switch record says that nobody runs since, from before that switch.
+from before the drain and, where a switch record says that no thread runs since, from before that switch.
 
 A per-thread stream is the same with one thread; its switch records tell when that did not run.
 
@@ -48,7 +48,7 @@ MAX_WAITING = 4 << 20
 HOLD_SECONDS = 0.1
 """How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
 MAX_HOLES = 32
-"""Marks kept of what lies before a segment."""
+"""Marks kept of the losses before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
 _END_OF_TIME = (1 << 64) - 1
 
@@ -86,7 +86,7 @@ class Segmentation:
                 return [message]
 
     def flush(self) -> list[object]:
-        """Nothing more comes: what waits is decided with what is known."""
+        """Nothing more comes: the bytes that wait are decided with what is known."""
         out: list[object] = []
         for stream in self._streams.values():
             self._decide(stream, out, to_the_end=True)
@@ -151,7 +151,7 @@ class Segmentation:
             run = stream.runs[-1]
             stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
         else:
-            # Kernels are compiled for writable arrays; what came over a socket is none.
+            # Kernels are compiled for writable arrays; an array that came over a socket is not.
             stream.runs.append(Run(d.offset, d.data if d.data.flags.writeable else d.data.copy(), d.last_ip))
         waiting = sum(len(run.data) for run in stream.runs)
         self._decide(stream, out, to_the_end=waiting > MAX_WAITING)
@@ -172,7 +172,7 @@ class Segmentation:
         """Gives the tail behind the last time mark to its thread, if it can only be one's and need not wait.
 
         Switches stay undecided: a processor's last packets can come into view after the record of the switch behind
-        them (perf notes a switch before it stops the event), so what comes next may still be that thread's.
+        them (perf notes a switch before it stops the event), so the bytes behind may still be that thread's.
         """
         told = bisect_right(s.coming, drained, key=lambda owner: owner.since)
         owners = [s.owner, *s.coming[:told]]
@@ -197,7 +197,7 @@ class Segmentation:
         losses = [m for m in s.losses if m.offset <= s.end]
         self._mark_holes(s, owners, losses, out)
         s.losses = [m for m in s.losses if m.offset > s.end]
-        s.owner = owners[ran[-1]]  # those before it are the same thread, or nobody
+        s.owner = owners[ran[-1]]  # those before it are the same thread, or none
         del s.coming[: ran[-1]]
         s.at, s.tsc, s.tracing, s.lone, s.passed = s.end, until, tracing, False, len(s.marks)
         self._emit(s, out)
@@ -237,7 +237,7 @@ class Segmentation:
         else:
             tid = s.owner.tid
             if tid == Special.NOBODY and (s.tracing or bool((inside["kind"] == PGE).any())):
-                tid = int(Special.LOST)  # somebody ran
+                tid = int(Special.LOST)  # a thread ran
             if tid == Special.LOST and s.at < to and s.key.tid < 0:
                 self._mark_holes(s, [Owner(0, tid)], [LossMark(s.at, Loss.UNKNOWN_THREAD, 0, s.tsc)], out)
             self._give(s, owners, tid, s.at, to, s.tsc, dated, out)
@@ -300,7 +300,8 @@ class Segmentation:
     def _give(
         self, s: Stream, owners: list[Owner], tid: int, start: int, end: int, tsc: int, tsc_end: int, out: list[object]
     ) -> None:
-        """The bytes [start, end), from `tsc` to `tsc_end`, are the thread's; or nobody knows whose. Cut at losses."""
+        """The bytes [start, end), from `tsc` to `tsc_end`, are the thread's; or it is not known whose. Cut at
+        losses."""
         for run in s.runs:
             at, stop = max(start, run.offset), min(end, run.end)
             while at < stop:

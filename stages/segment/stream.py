@@ -1,4 +1,4 @@
-"""What is known of one stream: bytes that wait, marks in them, and by its sideband whose thread ran when."""
+"""The state of one stream: bytes that wait, marks in them, and by its sideband which thread ran when."""
 
 from __future__ import annotations
 
@@ -69,22 +69,22 @@ class Stream:
     again: bool = False  # the next Sideband tells again what there is to know
     lost_until: int = 0  # records up to this time may be missing
     pieces: list[Piece] = field(default_factory=list)
-    unknown_to: int = -1  # the last bytes of which the thread is not known end here: what follows is the same hole
+    unknown_to: int = -1  # the last bytes of which the thread is not known end here: the next are in the same hole
 
     @property
     def end(self) -> int:
         return self.runs[-1].end if self.runs else self.at
 
     def may_be_of(self, tid: int) -> bool:
-        """What waits."""
+        """Whether bytes that wait may be the thread's."""
         return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
 
     def numbered_anew(self) -> None:
-        """Its sideband comes from now on from somebody who numbers anew, and first tells what matters still."""
+        """Its sideband comes from now on from a sender that numbers anew, and first tells what matters still."""
         self.again, self.number = True, -1
 
     def take(self, side: Sideband) -> Iterator[ThreadEnd]:
-        """Its records, which say who ran when; the threads that ended."""
+        """Its records, which say which thread ran when; the threads that ended."""
         if side.seq <= self.number:
             self.counts["told_twice"] += 1
             return
@@ -92,7 +92,7 @@ class Stream:
         told_to = self.last_record if again else 0
         for tsc, kind, _, pid, tid, *_ in side.records.tolist():
             if tsc < told_to:
-                again = False  # what was told joins what is told now
+                again = False  # the records told before join these
                 continue
             if again and tsc > told_to:
                 self._lost(self.last_record, tsc)
@@ -103,7 +103,7 @@ class Stream:
                 self._switch(tsc, tid if ours else Special.NOBODY)
             elif kind == SideKind.SWITCH_OUT:
                 if self.owner.since == 0 and ours and all(owner.since >= tsc for owner in self.coming):
-                    self.owner = Owner(0, tid)  # nobody said who ran before: who goes now did
+                    self.owner = Owner(0, tid)  # no record says which thread ran before: the one that goes now did
                 self._switch(tsc, Special.NOBODY)
             elif kind == SideKind.LOST:
                 self._lost(self.last_record, tsc)
@@ -143,7 +143,7 @@ class Stream:
         return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
 
     def trim(self) -> None:
-        """Forgets what is decided."""
+        """Forgets the bytes that are decided."""
         runs = []
         for run in self.runs:
             if run.end <= self.at:

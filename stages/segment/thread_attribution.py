@@ -1,18 +1,18 @@
-"""Who ran between two moments, and which stretches of trace were whose.
+"""Which threads ran between two moments, and which stretches of trace are theirs.
 
 A thread switch happens in the kernel, where nothing is traced. So between two time marks of a stream, t₀ < t₁, its
 bytes fall into spans S₀ … Sₖ divided by gaps (TIP.PGD … TIP.PGE, lost packets), and each switch that the sideband
-tells of in (t₀, t₁] lies in one of those gaps. Of owners o₀ (who ran at t₀), o₁ … oₘ (in order of time) each span has
-one, in the same order. That bounds it:
+tells of in (t₀, t₁] lies in one of those gaps. Of owners o₀ (the thread that ran at t₀), o₁ … oₘ (in order of time)
+each span has one, in the same order. That bounds it:
 
-- a span that goes on through t₀ is o₀'s, one that goes on through t₁ is oₘ's;
-- nobody (idle, another process) leaves no trace, so a span with code in it has an owner that can be traced;
+- a span that goes on through t₀ is o₀'s, a span that goes on through t₁ is oₘ's;
+- an idle processor and other processes leave no trace, so a span with code in it has an owner that can be traced;
 - a later span has no earlier owner.
 
-With one gap all is exact. Where the bounds of a span still hold different threads, nobody knows: no guess by the
-nearest time. One more thing is known where a TSC packet stands alone in a gap (a core that wakes up or a traced task
-that is scheduled in writes one): the switches told within `NEAR` ticks of it were made in that very gap. One change of
-threads can be told by several records: out, in, and that tracing of the one who came has started.
+With one gap all is exact. Where the bounds of a span still hold different threads, the owner is not known: no guess by
+the nearest time. One more thing is known where a TSC packet stands alone in a gap (a core that wakes up or a traced
+task that is scheduled in writes one): the switches told within `NEAR` ticks of it were made in that very gap. One
+change of threads can be told by several records: out, in, and that tracing of the thread that came has started.
 """
 
 from __future__ import annotations

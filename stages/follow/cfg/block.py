@@ -143,7 +143,7 @@ def intern_all(where, those):  # type: ignore[no-untyped-def]
 
 @inner
 def alive(t, s):  # type: ignore[no-untyped-def]
-    """`s`, or what replaces it if its code has changed. FULL: no room."""
+    """`s`, or its replacement if its code has changed. FULL: no room."""
     return intern(t, t.address[s]) if t.block[s * BL + BL_KIND] == DEAD else s
 
 
@@ -162,8 +162,8 @@ def new_path(t, n):  # type: ignore[no-untyped-def]
 
 @inner
 def room(t, packets):  # type: ignore[no-untyped-def]
-    """Whether all that so many packets can need fits. A packet is begun with room for two, and what it does on the
-    way asks for one: so it is never given up half done."""
+    """Whether all that so many packets can need fits. A packet is begun with room for two, and its steps on the way ask
+    for one: so it is never given up half done."""
     g = t.g
     blocks = packets * PACKET_BLOCKS
     return (
@@ -301,7 +301,7 @@ def _trace(t, s, bounded, stop):  # type: ignore[no-untyped-def]
 
 @inner
 def _own_path(t, s):  # type: ignore[no-untyped-def]
-    """Give block `s` the path that is this block alone: what a TIP completes."""
+    """Give block `s` the path that is this block alone: the path that a TIP completes."""
     t.pool[t.g[G_POOL]] = s
     t.g[G_POOL] += 1
     p = new_path(t, ONCE)

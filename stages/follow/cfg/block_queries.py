@@ -1,4 +1,4 @@
-"""What is asked of blocks and of the code in them: where they may lead, and what lies on them."""
+"""Queries of blocks and of the code in them: where they may lead, and whether an address lies on them."""
 
 # mypy: disable-error-code="assignment"
 

@@ -4,7 +4,7 @@ A path moves from one node to another: ``(node, what was before, path) → node'
 together with how often that was done. A path that neither calls nor returns leaves the node alone and only adds its
 instructions to it. The last step along each path stands by itself too, where it is found without waiting for the node
 before. So contexts are a fold over the order of paths, apart from the walk: where a return went is where the next path
-begins. A path made of paths is one step too; what was spent in which node is added up by `settle`.
+begins. A path made of paths is one step too; `settle` adds up the cost of each node.
 
 The tree is not the return stack of 64 entries: the stack must do exactly what the
 processor's does (SDM: the oldest entry falls off, every near RET pops), while the tree follows what the program
@@ -126,7 +126,7 @@ def _back(t, node, behind, s):  # type: ignore[no-untyped-def]
 
 @inner
 def _through(t, key, times):  # type: ignore[no-untyped-def]
-    """The node behind a step; what that spends, so many times, is added to the nodes."""
+    """The node behind a step; its cost, so many times, is added to the nodes."""
     node, behind, path = key >> 32, (key >> BEHIND) & 3, key & PATHS
     row = path * PA
     flags = np.int64(t.path[row + PA_FLAGS])
@@ -146,8 +146,8 @@ def _through(t, key, times):  # type: ignore[no-untyped-def]
 
 @inner
 def _step(t, key):  # type: ignore[no-untyped-def]
-    """The node behind a step and where in `context_cache` that stands, as in `Tables.last_step`. What the step spends
-    is noted. With no room to note it, it is added at once, and the result is -1 - node."""
+    """The node behind a step and where in `context_cache` that stands, as in `Tables.last_step`. The step's cost is
+    noted. With no room to note it, it is added at once, and the result is -1 - node."""
     path = key & PATHS
     key = _back(t, key >> 32, (key >> BEHIND) & 3, np.int64(t.path[path * PA + PA_START])) << 32 | path
     mask = t.g[G_CONTEXT_CACHE_MASK]

@@ -1,8 +1,8 @@
 """Cycles that leave no packet: recursion by direct calls alone, or a loop without a condition.
 
 The walker finds that such a block has no end (LOOP). It leaves it where an event comes to an address (a FUP), the
-first time that it passes there: how often it went round before, the trace does not say. So what is called in the cycle
-is called at least as often as is counted.
+first time that it passes there: how often it went round before, the trace does not say. So a callee of the cycle is
+called at least as often as is counted.
 """
 
 from __future__ import annotations

@@ -47,10 +47,10 @@ BL = 16
     BL_FROM, BL_CACHED,
 ) = range(13)  # fmt: skip
 
-# BL_EFFECT: what a TIP at the block's end does to the return stack
+# BL_EFFECT: the effect on the return stack of a TIP at the block's end
 E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes BL_PUSHED; pops after it; pushes a list; is a jump
 E_UPDATES = 16  # has left the filter for what changes the call before it
-E_LEADS = 5  # from this bit on what is known of a jump, if it says where it leads: INTO_… in stages.follow.code.jumps
+E_LEADS = 5  # from this bit on the kind of a jump, if that says where it leads: INTO_… in stages.follow.code.jumps
 
 # columns of a path's row
 PA = 8
@@ -89,7 +89,7 @@ class Tables(NamedTuple):
     blob_start: I64  # merged where adjacent; ascending as unsigned numbers
     blob_end: I64
     blob_at: I64
-    jump: I64  # lo, hi (one past), what is known of the indirect jumps there: see stages.follow.code.jumps
+    jump: I64  # lo, hi (one past), the kind of the indirect jumps there: see stages.follow.code.jumps
     entry: I64  # entries of methods
     g: I64
     block: I32

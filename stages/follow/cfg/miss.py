@@ -1,6 +1,7 @@
-"""What the walker asks for when it meets it for the first time: blocks to be walked or cut short, paths to be built.
+"""The walker's requests when it meets something for the first time: blocks to be walked or cut short, paths to be
+built.
 
-All of it is one function (`stages.follow.cfg.miss_handler`), called by its address. Numba compiles what a kernel calls
+All of it is one function (`stages.follow.cfg.miss_handler`), called by its address. Numba compiles a kernel's callee
 into the kernel, and optimises it there once more, at each level of calls anew: for this part, the largest and least
 often called, that took longer than all else.
 """
@@ -36,7 +37,7 @@ TO_WALK, TO_CUT, TO_PASS, TO_BUILD, TO_RECORD, TO_CHECK = (np.int64(k) for k in 
 
 @inner
 def ready(t, s):  # type: ignore[no-untyped-def]
-    """`s`, or what replaces it if its code has changed, walked. FULL: no room."""
+    """`s`, or its replacement if its code has changed, walked. FULL: no room."""
     kind = t.block[s * BL + BL_KIND]
     return call(t.miss, t.here, TO_WALK, s, TO_WALK) if kind == UNWALKED or kind == DEAD else s
 

@@ -1,4 +1,4 @@
-"""Larger copies of the hash tables: what is in them keeps its ids."""
+"""Larger copies of the hash tables: their entries keep their ids."""
 
 from __future__ import annotations
 

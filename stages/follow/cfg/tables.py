@@ -122,8 +122,8 @@ def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool
 
 
 def enlarged(t: Tables, c: Capacity) -> Tables | None:
-    """With the hash table that is full twice as large, if one is and may grow: ids stay what they are. A table of
-    windows that may not is emptied."""
+    """With the hash table that is full twice as large, if one is and may grow: ids do not change. A table of windows
+    that may not is emptied."""
     slots, addresses, lines = len(t.tnt_cache) // TC, len(t.by_address) // 2, len(t.by_line) // 2
     windows = len(t.windows) // WC_WORDS
     g = t.g

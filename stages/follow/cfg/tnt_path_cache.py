@@ -67,9 +67,9 @@ from stages.follow.code.invalidation import (
 from stages.pt.return_stack import NONE, pushed
 from stages.pt.tnt import count
 
-# Flags of a TNT cache slot. What a path does to the return stack stands in the slot itself, so that the walker can do
-# it without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left
-# there at its end, depth' = min(depth, 64 − high) + left.
+# Flags of a TNT cache slot. A path's effect on the return stack stands in the slot itself, so that the walker can do it
+# without a branch: with `high` the most entries the path has on the stack at once, and at most one of them left there
+# at its end, depth' = min(depth, 64 − high) + left.
 F_RET = 1  # it ends with a compressed RET: pop
 F_TIP = 2  # the next block needs a TIP before the unused bits
 F_ERROR = 4  # the bits contradict the code

@@ -6,18 +6,18 @@ the bytes themselves, so that nothing in them is looked at one by one. Where non
 to the end of the window; if those bytes have been seen before, `record` remembers what `hot` did, so that the meaning
 of packets stands in `hot` alone. The same bytes are cut in the same places each time they come.
 
-What the bytes do not decide is checked: the last IP's upper bytes (compressed addresses), whether a call has left the
-filter, and the return stack. Returns to frames that were called in the window are its own business. A compressed RET
-further down goes where the stack says, so the two frames at its top can be part of the key; a return with a TIP says
-where it goes and only pops. With pushes and pops as they come, the depth of the stack is min(max(depth + net, lo),
-hi) behind them (`level`); so is X_BASE, the depth at the last TIP.PGE, from what lies before that. Padding behind the
-last packet is no part of a window, and is passed as `hot` passes it: so the walk does the same with windows as without,
-to the byte.
+The state that the bytes do not decide is checked: the last IP's upper bytes (compressed addresses), whether a call has
+left the filter, and the return stack. Returns to frames that were called in the window are its own business. A
+compressed RET further down goes where the stack says, so the two frames at its top can be part of the key; a return
+with a TIP says where it goes and only pops. With pushes and pops as they come, the stack's depth is min(max(depth +
+net, lo), hi) behind them (`level`); so is X_BASE, the depth at the last TIP.PGE, from what lies before that. Padding
+behind the last packet is no part of a window, and is passed as `hot` passes it: so the walk does the same with windows
+as without, to the byte.
 
 A window hands on one path, made of the paths of its packets.
 
-When code changes, windows are not searched for. Each says as of which change it was right (`WC_EPOCH`); one that is
-found later looks through its own blocks once, whether they still are.
+When code changes, windows are not searched for. Each says as of which change it was right (`WC_EPOCH`); a window that
+is found later looks through its own blocks once, whether they still are.
 """
 
 # mypy: disable-error-code="assignment"
@@ -82,8 +82,8 @@ WC_KEY, WC_AFTER, WC_PATH, WC_SIZE = 12, 13, 14, 15  # where it begins and ends 
 ) = range(16, 27)  # fmt: skip
 WC_AHEAD = 31  # the slot of the window that came two later, the last time
 # WC_CONFIRMED: bytes to behind the last packet with an address, and paths as far as there; 0: none. WC_HOPS: an
-# indirect jump left the filter. The stack: depth needed; what becomes of it; what of it is X_BASE (0: no TIP.PGE);
-# frames needed at its top, 0: any; so far below its top the four of WC_PUSHED are pushed.
+# indirect jump left the filter. The stack: depth needed; change of depth; the same for X_BASE (0: no TIP.PGE); frames
+# needed at its top, 0: any; so far below its top the four of WC_PUSHED are pushed.
 GONE = np.int64(-1)  # as a key: a window over code that has changed
 
 DOUBTED = 1 << 30  # WC_HOPS; more bytes than a piece has
@@ -104,7 +104,7 @@ def place(s, called):  # type: ignore[no-untyped-def]
 
 @near
 def moves(net, lo, hi):  # type: ignore[no-untyped-def]
-    """What `level` does, as one number, never 0."""
+    """The effect of `level`, as one number, never 0."""
     return net << 16 | hi << 8 | 128 | lo
 
 
@@ -129,7 +129,7 @@ def home_of(hash_):  # type: ignore[no-untyped-def]
 
 @near
 def mark_of(hash_):  # type: ignore[no-untyped-def]
-    """(where in `seen`, what stands there)"""
+    """(index into `seen`, its content)"""
     h = (hash_ ^ hash_ >> 29) >> 16
     return h & (SEEN - 1), (h >> 15) & 0x3FFFFFFF | 1
 
@@ -185,7 +185,7 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
         prefetch(window, ahead)
         prefetch(window, ahead + WC_WORDS)
         low = above(top, ONE - np.int64(window[n + WC_LOW]))
-        if low <= SLOTS - PUSHED:  # what is above the top is in nobody's use
+        if low <= SLOTS - PUSHED:  # slots above the top are not in use
             store64(ring, low, load64(window, n + WC_PUSHED))
             store64(ring, low + 2, load64(window, n + WC_PUSHED + 2))
         else:
@@ -205,7 +205,7 @@ def by_windows(t, w, limit):  # type: ignore[no-untyped-def]
         if confirmed_after:
             x[X_CONFIRMED_POS], x[X_CONFIRMED_OUT], d[D_CONFIRMED] = pos + confirmed_after, out, i
         pos += np.int64(window[n + WC_SIZE])
-        if data[pos] == 0:  # a branch: mostly as it was the last time, and what is behind it takes long
+        if data[pos] == 0:  # a branch: mostly as it was the last time, and the work behind it takes long
             pos += zero_bytes(load64(data, pos))
     if d[D_CONFIRMED] >= 0:
         x[X_CONFIRMED_POS] += zero_bytes(load64(data, x[X_CONFIRMED_POS]))

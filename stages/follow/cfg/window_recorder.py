@@ -1,8 +1,8 @@
 """How a window is resolved: from what `hot` has just done to the end of a window.
 
 The paths that were taken tell what happened to the return stack, and whether they tell it right is seen by where the
-walker's stack is now. What a window cannot say (too many frames, a long loop) is not remembered, and the window not
-tried again.
+walker's stack is now. Packets that a window cannot describe (too many frames, a long loop) are not remembered, and the
+window not tried again.
 """
 
 # mypy: disable-error-code="assignment,operator,arg-type"
@@ -149,9 +149,9 @@ def _by_tip(t, p):  # type: ignore[no-untyped-def]
 
 @inner
 def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
-    """What the draft does to the return stack, from the paths alone: fills `f` (WC_HOPS … WC_LOW, and WC_AFTER with
-    whether a call has left the filter) and `left` with what remains pushed. How many remain; -1: more than can be
-    said, or not what happened."""
+    """The draft's effect on the return stack, from the paths alone: fills `f` (WC_HOPS … WC_LOW, and WC_AFTER with
+    whether a call has left the filter) and `left` with the entries that remain pushed. How many remain; -1: more than
+    can be said, or not what happened."""
     d = t.draft
     end = x[X_AT]
     called = d[D_PLACE] & 1

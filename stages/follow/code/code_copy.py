@@ -1,12 +1,12 @@
-"""The kernels' own copy of a process's code, and what changes in it.
+"""The kernels' own copy of a process's code, and its changes.
 
 Code lies in it in the order of its addresses, gaps of less than GAP included: so instructions may lie across touching
 blobs (two pages, say), and a byte that changes is changed in place. A new view is compared with the one before blob by
 blob, and byte by byte only where a blob is not the same bytes at the same place: views of one code image share their
 bytes (`jvm.code.revisions` never writes again what a view shows).
 
-What was patched here stays so until a view shows something else there than the view before: that another place of the
-blob has changed says nothing of this one.
+A patch made here stays until a view shows something else there than the view before: that another place of the blob has
+changed says nothing of this one.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Image:
         self._patches[address] = _Patch(max(self._patches.get(address, _Patch(0, 0)).size, len(data)), tsc)
 
     def restore(self, before: int) -> Changes:
-        """What the view shows stands again where patches were made before so and so."""
+        """Puts the view's bytes back where patches were made before so and so."""
         over = [address for address, patch in self._patches.items() if patch.tsc < before]
         lo = np.array(over, np.uint64)
         hi = lo + np.array([self._patches.pop(address).size for address in over], np.uint64)
@@ -208,7 +208,7 @@ def _among(these: _Rows, those: _Rows) -> NDArray[np.bool_]:
 
 
 def _merged(start: U64, end: U64, gap: int) -> tuple[U64, U64]:
-    """Those that lie at most `gap` apart as one. Both ascend."""
+    """Intervals that lie at most `gap` apart, as one. Both ascend."""
     apart = (start[1:] > end[:-1]) & (start[1:] - end[:-1] > np.uint64(gap))
     some = np.ones(min(len(start), 1), np.bool_)
     return start[np.concatenate((some, apart))].copy(), end[np.concatenate((apart, some))].copy()

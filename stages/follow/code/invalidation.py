@@ -1,9 +1,10 @@
-"""What must be forgotten when a byte of code changes: lists from code to blocks, and from blocks to the TNT path cache.
+"""The dependents of a byte of code, to be forgotten when it changes: lists from code to blocks, and from blocks to the
+TNT path cache.
 
 Code is divided into lines of 256 bytes, each with a list of the blocks over it; a block has a list of the TNT path
 cache's keys whose path it is on, or to which it leads. So a change costs what depends on it, and nothing that grows
-with all that is known. A block over very many lines is in one list that is always searched, one that ends where no code
-is known in a list for the day on which there is some.
+with all that is known. A block over very many lines is in one list that is always searched, a block that ends where no
+code is known in a list for the day on which there is some.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -185,7 +186,7 @@ def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
 def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
     """Forget what depends on code in any of the intervals [lo[k], hi[k]); how many blocks died.
 
-    `grown`: there is code where none was, so that those that ended for want of it die too. `where`: `Tables.raw()`.
+    `grown`: there is code where none was, so that blocks that ended for want of it die too. `where`: `Tables.raw()`.
     """
     t = raw_tables(where)
     dead = np.int64(0)

@@ -1,6 +1,6 @@
 """Where indirect jumps of the JVM's code lead, and returns that the trace gives an address, as far as that is certain.
 
-- Resolver stubs find out where a call is to go and jump there: what they do teaches where the call goes from then on.
+- Resolver stubs find out where a call is to go and jump there: their jump teaches where the call goes from then on.
 - An adapter holds two: into compiled code by JMP R11, into the interpreter by JMP RCX (SharedRuntime::gen_i2c_adapter,
   gen_c2i_adapter, x86); so they lead out of the interpreter, or to one of its method entries.
 - Stubs that look a method up in a table jump to its compiled code, or to its adapter (VtableStubs::create_vtable_stub,
@@ -28,7 +28,7 @@ from stages.pt import x86
 
 I64 = NDArray[np.int64]
 
-ANYWHERE, UPDATES_CALL, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # what is known of the jumps in a range
+ANYWHERE, UPDATES_CALL, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # kinds of the jumps in a range
 INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
 LOADED = np.int64(6)  # a call of the address that has been loaded right before it
 _KNOWN: dict[Stub | None, np.int64] = {
@@ -38,9 +38,9 @@ _KNOWN: dict[Stub | None, np.int64] = {
 
 
 class Jumps(NamedTuple):
-    """`ranges`: (n, 3) first address, one past the last, and what is known of the indirect jumps there; ascending,
-    disjoint. `interpreter`: (2,) first address, one past the last; equal if it is not known. `entries`: (m,) entries of
-    compiled methods, ascending."""
+    """`ranges`: (n, 3) first address, one past the last, and the kind of the indirect jumps there; ascending, disjoint.
+    `interpreter`: (2,) first address, one past the last; equal if it is not known. `entries`: (m,) entries of compiled
+    methods, ascending."""
 
     ranges: I64
     interpreter: I64
@@ -51,7 +51,7 @@ NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, 
 
 
 def of_image(image: CodeImage) -> Jumps:
-    """Of what was there last."""
+    """Of the code that was there last."""
     stubs: list[tuple[int, int, int]] = []
     interpreter = 0, 0
     entries: list[int] = []
@@ -63,7 +63,7 @@ def of_image(image: CodeImage) -> Jumps:
         elif (stub := stub_of(v)) in _KNOWN:
             stubs.append((v.start, v.end, int(_KNOWN[stub])))
     ranges: list[tuple[int, int, int]] = []
-    for row in sorted(stubs):  # of those that are told twice one
+    for row in sorted(stubs):  # one of each that is told twice
         if not ranges or row[0] >= ranges[-1][1]:
             ranges.append(row)
     columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(entries, np.uint64)), "f")
@@ -72,7 +72,7 @@ def of_image(image: CodeImage) -> Jumps:
 
 @inner
 def known(ranges, n, here):  # type: ignore[no-untyped-def]
-    """What is known of indirect jumps at `here`. `ranges`: the n rows, one after the other."""
+    """The kind of indirect jumps at `here`. `ranges`: the n rows, one after the other."""
     lo, hi = 0, n
     while lo < hi:
         mid = (lo + hi) >> 1
@@ -97,8 +97,7 @@ def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
 
 @inner
 def fits(what, ip, lo, hi, entries, n):  # type: ignore[no-untyped-def]
-    """Whether a jump of which `what` is known may lead to `ip`; the interpreter lies in [lo, hi), and there are n
-    entries."""
+    """Whether a jump of kind `what` may lead to `ip`; the interpreter lies in [lo, hi), and there are n entries."""
     if what < INTO_COMPILED or what == LOADED or lo == hi:
         return True
     if what == BEHIND_CALL and not within(lo, ip, hi):

@@ -4,15 +4,15 @@ The walker follows one state of the code. When a packet contradicts it, `search`
 carried an address, instruction by instruction, and at each that may have been another
 (`stages.follow.repair.candidates`) tries what stands there now first, then the others. Backtracking is chronological:
 a wrong decode shows within a few packets, so the last choices before the contradiction are changed first. A way is
-taken when it has passed the contradiction and `LOOK` packets more; if all fail, the one that came furthest, if that is
-at least `LEAST` packets further. What it chose is the answer: the walker changes its code there and walks the same
+taken when it has passed the contradiction and `LOOK` packets more; if all fail, the way that came furthest, if that is
+at least `LEAST` packets further. Its choices are the answer: the walker changes its code there and walks the same
 packets again.
 
-So most choices cost nothing: they are made only where what was believed did not come true.
+So most choices cost nothing: they are made only where a belief did not come true.
 
 The way up to the contradiction may be long (a loop writes bits only, no address), and how many ways there are is not
-known before. So what stands at an instruction is looked up once and remembered for all rounds; they begin where the
-first one had its first choice; and all of a search together has a limit (`Effort`).
+known before. So each instruction and its candidates are looked up once and remembered for all rounds; they begin where
+the first one had its first choice; and all of a search together has a limit (`Effort`).
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ from stages.pt import x86
 I64 = NDArray[np.int64]
 
 LOOK = 16  # packets that a way must go on for
-LEAST = 4  # and the one that came furthest
+LEAST = 4  # and the way that came furthest
 POINTS = 256  # choices that can be taken back
 CHOSEN = 16  # choices of one way
 ROUNDS = (
     (1, NEAR), (2, NEAR), (1, FAR), (1, LAST), (4, NEAR), (2, FAR), (2, LAST), (4, FAR), (4, LAST), (CHOSEN, FAR),
 )  # fmt: skip
-"""What is tried one after the other: so many choices at most, so far off in time at most; LAST: with guesses."""
+"""The rounds, one after the other: so many choices at most, so far off in time at most; LAST: with guesses."""
 STEPS = 1 << 15  # instructions of a round, from the contradiction on
 REMEMBERED = 1 << 12  # instructions
 
-# columns of what is remembered of an instruction
+# columns of a remembered instruction
 R_ADDRESS, R_INSN, R_TARGET, R_VARIANTS = range(4)
 RE = 4
 
@@ -128,8 +128,8 @@ def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest,
     `where`: addresses of the data, the code's blobs (their starts, ends, where the bytes of each begin, and the bytes),
     the way (WAY_SIZE,), the way as it was at the first choice, which is set if its W_POS is −1, `remembered` rows of
     RE, a power of two, that are kept between rounds, `log` (CHOSEN · CH,), `log_code` (CHOSEN · WINDOW,), `effort`
-    (1,): what may be spent yet, and the search ends when that is used up; room for `candidates`, for points, and for
-    the best log and its code. `columns`: `Known.raw()`."""
+    (1,): the budget left, and the search ends when that is used up; room for `candidates`, for points, and for the best
+    log and its code. `columns`: `Known.raw()`."""
     known = raw_known(columns)
     data = u8_at(where[0])
     code = CodeWords(i64_at(where[1]), i64_at(where[2]), i64_at(where[3]), u8_at(where[4]))
@@ -279,10 +279,9 @@ def choose(
     data: NDArray[np.uint8], end: int, goal: int, position: Position, code: CodeWords, limits: tuple[int, int],
     columns: I64, tsc: int, slack: int, effort: Effort,
 ) -> Found | None:  # fmt: skip
-    """What the code must be for the packets `data[position.pos:end]` to make sense as far as behind the packet at
-    `goal`, which contradicts what is in `code`. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if
-    there is none; `columns`: `Known.raw()`; `tsc`: about when; `slack`: ticks. None: nothing fits, or `effort` is
-    over."""
+    """The code with which the packets `data[position.pos:end]` make sense as far as behind the packet at `goal`, which
+    contradicts `code` as it is. At least 32 bytes lie behind `end`. `limits`: the IP filter, equal if there is none;
+    `columns`: `Known.raw()`; `tsc`: about when; `slack`: ticks. None: nothing fits, or `effort` is over."""
     best: Found | None = None
     start = np.zeros(WAY_SIZE, np.int64)
     start[W_POS], start[W_LAST], start[W_HERE] = position.pos, position.last_ip, position.here

@@ -1,17 +1,17 @@
-"""What becomes of a call when the JVM has been at work on it: known when the trace shows that, not when a later packet
+"""The state of a call after the JVM has been at work on it: known when the trace shows that, not when a later packet
 does not fit, which may never be.
 
 - `resolve_…` binds it to where it jumps itself: to the entry of a compiled method, or to the call's own stub, if that
   is an adapter (SharedRuntime::resolve_helper).
-- `ic_miss`: one that led to a compiled method looks its callee up in a table from then on
+- `ic_miss`: a call that led to a compiled method looks its callee up in a table from then on
   (SharedRuntime::handle_ic_miss_helper; CompiledIC::update).
 - `wrong_method` unbinds it (SharedRuntime::reresolve_call_site).
-- Where a resolver has been and it is not known what it has bound the call to, the call is taken as not bound: what it
-  led to before it does not lead to any more.
+- Where a resolver has been and it is not known what it has bound the call to, the call is taken as not bound: it does
+  not lead to its former target any more.
 - An adapter to the interpreter that finds its method compiled binds it to that (fixup_callers_callsite).
 
-All this is inferred. If it was otherwise (another thread was faster; a class is not initialised yet), what comes next
-contradicts it.
+All this is inferred. If it was otherwise (another thread was faster; a class is not initialised yet), the packets
+behind contradict it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Java calls may lead to, as columns of integers that kernels can look through. Times are TSC."""
+"""The possible targets of Java calls, as columns of integers that kernels can look through. Times are TSC."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jvm.calls.stubs import Stub
 I64 = NDArray[np.int64]
 
 OWN, ANY, VTABLE, ITABLE = range(4)
-"""A callee's kind. What runs is the method of the very class that the bytecode names; or it may be inherited; or it is
-looked up in the table of virtual methods, or in that of an interface, so that any class may have it."""
+"""A callee's kind. The method that runs is that of the very class that the bytecode names; or it may be inherited; or
+it is looked up in the table of virtual methods, or in that of an interface, so that any class may have it."""
 TABLES = {Stub.VTABLE: VTABLE, Stub.ITABLE: ITABLE}
 
 

@@ -1,4 +1,4 @@
-"""What the calls of compiled code may lead to, by what the bytecode says that they call (`jvm.calls.call_sites`).
+"""The possible targets of the calls of compiled code, by the callees that the bytecode names (`jvm.calls.call_sites`).
 
 A callee is known by class, name and descriptor. The compiled method may be another class's, for methods are inherited
 and overridden, so those of the same name are guesses; and so are, where the receiver is looked at, the stubs that look
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
-"""JMP R11: what an adapter to compiled code ends with; the unverified entry (UEP) of the one from it is right
+"""JMP R11: the end of an adapter to compiled code; the unverified entry (UEP) of the adapter from it is right
 behind."""
 _SHARED = 20
 """The first JDK in which calls share stubs."""
@@ -49,7 +49,7 @@ class _Numbers(dict[T, int]):
 
 
 class Callees:
-    """Of one code image. What a version has is found once."""
+    """Of one code image. A version's calls are found once."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
@@ -63,7 +63,7 @@ class Callees:
         self._led = Led(image)
         self.noted = 0  # how often code was read of which calls were bound
         # Callees, names and so on are numbered; when few of them are left in code, those are numbered anew.
-        self._kept = 0  # of what most were left of, then
+        self._kept = 0  # how many were numbered then
         self._callees: _Numbers[Invoked] = _Numbers()
         self._invoked: list[Invoked] = []  # by number
         self._names: _Numbers[tuple[str, str]] = _Numbers()
@@ -133,7 +133,7 @@ class Callees:
         return (int(stubs[to == target][0]) + v.start, True) if (to == target).any() else (target, False)
 
     def compiled(self, site: int, tsc: int) -> int:
-        """The verified entry of what the call there names, as it stands at `tsc`; 0: none, or several."""
+        """The verified entry of the callee that the call there names, as it stands at `tsc`; 0: none, or several."""
         callee, known = self._callee(site), self._calls
         if callee < 0:
             return 0
@@ -154,8 +154,8 @@ class Callees:
         return self._image.classes.extends(names[holder], names[declared]) is not False
 
     def table(self, site: int, tsc: int, fresh: int) -> int:
-        """The stub that looks up what the call there names: one that others led to, or, if it is the only one, that was
-        made `fresh` ticks before `tsc` at most and that nothing has led to; 0: not known."""
+        """The stub that looks up the callee that the call there names: a stub that other calls led to, or, if it is the
+        only one, a stub that was made `fresh` ticks before `tsc` at most and that nothing has led to; 0: not known."""
         callee, known = self._callee(site), self._calls
         if callee < 0:
             return 0
@@ -167,12 +167,12 @@ class Callees:
         return int(led.view(np.uint64)[0]) if len(led) == 1 else 0
 
     def named(self, site: int) -> Invoked | None:
-        """What the bytecode at the call there names."""
+        """The callee that the bytecode at the call there names."""
         callee = self._callee(site)
         return self._invoked[callee] if callee >= 0 else None
 
     def _callee(self, site: int) -> int:
-        """The number of what the call there names; −1: not known."""
+        """The number of the callee that the call there names; −1: not known."""
         k = self._call(site)
         return int(self._calls.callee[k]) if k >= 0 else -1
 
@@ -314,8 +314,8 @@ class Callees:
         self._led.note(v, site, stub, checked != 0, callee, *columns)
 
     def _read_stubs(self, v: Version, rows: I64) -> None:
-        """A call that leads to a stub of the nmethod's own has that, and who shares one with it; who was taken to have
-        that has the one that they were taken to have."""
+        """A call that leads to a stub of the nmethod's own has that stub, and so have the calls that were taken to
+        share one with it; the calls that were taken to have that stub have the one that these were taken to have."""
         start = np.array(v.start, np.uint64).view(np.int64)
         to = calls.targets(self._image.code(v), v.start, rows[:, 0] - start).view(np.int64)
         for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - start, self._stubs[v.id])).tolist():

@@ -1,5 +1,5 @@
-"""What else may have stood where an instruction is: its bytes before and after each patch that was found there, and
-calls to where the trace has shown them to go.
+"""Other contents that may have stood where an instruction is: its bytes before and after each patch that was found
+there, and calls to where the trace has shown them to go.
 
 Only what decodes otherwise counts (length, kind or target): a patched constant is no variant. A content belongs to a
 span of time; of those whose span lies further than `slack` from the time asked for none is offered, and the nearer come
@@ -17,22 +17,22 @@ from stages.follow.repair.known import MAX_PATCH, WINDOW, first
 from stages.pointers import below, within
 from stages.pt import x86
 
-MOST = 24  # candidates for one instruction, and what stands there
+MOST = 24  # candidates for one instruction, with its present content
 ROOM = 64  # for candidates
 _TOUCHING = 24  # patches of one instruction, and around it, that are looked at: the last ones
 _BANG = np.array([0x89, 0x84, 0x24, 0, 0], np.uint8)
 _NOP = np.array([0x0F, 0x1F, 0x44, 0, 0], np.uint8)
-"""What a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32], EAX, the
-stack's check, or of SUB RSP, imm32 (MacroAssembler::verified_entry, x86), the last of which is then 0xFF or 0; else
-five bytes that do not steer, as in wrappers of native methods."""
+"""The bytes that a jump over a verified entry has replaced: the first five of the seven bytes of MOV [RSP + disp32],
+EAX, the stack's check, or of SUB RSP, imm32 (MacroAssembler::verified_entry, x86), the last of which is then 0xFF or 0;
+else five bytes that do not steer, as in wrappers of native methods."""
 EXACT = 50  # the trace's own times are that much more exact than the code image's
 MADE = 10  # a call leads to the stub that was made for it after that part of `slack` at most
 FOREVER = np.int64((1 << 63) - 1)
 LAST = np.int64(1 << 62)
-"""What is tried when all else fails: which of several methods of one name it is, it hardly shows."""
+"""The distance of the last resort: which of several methods of one name it is, the trace hardly shows."""
 
 # Numba compiles a function once more for each plain number that it is called with; for these it does not.
-_NOW, _SOON, _LATER, NEAR = (np.int64(k) for k in range(4))  # what is not off in time
+_NOW, _SOON, _LATER, NEAR = (np.int64(k) for k in range(4))  # not off in time
 FAR = np.int64(LAST - 1)
 _READ, _INFERRED = np.int64(0), np.int64(1)
 _CALL, _JMP = np.int64(CALL), np.int64(JMP)
@@ -69,7 +69,7 @@ def _candidate(found, n, far, inferred):  # type: ignore[no-untyped-def]
 
 @inner
 def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped-def]
-    """A candidate: a direct CALL (E8) or JMP (E9) that nobody has read, if it reaches."""
+    """A candidate: a direct CALL (E8) or JMP (E9) that was not read, if it reaches."""
     distance = to - (here + 5)
     if not -(1 << 31) <= distance < 1 << 31:
         return n
@@ -85,7 +85,7 @@ def _branch(buffer, found, n, here, opcode, to, far):  # type: ignore[no-untyped
 @inner
 def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no-untyped-def]
     """Keep the first row, and of the others those that decode to something new. Returns how many are left. A call is as
-    far off as what it leads to."""
+    far off as its target."""
     n = 0
     for row in range(candidates):
         insn, target = read(buffer, row * WINDOW, here, size)
@@ -131,9 +131,9 @@ def _sort(buffer, found, n):  # type: ignore[no-untyped-def]
 
 @inner
 def candidates(known, here, size, tsc, slack, buffer, found):  # type: ignore[no-untyped-def]
-    """All that the instruction at `here` may be. `buffer[:WINDOW]` is what stands there now, `size` bytes of it known.
+    """All that the instruction at `here` may be. `buffer[:WINDOW]` is its present content, `size` bytes of it known.
 
-    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is what stands there;
+    Fills `buffer[k * WINDOW:]` and row k of `found`; returns how many, at least one: the first is the present content;
     at most MOST. Both have ROOM rows.
     """
     n = _candidate(found, _ROW, _NOW, _READ)
@@ -165,7 +165,7 @@ def candidates(known, here, size, tsc, slack, buffer, found):  # type: ignore[no
 
 @inner
 def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
-    """What was read, resolved or chosen here, and what the bytecode says."""
+    """The contents read, resolved or chosen here, and the callees by the bytecode."""
     n = _patches(known, here, tsc, slack, buffer, found, n)
     if size >= 5:
         p = first(known.resolved, here)
@@ -238,7 +238,7 @@ def _patches(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
 
 @inner
 def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
-    """What a Java call at `here` may lead to by its bytecode."""
+    """The targets that a Java call at `here` may have by its bytecode."""
     calls = known.calls
     p = first(calls.site, here)
     if p == calls.site.n or calls.site.at[p] != here:
@@ -280,9 +280,9 @@ def _callees(known, here, tsc, slack, buffer, found, n):  # type: ignore[no-unty
 
 @inner
 def _tables(calls, owner, kind, claim, here, tsc, slack, buffer, found, n):  # type: ignore[no-untyped-def]
-    """Stubs that look a method up in a table, of which none is known to be that of the callee. One that nothing has led
-    to yet and that has just been made was made for a call (CompiledIC::set_to_megamorphic): as likely as not this.
-    Methods of one class have different places in its table; interfaces may inherit some from others."""
+    """Stubs that look a method up in a table, of which none is known to be that of the callee. A stub that nothing has
+    led to yet and that has just been made was made for a call (CompiledIC::set_to_megamorphic): as likely as not this
+    call. Methods of one class have different places in its table; interfaces may inherit some from others."""
     for t in range(calls.table.n):
         table, made = calls.table.at[t], calls.table_made.at[t]
         if calls.table_kind.at[t] != kind or not _stands(made, calls.table_until.at[t], tsc, slack):
@@ -305,7 +305,7 @@ def _stands(since, until, tsc, slack):  # type: ignore[no-untyped-def]
 
 @inner
 def _adapters(calls, callee, checked, here, opcode, buffer, found, n):  # type: ignore[no-untyped-def]
-    """Those to the interpreter that are known for what `callee` takes."""
+    """The adapters to the interpreter that are known for the arguments of `callee`."""
     key = 2 * calls.arguments.at[callee] + checked
     for p in range(first(calls.adapter_key, key), first(calls.adapter_key, key + 1)):
         n = _branch(buffer, found, n, here, opcode, calls.adapter.at[p], NEAR)

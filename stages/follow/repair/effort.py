@@ -14,7 +14,7 @@ SAVED = 32 * EFFORT  # and as much of that may be saved for later
 
 
 class Effort:
-    """What one search may spend."""
+    """The budget of one search."""
 
     def __init__(self, most: int = EFFORT) -> None:
         self.most = most
@@ -30,7 +30,7 @@ class Effort:
 
 
 class Purse:
-    """What the searches of a process may spend: it fills as trace is walked. So however often the trace contradicts the
+    """The budget of all searches of a process: it fills as trace is walked. So however often the trace contradicts the
     code, and however small the pieces are in which it comes, searching takes its share of the time and no more."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ class Guesses:
                     del self._made[next(iter(self._made))]
 
     def settle(self) -> None:
-        """Of those that are known by now the calls are walked anew."""
+        """The calls of guesses that are known by now are walked anew."""
         if self._noted == self._callees.noted:
             return
         self._noted = self._callees.noted

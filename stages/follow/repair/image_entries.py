@@ -1,4 +1,4 @@
-"""What the code image says of nmethods' entries, and of the stubs that they call before they are bound, as columns.
+"""Nmethods' entries, and the stubs that calls lead to before they are bound, by the code image, as columns.
 
 The image changes with nearly every segment of a JVM that compiles. So all of a version that never changes is taken
 once, when it comes, and kept in the order of addresses; when it closes is read anew, in one pass.
@@ -25,7 +25,7 @@ _NONE: I64 = np.zeros(0, np.int64)
 
 
 class ImageEntries:
-    """Of one code image; what it keeps of a version goes with that."""
+    """Of one code image; its rows of a version go with that."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image

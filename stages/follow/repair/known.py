@@ -43,7 +43,7 @@ class Known(NamedTuple):
     opens: I64  # and when one is known to stand there,
     closes: I64  # and not any more, or to be not entrant
     inline: I64  # (0 or 2,) the first and one past the last address of inline-cache stubs
-    jump: I64  # (3 · n,) what is known of indirect jumps, and
+    jump: I64  # (3 · n,) kinds of indirect jumps by range, and
     interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
     method_entries: I64  # entries of methods, as there
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
@@ -99,8 +99,8 @@ class Known(NamedTuple):
 
     def raw(self, before: tuple[Known, I64] | None = None) -> I64:
         """(2 · columns,) for `raw_known`: where each column lies, those of `calls` last, and how many numbers it has.
-        The columns must outlive it. `before`: columns of which many are these, and their `raw`. Raises ValueError for
-        one that is not contiguous, or of another dtype."""
+        The columns must outlive it. `before`: columns of which many are these, and their `raw`. Raises ValueError for a
+        column that is not contiguous, or of another dtype."""
         columns = self._columns()
         if not all(column.dtype == np.int64 or column.dtype == np.uint8 for column in columns):
             raise ValueError("a column is int64 or uint8")

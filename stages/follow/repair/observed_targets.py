@@ -1,4 +1,4 @@
-"""What calls that have been read led to, by what they call: others of the same callee will lead there, too.
+"""The targets of calls that have been read, by callee: other calls of the same callee will lead there, too.
 
 Two kinds of code are shared by calls and not named after a callee: the stubs that look a method up at an index of a
 table (vtableStubs.cpp), one for each index, of which a callee has one; and the adapters to the interpreter, one for
@@ -74,7 +74,7 @@ class Led:
         self, v: Version, site: I64, stub: I64, checked: NDArray[np.bool_], callee: I64, name: I64, owner: I64, kind:
         I64, arguments: I64,
     ) -> None:  # fmt: skip
-        """Of calls (n,) of `v`, as it was read last; those that do not look at the receiver have stubs of their own."""
+        """Of calls (n,) of `v`, as it was read last; calls that do not look at the receiver have stubs of their own."""
         branch = np.where(checked, site, stub + calls.STUB_JUMP) - np.array(v.start, np.uint64).view(np.int64)
         to = calls.targets(self._image.code(v), v.start, branch)
         columns = (column.tolist() for column in (to, checked, callee, name, owner, kind, arguments))

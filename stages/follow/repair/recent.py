@@ -1,4 +1,5 @@
-"""Rows by address, of which those are kept that came last: what the trace has resolved, and what choices have replaced.
+"""Rows by address, of which the last are kept: targets that the trace has resolved, contents that choices have
+replaced.
 
 One more row costs a copy, not a new order of all, for a search may follow each of them. Columns are never written again
 once they were handed out.

@@ -1,9 +1,9 @@
-"""What is done about a contradiction: find what the code must have been (`stages.follow.repair.backtracking_search`),
-and make it so.
+"""The answer to a contradiction: find what the code must have been (`stages.follow.repair.backtracking_search`), and
+make it so.
 
-The walker's code is one for all threads of a process, and what is chosen for one holds for all, until a view of the
-code image or another contradiction says otherwise. So the trace dates the patches, and more exactly than reading the
-code does.
+The walker's code is one for all threads of a process, and a choice for one holds for all, until a view of the code
+image or another contradiction says otherwise. So the trace dates the patches, and more exactly than reading the code
+does.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Repair:
         self.guesses.settle()
 
     def begin(self, segment: Segment) -> None:
-        """What comes is in this segment."""
+        """The pieces that follow are in this segment."""
         self._segment, self._times = segment, None
         self._resolved_to = -1
         self._purse.fill(len(segment.data))
@@ -114,14 +114,14 @@ class Repair:
         return int(np.interp(at, *self._times))
 
     def _restore(self, tsc: int) -> None:
-        """What was patched before all code was read once more is there no more, if it was not read."""
+        """A patch made before all code was read once more is there no more, if it was not read."""
         read = self._image.read_until(max(tsc, 0))
         if read > self._read:
             self._read = read
             self.counts["restored"] += self._flow.restore(read)
 
     def _shut_entries(self, tsc: int) -> None:
-        """What is certain not to be entrant at `tsc` has the jump at its verified entry that makes it so."""
+        """A version that is certain not to be entrant at `tsc` has the jump at its verified entry that makes it so."""
         entry_state = self._image.entry_state
         if self._ends != entry_state.changes:
             self._ends = entry_state.changes
@@ -138,7 +138,7 @@ class Repair:
                     self.counts["shut"] += self._patch(jump, tsc)
 
     def take_resolved(self, shown: NDArray[np.void]) -> None:
-        """`shown`: RESOLVED_DTYPE, of this segment; what has been resolved in it before is left out."""
+        """`shown`: RESOLVED_DTYPE, of this segment; the rows taken before are left out."""
         new = shown[shown["offset"] > self._resolved_to]
         if len(new):
             self._resolved_to = int(new["offset"].max())
@@ -224,7 +224,7 @@ class Repair:
     def _make(self, piece: Piece, choice: Choice) -> None:
         """Walk to where it holds, and make it so."""
         if choice.at > piece.position:
-            self._flow.run(piece, choice.at, trap=NEVER)  # what is doubtful on the way has been decided
+            self._flow.run(piece, choice.at, trap=NEVER)  # the doubts on the way have been decided
         tsc = self._time(piece.offset + choice.at)
         if not self._patch(Branch(choice.address, choice.code), tsc):
             self.counts["nowhere"] += 1
@@ -233,7 +233,7 @@ class Repair:
         self.counts["chosen_inferred" if choice.inferred else "chosen"] += 1
 
     def _patch(self, branch: Branch, tsc: int) -> bool:
-        """Make it so, if there is code; what is replaced may come back."""
+        """Make it so, if there is code; the replaced bytes may come back."""
         content = self._flow.bytes_at(branch.address, WINDOW).ljust(WINDOW, b"\0")
         self._replaced.add(branch.address, np.frombuffer(content, np.uint8))
         try:

@@ -4,8 +4,8 @@ A call that is not bound yet goes to a resolver stub of the JVM (`SharedRuntime:
 `ic_miss`; sharedRuntime.cpp), which finds the callee, patches the call and jumps to the callee: an indirect jump, so
 its target is in the trace. The call lies right before the return address on top of the return stack. From then on the
 call *may* go where the stub went: to the callee's verified entry, or, where the receiver is to be checked, to the entry
-before it, or, where it went to the interpreter's adapter, through the call's own stub. That is inferred, not read; what
-chooses it says so.
+before it, or, where it went to the interpreter's adapter, through the call's own stub. That is inferred, not read; a
+search that chooses it says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JMPs at places of C1's code that wait to be patched (jvm.calls.patching_stubs), where nobody has read them.
+"""The JMPs at places of C1's code that wait to be patched (jvm.calls.patching_stubs), where they have not been read.
 
 Code from before the agent could tell was patched when it was told of; under -Xcomp that is most of a JVM's beginning.
 And while a class is being initialised a JMP leads to the copy, mostly for less time than lies between two readings.
@@ -24,7 +24,7 @@ _EVER = 1 << 62
 
 
 class Unpatched:
-    """Of one code image. What a version has is found once, and kept as long as the image has it."""
+    """Of one code image. A version's places are found once, and kept as long as the image has it."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image

@@ -1,7 +1,7 @@
 """A way: code executed instruction by instruction along packets, as far as they agree.
 
-What a search (`stages.follow.repair.backtracking_search`) tries is a way. Its state is a few numbers and a return
-stack, so that it can be copied at a choice and taken up again there. Slow and exact, unlike the walker
+A search (`stages.follow.repair.backtracking_search`) tries one way after the other. A way's state is a few numbers and
+a return stack, so that it can be copied at a choice and taken up again there. Slow and exact, unlike the walker
 (`stages.follow.walk.driver`), which remembers paths; both follow the same rules (SDM, "Intel Processor Trace").
 """
 
@@ -169,7 +169,7 @@ def inside(g, ip):  # type: ignore[no-untyped-def]
 
 @inner
 def asynchronous(data, end, goal, w, g):  # type: ignore[no-untyped-def]
-    """The FUP's address has been reached: what came of it."""
+    """The FUP's address has been reached: whether the packets agree with that."""
     if w[W_MUST] == w[W_HERE]:
         w[W_MUST] = 0
     look(data, end, goal, w)

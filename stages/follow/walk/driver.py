@@ -181,7 +181,7 @@ def run(where, io):  # type: ignore[no-untyped-def]
                 limit = min(limit, stops[k])
             on = limit > x[X_POS]
             at_all = on
-            while on:  # what is done above is done in the same places with windows as without
+            while on:  # the work above is done in the same places with windows as without
                 drafting, window_end = UNFIT, limit
                 if t.g[G_WINDOW_MASK]:
                     drafting = by_windows(t, w, limit)

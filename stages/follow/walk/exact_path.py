@@ -130,7 +130,7 @@ def packet(t, w, end):  # type: ignore[no-untyped-def]
         x[X_LAST_IP] = 0
         x[X_MODE] = (mode | M_PSB) & ~M_BOUND
     elif kind == OVF:
-        if mode & M_SEEN:  # what ran before the PSB did run
+        if mode & M_SEEN:  # the code before the PSB did run
             x[X_FUP_IP] = x[X_SEEN_IP]
             if cut_at_fup(t, w, B_FUP_OFF_PATH) == FULL:
                 return TABLES_FULL

@@ -1,6 +1,6 @@
 """The fast part of the walker: short TNT, TIP, TIP.PGE, TIP.PGD and padding, in their ordinary order.
 
-A TNT byte is one look-up in the TNT path cache, a TIP one look-up of its address. What they do to the return stack is
+A TNT byte is one look-up in the TNT path cache, a TIP one look-up of its address. Their work on the return stack is
 arithmetic, not a branch: in such data a branch that is not the same nearly always costs more than the work it avoids.
 """
 

@@ -61,7 +61,7 @@ class PathCounts:
 
 @inner
 def _of_parts(n, instrs, path, pool, times, spent, seen):  # type: ignore[no-untyped-def]
-    """Move what has been added up for paths made of paths to those."""
+    """Move the sums of paths made of paths to the paths that they are made of."""
     plain, end = 0, n
     for j in range(n):
         x = seen[j]

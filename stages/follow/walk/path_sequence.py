@@ -1,9 +1,9 @@
-"""What the walker hands on: path ids in the order in which they were taken.
+"""The walker's output: path ids in the order in which they were taken.
 
 `order` is int32. A number ≥ 0 is a path id; −n says that the id before it came n times more. Two ids are marks:
-P_DISABLED (tracing stopped here, the next path begins where it resumed) and P_BREAK (what comes next does not follow
-from what came before: see the breaks). A path may be made of paths (`stages.follow.cfg.window_cache`); `plain` writes
-them out.
+P_DISABLED (tracing stopped here, the next path begins where it resumed) and P_BREAK (the next path does not follow from
+the one before: see the breaks). A path may be made of paths (`stages.follow.cfg.window_cache`); `plain` writes them
+out.
 """
 
 # mypy: disable-error-code="assignment"
@@ -205,8 +205,8 @@ def _unpack(data, follows, order):  # type: ignore[no-untyped-def]
 
 
 def pack(order: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """`order` as bytes: of what came next after each id the last time, how often in a row it did again; then, as
-    variable-length numbers, what came instead."""
+    """`order` as bytes. The successor of each id is taken to be the same as the last time: how often in a row it was;
+    then, as variable-length numbers, the one that came instead."""
     out = np.empty(10 * len(order) + 8, np.uint8)
     highest = int(order.max()) if len(order) else 0
     return out[: _pack(order, np.full(2 * max(highest, 0) + 2, -1, np.int64), out)].copy()

@@ -1,4 +1,4 @@
-"""One thread over one piece of its trace: what the kernel needs for that, and what it left there."""
+"""One thread over one piece of its trace: the kernel's arguments, and its results."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Thread:
         self.context[[C_ROOT, C_NODE, C_BEHIND]] = root, root, 0
 
     def lose(self) -> None:
-        """There is a hole: nothing is known of where the thread is, or who called it."""
+        """There is a hole: nothing is known of where the thread is, or of its callers."""
         x = self.x
         x[X_AT] = LOST_BLOCK
         x[X_PENDING] = x[X_FUP] = x[X_MODE] = x[X_DEPTH] = x[X_BASE] = 0
@@ -95,7 +95,7 @@ class State(NamedTuple):
 
 
 class Buffers:
-    """What pieces are worked on in, one after the other."""
+    """The memory in which pieces are worked on, one after the other."""
 
     def __init__(self, size: int = 1 << 16, stops: int = 1 << 10, zeros: Zeros = np.zeros) -> None:
         """For pieces of so many bytes and time packets; they grow."""
@@ -184,7 +184,7 @@ class Piece:
         self.begin_output()
 
     def settle(self) -> None:
-        """There is no going back behind here: the code has been changed, or what has been found was taken away."""
+        """There is no going back behind here: the code has been changed, or the findings were taken away."""
         _begin(self._io, False)
 
     def early(self) -> State | None:
@@ -206,7 +206,7 @@ class Piece:
         self.thread.x[:], self.thread.ring[:], self.stop_at[:] = state
 
     def begin_output(self) -> None:
-        """What has been found was taken away."""
+        """The findings were taken away."""
         _begin(self._io, True)
 
     def run(self, tables: I64, trap: int = NEVER, end: int = NEVER, pause: int = NEVER) -> int:
@@ -233,7 +233,7 @@ class Piece:
         """Of the walker: just behind the last packet that carried an address."""
         return int(self.thread.x[X_POS])
 
-    # -- what has been found
+    # -- findings
 
     def charge(self, whole: bool) -> tuple[I64, I64, I64]:
         """Where in the order the intervals begin and end that were walked since this was last asked, the ticks of
@@ -274,7 +274,7 @@ class Piece:
 
     @property
     def resolved(self) -> NDArray[np.void]:
-        """RESOLVED_DTYPE, positions in the stream: what resolvers did, so far."""
+        """RESOLVED_DTYPE, positions in the stream: the jumps of resolvers, so far."""
         n = int(self.thread.x[X_RESOLVED])
         if n == 0:
             return _NOTHING_RESOLVED

@@ -2,10 +2,10 @@
 trace contradicts the code.
 
 The return stack does exactly what the processor's does (stages.pt.return_stack), but for a RET out of the filter: that
-goes back to a call that was not seen. A contradiction leaves it alone: what the processor pushed it still has.
+goes back to a call that was not seen. A contradiction leaves it alone: it still has the processor's entries.
 
 The *confirmed* point is just behind the last packet that carried an address which was believed: a TIP, a TIP.PGE, a FUP
-that a PSB+ or a TIP.PGD confirmed. What was taken between it and a contradiction is *suspect*. Where contradictions are
+that a PSB+ or a TIP.PGD confirmed. A path taken between it and a contradiction is *suspect*. Where contradictions are
 trapped (from X_TRAP on), the walk goes back there instead of breaking off: so at most once in STRIDE bytes the state is
 copied, and of the two copies one is never behind the confirmed point.
 """
@@ -162,7 +162,7 @@ def emit(t, w, path):  # type: ignore[no-untyped-def]
 @inner
 def _where(t, s):  # type: ignore[no-untyped-def]
     """The instruction of block `s` that could not be passed: its last; if it left the code, that one's last byte. The
-    first of a block that nobody has walked yet."""
+    first of a block that was not walked yet."""
     row = s * BL
     kind = t.block[row + BL_KIND]
     if kind == UNWALKED:
@@ -175,8 +175,8 @@ def _where(t, s):  # type: ignore[no-untyped-def]
 
 @inner
 def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
-    """The trace contradicts the code, or has a gap: what the walker believed ends here. Where contradictions are
-    trapped, only X_CAUSE says so, and what is done after that will be undone."""
+    """The trace contradicts the code, or has a gap: the walker's belief ends here. Where contradictions are trapped,
+    only X_CAUSE says so, and the work after that will be undone."""
     x = w.x
     gap = cause == B_OVERFLOW or cause == B_BAD_PACKET or cause == B_OTHER_MODE
     if not gap and x[X_POS] >= x[X_TRAP]:
@@ -205,7 +205,7 @@ def break_off(t, w, cause, ip):  # type: ignore[no-untyped-def]
 
 @inner
 def doubt(x, cause):  # type: ignore[no-untyped-def]
-    """What the trace says is possible, but rare (deferred TIPs): where contradictions are trapped, it is one first."""
+    """The packets are possible, but rare (deferred TIPs): where contradictions are trapped, this is one first."""
     if x[X_POS] >= x[X_TRAP] and x[X_CAUSE] == 0:
         x[X_CAUSE] = cause
         x[X_WHERE] = x[X_POS]
@@ -232,7 +232,7 @@ def confirm(x):  # type: ignore[no-untyped-def]
 
 @inner
 def keep(w, copy):  # type: ignore[no-untyped-def]
-    """Make a copy of the state: the FIRST, the SECOND, or the one that is EARLY."""
+    """Make a copy of the state: the FIRST, the SECOND, or the EARLY one."""
     at = copy * KEPT
     for k in range(X_SIZE):
         w.kept[at + k] = w.x[k]

@@ -1,4 +1,4 @@
-"""What each packet that steers does to the walk: TNT bits, TIP, TIP.PGD, TIP.PGE, FUP."""
+"""The effect on the walk of each packet that steers: TNT bits, TIP, TIP.PGD, TIP.PGE, FUP."""
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
 
@@ -197,7 +197,7 @@ def drain(t, w):  # type: ignore[no-untyped-def]
 
 @inner
 def _contradiction(kind):  # type: ignore[no-untyped-def]
-    """What it means that a TIP or a bit comes while a block of this kind waits."""
+    """The cause of the break if a TIP or a bit comes while a block of this kind waits."""
     if kind == OFF or kind == OUTSIDE:
         return B_OFF_CODE
     if kind == OUT:
@@ -348,7 +348,7 @@ def on_fup(t, w, ip):  # type: ignore[no-untyped-def]
         elif x[X_PENDING] > 1 or not on_block(t, x[X_AT], ip):
             break_off(t, w, B_PSB_OFF_PATH, ip)
             go_to(t, w, ip)
-        elif kind == LOOP:  # it passes there more than once: what comes next counts from here
+        elif kind == LOOP:  # it passes there more than once: its passes count from here
             x[X_FUP_IP] = ip
             if cut_at_fup(t, w, B_PSB_OFF_PATH) == FULL:
                 return FULL

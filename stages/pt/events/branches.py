@@ -1,8 +1,9 @@
 """Events of the packets that move control: TNT, TIP, TIP.PGE, TIP.PGD, FUP, and those bound to them (MODE, PIP, VMCS).
 
-A FUP belongs to what waits for it. One that nothing waits for opens a compound: FUP + TIP is an asynchronous branch
-(interrupt, fault …), FUP + TIP.PGD one that turned tracing off. PIP, VMCS and MODE.Exec inside a compound are events
-at its end. Where several events come of one packet the branch is told first, since the others hold at its target.
+A FUP belongs to the event that waits for it. A FUP that nothing waits for opens a compound: FUP + TIP is an
+asynchronous branch (interrupt, fault …), FUP + TIP.PGD one that turned tracing off. PIP, VMCS and MODE.Exec inside a
+compound are events at its end. Where several events come of one packet the branch is told first, since the others hold
+at its target.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def exec_mode(bits: Int) -> Any:
 
 @inner
 def mode_exec(st: Any, ev: Any) -> Any:
-    """Two things change here, the mode and IF; what did not change is no event, but the packet is still bound."""
+    """Two things change here, the mode and IF; a part that did not change is no event, but the packet is still
+    bound."""
     bits = st["sub"]
     told = 0
     if not st["mode_valid"] or (st["mode"] ^ bits) & 3:

@@ -3,7 +3,7 @@
 A packet alone says little: a FUP is where an interrupt came from, or where a transaction began, or where a PTWRITE
 stands, as the packets before it tell. So a packet that needs another one is *queued* with the kind of packet that it
 waits for (`AT_…`) and becomes an event when that comes. PSB+ is not a sequence of events but one statement of the
-state (`status`); what stands in it waits for PSBEND, or for the OVF that cuts it off.
+state (`status`); its parts wait for PSBEND, or for the OVF that cuts it off.
 
 This module holds the forms: event records, the decoder's state, the queue. The rules are in `psb`, `branches`,
 `overflow`, `power`, `interrupts` (one kernel a packet kind), put together by `eventdecoder.next_event`.
@@ -58,7 +58,7 @@ EVENT_DTYPE = np.dtype(
         ("kind", "<i8"),
         ("no_ip", "<i8"),
         ("has_tsc", "<i8"),
-        ("status", "<i8"),  # stands in PSB+: says what is, not what happens
+        ("status", "<i8"),  # stands in PSB+: a state, not something that happens
         ("waits", "<i8"),  # in the queue: for which packet
     ]
 )

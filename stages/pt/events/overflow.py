@@ -3,7 +3,7 @@
 If tracing is on when the overflow is over, a FUP says where execution is; only timing packets stand between. Anything
 else after the OVF means that tracing was off by then, and a TIP.PGE turns it on. So: look for the FUP; the first
 packet that may not stand before it decides. Three errata blur this (`errata`): SKD010 loses the FUP or TIP.PGE,
-APL11 adds a TIP.PGD, APL12 adds a FUP. For each, what follows tells whether it struck.
+APL11 adds a TIP.PGD, APL12 adds a FUP. For each, the packets behind tell whether it struck.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stages.pt.events.event import AT_BOUND_FUP, AT_EXSTOP, AT_FUP, AT_PWRX, AT_
 from stages.pt.events.psb import header_fup, psbend
 from stages.pt.packets import Int
 
-_NOT_STRUCK = 1  # an erratum did not, or nobody can tell
+_NOT_STRUCK = 1  # an erratum did not, or that cannot be told
 
 
 @inner
@@ -122,7 +122,7 @@ def _skd010(data: U8, st: Any, ev: Any, rates: Any) -> Any:
             kind in (p.PIP, p.VMCS, p.MODE_EXEC, p.PAD, p.MNT, p.PWRE, p.PWRX, p.EVD, p.TRIG)
             or (kind in (p.EXSTOP, p.PTW, p.CFE) and not st["sub"] & p.IP_FLAG)
         ):
-            # TIP.PGE, OVF, TraceStop: all is well; TNT: something is wrong, but where to go on nobody can tell
+            # TIP.PGE, OVF, TraceStop: all is well; TNT: something is wrong, but where to go on cannot be told
             return _give_up(st, at, context, _NOT_STRUCK)
 
 
@@ -150,7 +150,7 @@ def _apl11(data: U8, st: Any, ev: Any, rates: Any) -> Any:
 
 @inner
 def _is_off_after(data: U8, at: Int, context: Int) -> Any:
-    """APL12: is tracing off after the FUP that ends at `at`? 1, 0 (on, or nobody can tell) or an error."""
+    """APL12: is tracing off after the FUP that ends at `at`? 1, 0 (on, or not known) or an error."""
     while True:
         kind, size, payload, _ = p.next_packet(data, at, data.size, context)
         if kind < 0:

@@ -120,7 +120,7 @@ def _bdm64(ev: Any, fl: Any, table: Any, slots: Any) -> Any:
 
 @inner
 def _disable_resumes_at(fl: Any, table: Any, index: Int) -> None:
-    """Where tracing may come on again after a disable at this instruction: after a call; else nobody knows. A return
+    """Where tracing may come on again after a disable at this instruction: after a call; else it is not known. A return
     out of the filter takes its entry off the stack like any other."""
     here = table[index]
     if here["kind"] == i.RETURN:

@@ -81,7 +81,7 @@ def ptwrite(st: Any, ev: Any) -> Any:
 
 @inner
 def block_end(st: Any, ev: Any) -> Any:
-    """BEP: what the block held is for others (PEBS records); its FUP must not be taken for an interrupt's."""
+    """BEP: the block's content is for others (PEBS records); its FUP must not be taken for an interrupt's."""
     if not st["sub"] & IP_FLAG:
         return MORE
     e.clear(ev, e.IGNORE)

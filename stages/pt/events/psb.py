@@ -112,7 +112,7 @@ def psb(data: U8, st: Any, ev: Any, rates: Any) -> Any:
     st["sync"] = st["at"] - st["size"]
     e.forget_ip(st)
     st["enabled"] = 0
-    e.clear(ev, e.NONE)  # on or off: what is to be told first is known last
+    e.clear(ev, e.NONE)  # on or off: the first event to be told is known last
     ev["status"] = 1
     if e.enqueue(st, ev, AT_PSBEND) < 0:
         return INTERNAL

@@ -24,7 +24,7 @@ def drop(ev: Any, fl: Any) -> Any:
     fl["has_tsc"] = ev["has_tsc"]
     fl["steps"] = 0
     fl["dropped"] = DROPPED
-    # what a TRIG's instruction count is counted from: the last address in the trace
+    # a TRIG's instruction count is counted from the last address in the trace
     kind = ev["kind"]
     if kind in (e.DISABLED, e.ASYNC_DISABLED) or (kind == e.OVERFLOW and ev["no_ip"]):
         fl["anchored"] = 0

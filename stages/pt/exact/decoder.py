@@ -31,7 +31,7 @@ class AddressFilter(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """How the trace was made, and what is wanted of it."""
+    """How the trace was made, and which parts of it are wanted."""
 
     family: int = 0
     model: int = 0

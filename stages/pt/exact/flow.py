@@ -57,7 +57,7 @@ _EVENTS_A_STEP = 4  # room that one step of the state machine may need
 
 @inner
 def _take_effect(ev: Any, fl: Any) -> Any:
-    """What an event does to where we are → OK or an error."""
+    """Applies an event to the position → OK or an error."""
     kind = ev["kind"]
     if (PLACE[kind] == AT_IP or kind in (e.TRIG, e.SWINTR, e.SYSCALL)) and is_elsewhere(fl, ev):
         return BAD_MATCH
@@ -190,7 +190,7 @@ def _resync(ev: Any, rates: Any, fl: Any, table: Any, slots: Any) -> Any:
     if fl["error"] < 0:
         return fl["error"]
     kind = ev["kind"]
-    if ev["status"]:  # inside a PSB+, nobody knows how far: from its PSB anew
+    if ev["status"]:  # inside a PSB+, it is not known how far: from its PSB anew
         return WANTS_PSB
     if kind == e.ENABLED:
         fl["enabled"] = 0

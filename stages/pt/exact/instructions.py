@@ -1,9 +1,9 @@
-"""Machine code as flat arrays: what a trace walker must know of each instruction, and nothing else.
+"""Machine code as flat arrays: of each instruction as much as a trace walker must know, and nothing else.
 
 An instruction is decoded once, in runs up to the next control transfer: capstone finds the lengths, `classify` looks
-at the bytes (what a trace decoder asks is not what a disassembler answers: does it need a packet, where does it go
-statically, which packets bind to it). The result is a record in `Instructions.table`; records know the record that
-follows them, so that the walker goes from index to index and asks the hash only for targets of indirect branches.
+at the bytes (a trace decoder's questions are not those that a disassembler answers: does it need a packet, where does
+it go statically, which packets bind to it). The result is a record in `Instructions.table`; records know the record
+that follows them, so that the walker goes from index to index and asks the hash only for targets of indirect branches.
 Where no code is known, or no instruction, stands a record that says so.
 """
 
@@ -22,12 +22,12 @@ from stages.pt.events.event import MODE_16, MODE_32, MODE_64, MODE_UNKNOWN
 from stages.pt.packets import Int, Records
 from stages.pt.return_stack import call_pushes
 
-# what is needed to go on after it: nothing, its target, a packet; or it cannot be passed
+# needed to go on after it: nothing, its target, a packet; or it cannot be passed
 (PLAIN, JUMP, CALL, CONDITIONAL, RETURN, INDIRECT_JUMP, INDIRECT_CALL, FAR_CALL, FAR_RETURN, FAR_JUMP, UNMAPPED,
  INVALID) = range(12)  # fmt: skip
 FIRST_THAT_NEEDS_TRACE = CONDITIONAL
 
-# what binds to it
+# the events that bind to it
 SETS_CR3, TAKES_PIP, TAKES_VMCS, IS_PTWRITE, IS_IRET, IS_VMENTRY, IS_UIRET, IS_SWINT, IS_SYSCALL, IS_DIRECT, PUSHES = (
     1 << i for i in range(11)
 )
@@ -37,7 +37,7 @@ INSTRUCTION_DTYPE = np.dtype(
     [
         ("ip", "<u8"),
         ("target", "<u8"),  # of a direct branch, taken
-        ("next", "<i4"),  # index of what follows it in memory, −1: not looked up yet
+        ("next", "<i4"),  # index of the instruction behind it in memory, −1: not looked up yet
         ("taken", "<i4"),  # index of the target
         ("flags", "<u2"),
         ("kind", "u1"),
@@ -176,7 +176,8 @@ def _classify_0f(raw: bytes, form: Shape) -> tuple[int, int, int]:
 
 
 def length(raw: bytes, bits: int, engine: Any) -> int:
-    """Bytes of the first instruction in `raw`; 0: none. For what capstone does not know, or knows as AMD has it."""
+    """Bytes of the first instruction in `raw`; 0: none. For instructions that capstone does not know, or knows as AMD
+    has them."""
     form = shape(raw, bits)
     if form is None:
         return 0
@@ -219,7 +220,7 @@ class Instructions:
         self.slots: NDArray[np.int32] = np.full(4096, -1, np.int32)
 
     def _read(self, ip: int, size: int) -> bytes:
-        """What is known from `ip` on, at most `size` bytes; blobs that touch read as one."""
+        """The known code from `ip` on, at most `size` bytes; blobs that touch read as one."""
         view = self._view
         i = int(np.searchsorted(view.start, np.uint64(ip), side="right")) - 1
         out = b""

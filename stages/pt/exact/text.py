@@ -135,7 +135,7 @@ def lines(batch: Batch, options: TextOptions) -> Iterator[str]:
             yield from _addresses(batch, at, index)
         at = index
         if ev["status"] or (options.quiet and ev["kind"] != e.ERROR):
-            continue  # what holds, not what happened
+            continue  # a state, not something that happened
         yield event_text(ev, options)
     if not options.quiet:
         yield from _addresses(batch, at, len(batch.ips))

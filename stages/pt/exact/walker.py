@@ -17,7 +17,7 @@ from stages.pt.exact import instructions as i
 from stages.pt.packets import Int
 from stages.pt.return_stack import ONE, SLOTS, above, popped, pushed
 
-# What came of a step; errors are negative. A walk: goal reached, a packet is needed, …
+# The result of a step; errors are negative. A walk: goal reached, a packet is needed, …
 OK, REACHED, NEEDS_TRACE, BLOCK_ENDS, MISSING, FULL = range(6)
 # … an event is to be told here; ask again; the target stands in a TIP behind the TNT in use; from the last PSB anew
 PENDING, AGAIN, WANTS_TIP, WANTS_PSB = range(6, 10)
