@@ -1,6 +1,6 @@
 """Arrays that grow at their end, so that many small pieces are one flat array for kernels.
 
-What has been appended is never written again: slices handed out stay as they were, also after the arena has moved.
+Appended items are never written again: slices handed out stay as they were, also after the arena has moved.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ class Arena(Generic[T]):
 
     @property
     def wasteful(self) -> bool:
-        """More than half of it, and enough to matter, is garbage: worth copying what is needed into a new one."""
+        """More than half of it, and enough to matter, is garbage: worth copying the needed parts into a new one."""
         return self.garbage > 4096 and 2 * self.garbage > self.used

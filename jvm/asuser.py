@@ -1,9 +1,9 @@
 """A piece of work done with another user's rights alone.
 
 Where root acts in places that another user can write, a check of a path says nothing about the next call: the user may
-exchange what it leads to in between. So the work is done in a child process that is that user for good; all that the
-user could make it do is what the user may do anyway. The kernel keeps the user from looking into the child, or from
-tracing it: whoever changes its user id is not dumpable (prctl(2), PR_SET_DUMPABLE).
+exchange the path's target in between. So the work is done in a child process that is that user for good; the user could
+make it do only things that the user may do anyway. The kernel keeps the user from looking into the child, or from
+tracing it: a process that changes its user id is not dumpable (prctl(2), PR_SET_DUMPABLE).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class User:
 
 
 def as_user(user: User, work: Callable[[], str], seconds: float, most: int) -> str:
-    """What `work` returns, at most `most` bytes, done as `user`: in this process if that is us. `work` may use open
-    descriptors. Whatever it raises becomes NotDoneError, as does a child that has not ended after `seconds`. Needs
+    """The result of `work`, at most `most` bytes, done as `user`: in this process if that is us. `work` may use open
+    descriptors. Every exception of it becomes NotDoneError, as does a child that has not ended after `seconds`. Needs
     root, and a process without other threads, if it is another user."""
     if user.is_us():
         return work()

@@ -42,8 +42,8 @@ class AttachError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """`inner_pid` as the JVM sees itself; `ring` is where the ring lies as this process sees it. Where another user
-    can exchange what that path leads to, it is only for people: `open` goes by safe steps."""
+    """`inner_pid` as the JVM sees itself; `ring` is where the ring lies as this process sees it. Where another user can
+    exchange the path's target, it is only for people: `open` goes by safe steps."""
 
     pid: int
     inner_pid: int
@@ -271,7 +271,7 @@ def _converse(target: _Target, arguments: tuple[str, ...], deadline: float) -> t
 
 
 def execute(pid: int, *arguments: str, timeout: float = 10.0) -> str:
-    """Sends one attach command with up to three arguments and returns what the JVM prints.
+    """Sends one attach command with up to three arguments and returns the JVM's output.
 
     Raises AttachError; never blocks for much longer than `timeout` seconds.
     """
@@ -307,8 +307,8 @@ def jcmd(pid: int, command: str, timeout: float = 10.0) -> str:
 def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", timeout: float = 10.0) -> Attached:
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.
 
-    If the JVM cannot reach that path (another user's process, a container) the ring is made in a private directory
-    of its own: use what is returned. Raises AttachError, and BuildError of `jvm.cbuild`.
+    If the JVM cannot reach that path (another user's process, a container) the ring is made in a private directory of
+    its own: use the returned one. Raises AttachError, and BuildError of `jvm.cbuild`.
     """
     agent = library()
     deadline = time.monotonic() + timeout
@@ -343,7 +343,7 @@ def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", tim
 
 def _hand_over(target: _Target, names: tuple[str, ...], name: str, machine_code: bytes) -> None:
     """Makes private directories one below the other in the JVM's /tmp, and a file in the first, from which the JVM will
-    load; always anew, for what stands there may not be ours. Raises PrivacyError, OSError."""
+    load; always anew, for a file that stands there may not be ours. Raises PrivacyError, OSError."""
     above = os.fstat(target.tmp)
     if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
         raise PrivacyError("/tmp of the JVM can be written by others, who could exchange the agent in it")

@@ -1,4 +1,4 @@
-"""Builds C libraries when they are asked for, and keeps them in the user's cache, keyed by what they are made from."""
+"""Builds C libraries when they are asked for, and keeps them in the user's cache, keyed by sources and commands."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TIMEOUT = 300.0  # seconds for one command
 
 
 class BuildError(RuntimeError):
-    """It cannot be built; the message says in one line what is missing."""
+    """It cannot be built; the message names in one line the missing thing."""
 
 
 def cache_dir() -> Path:
     """The directory of all that is made once and kept, for this user's processes: $XDG_CACHE_HOME/streamer or
     ~/.cache/streamer, else `streamer-cache-<uid>` in the temporary directory. It is there, and safe from other users
-    (`jvm.private`): what lies in it is loaded as code. Where none is, as when another user came first with that name,
-    a fresh one, of this process alone, until it ends. Raises BuildError if that is not safe either."""
+    (`jvm.private`): files in it are loaded as code. Where none is, as when another user came first with that name, a
+    fresh one, of this process alone, until it ends. Raises BuildError if that is not safe either."""
     why = ""
     for wanted in _wanted():
         try:

@@ -3,8 +3,8 @@
 A load from a page of a mapping that lies behind the end of its file is a SIGBUS (mmap(2)), whatever was checked just
 before, and a seal against it (F_SEAL_SHRINK) can only be on a file that has no name. So SIGBUS is taken: where the
 address lies in a guarded mapping, a page of zeros is put there, the mapping is marked, and the load goes on.
-Whoever reads looks at `cut` behind each read, and believes nothing of what was read if it is set. Anywhere else
-SIGBUS ends the process.
+The reader looks at `cut` behind each read, and believes nothing of the bytes read if it is set. Anywhere else SIGBUS
+ends the process.
 
 The handler is Python, called from the middle of a load. That is sound here: the signal is not asynchronous but the
 load's own, so it comes while nothing but that load is done (no lock is held, nothing is half allocated), and ctypes

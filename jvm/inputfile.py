@@ -1,7 +1,7 @@
-"""Files from outside: recordings, traces, code, settings. All are opened here, whoever reads them.
+"""Files from outside: recordings, traces, code, settings. All are opened here, for all readers.
 
 A name may be that of a pipe (open and read would wait), of a device (it never ends), of a folder, or of a file larger
-than memory. So nothing is waited for, the kind of file is looked at on what was opened, and every reader says how much
+than memory. So nothing is waited for, the kind of file is looked at on the opened file, and every reader says how much
 it takes. Errors are OSErrors with the file's name, as those of a missing file are.
 """
 

@@ -123,7 +123,7 @@ class _Locator(_CacheLocator):
             self._forget()
 
     def _forget(self) -> None:
-        """Removes directories of this module that nobody used lately."""
+        """Removes directories of this module that were not used lately."""
         module = self._path.name.rpartition("-")[0]
         for other in self._path.parent.glob(f"{module}-*"):
             with suppress(OSError):

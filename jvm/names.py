@@ -1,7 +1,7 @@
-"""Names of methods as people read them: `pkg.Class.method`, free of what differs from run to run.
+"""Names of methods as people read them: `pkg.Class.method`, free of parts that differ from run to run.
 
 A label must be stable (the same method has the same name tomorrow) and bounded (in length and, because generated
-classes share a label, in number). What HotSpot and common generators put in class names and we take out:
+classes share a label, in number). The parts that HotSpot and common generators put in class names and we take out:
 
 ==============================================  ==================================  ==============================
 seen                                            from                                label
@@ -66,13 +66,14 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     _rule(r"(\bjavascript\.gen\.\w+?)_\d+"),
     _rule(r"(\bpycode\._pyx|^Script)\d+"),
 )
-# Whatever could break a line of the exposition format, a terminal or a log: control, format, surrogate code points.
+# All characters that could break a line of the exposition format, a terminal or a log: control, format, surrogate code
+# points.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]")
 
 
 def _bounded(name: str, limit: int) -> str:
-    """`name` in at most `limit` characters. What is cut keeps its tail (the method) and a checksum, so that two
-    long names that differ stay two names."""
+    """`name` in at most `limit` characters. A cut name keeps its tail (the method) and a checksum, so that two long
+    names that differ stay two names."""
     if len(name) <= limit:
         return name
     mark = f"~{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}~"
@@ -87,7 +88,7 @@ def normalise(name: str) -> str:
     names that need no cutting."""
     name = _UNPRINTABLE.sub("?", name[: 16 * MAX_NAME])
     before = ""
-    while name != before:  # what a rule takes out may join its neighbours into what a rule takes out; it only shrinks
+    while name != before:  # neighbours of a part taken out may join into another to take out; it only shrinks
         before = name
         for pattern, replacement in _RULES:
             name = pattern.sub(replacement, name)

@@ -1,11 +1,11 @@
 """Directories in which no other user can put something, or exchange it.
 
-A path is as safe as each step of it: whoever may write a directory may exchange what it leads to. So the path is walked
+A path is as safe as each step of it: a user that may write a directory may exchange its entries. So the path is walked
 from the root, and each directory must belong to this user or to root and be writable by its owner alone. One exception,
 the temporary directory: with the sticky bit only the owner of an entry can take it away, so a step through it is safe
 if the entry is this user's or root's. A link counts as an entry: it is followed if its owner is one of the two.
-(systemd's chase() with CHASE_SAFE and OpenSSH's StrictModes ask for the same.) What has passed cannot be changed by
-others afterwards, so paths below it may be used as they are.
+(systemd's chase() with CHASE_SAFE and OpenSSH's StrictModes ask for the same.) A path that has passed cannot be changed
+by others afterwards, so paths below it may be used as they are.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class PrivacyError(Exception):
 
 
 def safe_directory(path: Path) -> Path:
-    """The real path of directory `path`, made (0700, as are the missing ones above it) if it was not there. Nobody but
-    this user and root can change what is in it or above it. Raises PrivacyError."""
+    """The real path of directory `path`, made (0700, as are the missing ones above it) if it was not there. No user but
+    this one and root can change what is in it or above it. Raises PrivacyError."""
     at = root = Path("/")
     status = at.lstat()
     steps = list(reversed(path.absolute().parts[1:]))
@@ -76,7 +76,7 @@ def is_ours(status: os.stat_result) -> bool:
 
 def new_file(path: Path, mode: int = 0o600) -> int:
     """A new file at `path`, open to read and write, in place of what stands there: a link is not followed, a FIFO not
-    waited for, and whoever has the old file open does not see what is written. Raises OSError."""
+    waited for, and a process that has the old file open does not see the new content. Raises OSError."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 

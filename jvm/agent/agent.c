@@ -1,4 +1,5 @@
-// Entry points of the agent, and its own thread: it tells what is there at the start, and again on request.
+// Entry points of the agent, and its own thread: it tells of the code and threads that are there at the start, and
+// again on request.
 //
 // That thread is a daemon thread of the JVM, for GenerateEvents can only be called from one. To attach it, the VM
 // itself makes a java.lang.Thread object; apart from this the agent causes no Java code to run.
@@ -83,9 +84,10 @@ static void replay(JNIEnv *jni, uint32_t number) {
     ring_set_replay_done(number);
 }
 
-// What was there before the first event, when the agent was loaded with the JVM: blobs made before JVMTI posts any,
-// the threads that start the VM, and what it compiled until now. The Service Thread posts that too, but as late as its
-// queue is long (JDK: runtime/serviceThread.cpp), and nothing in an event of its says since when the code has run.
+// Tells of all from before the first event, when the agent was loaded with the JVM: blobs made before JVMTI posts any,
+// the threads that start the VM, and the methods that it compiled until now. The Service Thread posts that too, but as
+// late as its queue is long (JDK: runtime/serviceThread.cpp), and nothing in an event of its says since when the code
+// has run.
 static void write_start(JNIEnv *jni) {
     ring_replaying = true;
     code_write_all();

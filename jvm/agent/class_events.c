@@ -1,6 +1,6 @@
 // ClassFileLoadHook gives a class's bytes before there is a class; ClassLoad, on the same thread, gives the class.
-// Loading one class loads its super types in between, so what is pending on a thread is a stack. A load that fails
-// leaves its definition on it until a load below it succeeds.
+// Loading one class loads its super types in between, so the definitions pending on a thread are a stack. A load that
+// fails leaves its definition on it until a load below it succeeds.
 #include "class_events.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-// Class files put together again from what JVMTI tells of a loaded class, for classes whose bytes no hook was shown:
+// Class files put together again from JVMTI's answers about a loaded class, for classes whose bytes no hook was shown:
 // hidden classes (lambdas, method handle forms; JDK: klassFactory.cpp skips the hook for them), classes from the CDS
-// archive that start the VM, everything loaded before a late attach, and what the ring dropped. There are the
-// constant pool, the class's own names and each method with its bytecode; there are no fields, no exception tables and
-// no other attributes, for JVMTI does not give them.
+// archive that start the VM, everything loaded before a late attach, and definitions that the ring dropped. There are
+// the constant pool, the class's own names and each method with its bytecode; there are no fields, no exception tables
+// and no other attributes, for JVMTI does not give them.
 #include "class_files.h"
 
 #include <stdlib.h>
@@ -177,7 +177,7 @@ static void put_interfaces(JNIEnv *jni, struct bytes *to, struct pool *pool, jcl
     (*jvmti)->Deallocate(jvmti, (unsigned char *)interfaces);
 }
 
-// Everything that follows the constant pool; what it needs is added to the pool on the way.
+// Everything that follows the constant pool; the constants it needs are added to the pool on the way.
 static bool put_body(JNIEnv *jni, struct bytes *to, struct pool *pool, jclass klass) {
     jint modifiers = 0, count = 0;
     jmethodID *methods = NULL;

@@ -1,4 +1,4 @@
-// Class files of classes that were loaded before the agent looked, put together from what JVMTI tells.
+// Class files of classes that were loaded before the agent looked, put together from JVMTI's answers.
 #pragma once
 
 #include <jvmti.h>

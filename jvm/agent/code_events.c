@@ -1,4 +1,4 @@
-// Compiled code and stubs: what JVMTI tells when it happens, and what is there when somebody asks.
+// Compiled code and stubs: JVMTI's events as they happen, and all code that is there on request.
 #include "code_events.h"
 
 #include <pthread.h>
@@ -17,7 +17,8 @@
 
 // -- nmethods ------------------------------------------------------------------------------------------------------
 
-// Every nmethod that was told of and not unloaded: to find those whose state changed, for which there is no event.
+// Every nmethod that was told of and not unloaded: to find the nmethods whose state changed, for which there is no
+// event.
 struct known {
     uint64_t address;  // 0: free
     uint64_t blob;     // 0: unloaded
@@ -109,7 +110,7 @@ void JNICALL on_compiled_method_load(jvmtiEnv *env, jmethodID method, jint size,
     struct rec_nmethod record = {.address = (uint64_t)code, .code_size = (uint32_t)size};
     codecache_describe_nmethod(&record);
     record.method = method_id(jni, method);
-    // What lies outside the code cannot be said in offsets; no JDK sends such a pc, but a wild one is not passed on.
+    // A pc outside the code cannot be said in offsets; no JDK sends such a pc, but a wild one is not passed on.
     uint64_t start = (uint64_t)code, end = start + (uint64_t)size;
     uint32_t *frame_at = pc_offset + pcs;
     frame_at[0] = 0;
@@ -177,7 +178,7 @@ static void write_code(uint16_t type, uint64_t start, uint64_t end, const char *
     }
 }
 
-// What GenerateEvents and a walk of the heaps yield overlaps (a blob and the stubs in it), so it is collected first.
+// Pieces from GenerateEvents and a walk of the heaps overlap (a blob and the stubs in it), so they are collected first.
 struct piece {
     uint64_t start, end;
     uint16_t type;
@@ -229,7 +230,7 @@ static void collect_blob(const struct blob *blob, void *to) {
     if (strcmp(piece.name, "Interpreter")) collect(to, &piece);
 }
 
-// By start; of those with one start the larger first, and of equals the one from the heap: what comes later is inner.
+// By start; of those with one start the larger first, and of equals the one from the heap: a later one is inner.
 static int compare(const void *left, const void *right) {
     const struct piece *a = left, *b = right;
     if (a->start != b->start) return a->start < b->start ? -1 : 1;

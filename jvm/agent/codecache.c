@@ -180,7 +180,7 @@ static enum blob_kind kind_of(const struct blob *blob) {
     return BLOB_UNKNOWN;
 }
 
-// The blob in the block at `block` of `size` bytes; false if what stands there is not (or no longer) a sound blob.
+// The blob in the block at `block` of `size` bytes; false if no sound blob stands there (any longer).
 static bool blob_at(uint64_t block, uint64_t size, struct blob *blob) {
     blob->address = block + at.block_size;
     int64_t blob_size = half(blob->address, at.blob_size);

@@ -24,7 +24,7 @@ void codecache_write_bounds(void);  // a CODE_CACHE record
 // than its neighbour; each is checked to be sound in itself.
 void codecache_walk(void (*visit)(const struct blob *, void *), void *context);
 
-// Fills the fields of `record` that only the nmethod whose code begins at record->address knows.
+// Fills the fields of `record` that are found only in the nmethod whose code begins at record->address.
 void codecache_describe_nmethod(struct rec_nmethod *record);
 // Compile id and state of the nmethod at `blob`; state NM_UNKNOWN if the VM does not tell.
 void codecache_nmethod_state(uint64_t blob, int32_t *compile_id, int32_t *state);

@@ -195,7 +195,7 @@ uint32_t names_method(JNIEnv *jni, jmethodID method) {
     pthread_mutex_lock(&lock);
     struct entry *entry = intern(&methods, (uint64_t)method);
     uint32_t id = entry ? entry->id : 0;
-    // A method whose class is gone cannot be described again, but its id stays what it was.
+    // A method whose class is gone cannot be described again, but its id stays the same.
     if (entry && entry->epoch != epoch && !write_method(jni, entry, method) && !entry->epoch) {
         id = 0;
         entry->gone = true;

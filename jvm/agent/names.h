@@ -11,5 +11,5 @@ uint32_t names_known_method(jmethodID method);         // no call into the JVM: 
 void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition);
 bool names_has_definition(JNIEnv *jni, jclass klass, const char *signature);
 void names_poll_unloads(JNIEnv *jni);   // CLASS_UNLOAD of classes that are gone; a part of all classes each time
-void names_forget_definitions(void);    // for a new consumer, who knows none
+void names_forget_definitions(void);    // for a new consumer, which knows none
 uint32_t names_loader(jobject loader);  // identity hash, 0: the boot loader

@@ -1,4 +1,4 @@
-// What the agent is told when it is loaded.
+// The options that the agent is loaded with.
 #pragma once
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 // Each step of a path must belong to this user or to root and be writable by its owner alone. A directory with the
 // sticky bit may be passed: only its owner can take an entry away, and the entry's owner is the next step's. A link of
-// a safe owner leads to a real path, which is walked in its turn. After that nobody else can change where the path
+// a safe owner leads to a real path, which is walked in its turn. After that no other user can change where the path
 // leads.
 #define _GNU_SOURCE
 #include "private.h"

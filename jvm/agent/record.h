@@ -53,7 +53,7 @@ enum blob_kind {
 
 enum nmethod_status { NM_UNKNOWN = -2, NM_NOT_INSTALLED = -1, NM_IN_USE = 0, NM_NOT_ENTRANT = 1, NM_GONE = 2 };
 
-// The header page. What different processes write stands on different cache lines.
+// The header page. Words that different processes write stand on different cache lines.
 struct ring_header {
     char magic[8];
     uint32_t version;

@@ -37,7 +37,7 @@ uint64_t clock_tsc(void);
 uint64_t clock_ns(int clock);
 uint32_t os_tid(void);
 
-// A part, and the zeros that align what follows it to 8 bytes.
+// A part, and the zeros that align the next part to 8 bytes.
 static inline struct iovec part(const void *data, size_t size) {
     return (struct iovec){(void *)data, size};
 }

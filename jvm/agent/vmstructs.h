@@ -1,4 +1,4 @@
-// What HotSpot tells of its own data structures: the table gHotSpotVMStructs, exported for the serviceability agent
+// HotSpot's description of its own data structures: the table gHotSpotVMStructs, exported for the serviceability agent
 // (JDK: src/hotspot/share/runtime/vmStructs.hpp). Offsets come from the running VM, so one agent fits every JDK.
 #pragma once
 

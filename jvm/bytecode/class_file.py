@@ -1,9 +1,10 @@
-"""Class files (JVMS chapter 4), as far as it takes to know what a bytecode calls, and whether that can be overridden.
+"""Class files (JVMS chapter 4), as far as it takes to know the method that a bytecode calls, and whether that can be
+overridden.
 
 A constant's place is known only behind all those before it, so a file is walked once, when it is opened: where each
 constant begins, and which methods have code and where. Names are decoded when they are asked for, the others never.
 
-A file may be hostile or cut. Whatever is counted takes bytes that must be there, so opening takes time and space in
+A file may be hostile or cut. Each counted item takes bytes that must be there, so opening takes time and space in
 proportion to the file, and no constant that names another is followed before its kind is checked. That the file would
 be accepted by a JVM is not checked: only that it can be walked from its first byte to its last.
 """
@@ -30,7 +31,7 @@ _SIZE = bytes((0, 3, 0, 5, 5, 9, 9, 3, 3, 5, 5, 5, 5, 0, 0, 4, 3, 5, 5, 3, 3)).l
 _CODE_NAME = b"\x01\x00\x04Code"  # the Utf8 constant, tag and all
 _LINES_NAME = b"\x01\x00\x0fLineNumberTable"
 
-# What an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0).
+# The constants that an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0).
 INVOKESTATIC, INVOKEDYNAMIC = opcodes.INVOKESTATIC, opcodes.INVOKEDYNAMIC
 _INVOKES = {
     opcodes.INVOKEVIRTUAL: (_METHODREF,),
@@ -64,7 +65,8 @@ class ClassFileError(ValueError):
 
 
 class Invoked(NamedTuple):
-    """What an invoke instruction names. The method that runs may be another one, of a sub- or superclass of `owner`."""
+    """The callee that an invoke instruction names. The method that runs may be another one, of a sub- or superclass of
+    `owner`."""
 
     opcode: int
     owner: str  # internal name (java/lang/String; [I for arrays); empty for invokedynamic
@@ -78,7 +80,7 @@ class _Method(NamedTuple):
     descriptor: int
     start: int  # of its code: [start, end) in the file; empty if it has none
     end: int
-    rest: int  # [end, rest): what follows the code in its attribute
+    rest: int  # [end, rest): the part behind the code in its attribute
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,15 +191,15 @@ class ClassFile:
 
     @property
     def interface_names(self) -> list[str]:
-        """Of those that it names itself; those without a name are left out."""
+        """Of the interfaces that it names itself; those without a name are left out."""
         (count,) = _U2.unpack_from(self._data, self._interfaces - 2)
         indices = np.frombuffer(self._data, ">u2", count, self._interfaces).tolist()
         return [name for name in map(self.class_name, indices) if name is not None]
 
     def invoked(self, code: bytes, bci: int) -> Invoked | None:
-        """What the instruction that begins at `bci` of `code` (of a method of this class) calls.
+        """The callee of the instruction that begins at `bci` of `code` (of a method of this class).
 
-        None if it is no invoke, `bci` is out of range, or what it names is not of the kind that it must be.
+        None if it is no invoke, `bci` is out of range, or the constant it names is not of the kind that it must be.
         """
         if not 0 <= bci < len(code):
             return None

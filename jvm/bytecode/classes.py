@@ -1,8 +1,8 @@
-"""The classes of a process and what their bytecode calls. A class is dropped with its methods when it was unloaded and
-nobody asks about that time any more.
+"""The classes of a process and the callees of their bytecode. A class is dropped with its methods when it was unloaded
+and that time is asked about no more.
 
-Class files are kept as they were told and read when something is asked of them: few are. What is too much is dropped,
-the oldest first, and is then not known.
+Class files are kept as they were told and read when something is asked of them: few are. Files beyond the limit are
+dropped, the oldest first, and are then not known.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Classes:
         return self._steps.setdefault(method, bytecode.steps(code))
 
     def calls(self, method: int) -> tuple[tuple[int, str], ...]:
-        """What the bytecode of a method calls that can go to one method alone: bci and display name."""
+        """The calls in a method's bytecode that can go to one method alone: bci and display name."""
         if method in self._calls:
             return self._calls[method]
         steps = self.steps(method)
@@ -131,7 +131,7 @@ class Classes:
         return self._calls.setdefault(method, tuple(found))
 
     def invoked(self, method: int, bci: int) -> Invoked | None:
-        """What the bytecode of a method (the agent's id) calls at `bci`; None: nothing, or it is not known."""
+        """The callee of a method's (the agent's id) bytecode at `bci`; None: there is none, or it is not known."""
         told = self.methods.get(method)
         file = self._file(told.class_id) if told is not None else None
         if told is None or file is None:

@@ -1,4 +1,4 @@
-"""What the bytecode of a method says of how often its parts run, as far as one pass over its instructions tells.
+"""How often the parts of a method run by its bytecode, as far as one pass over its instructions tells.
 
 Where it jumps to, where it leaves, which variables it counts by constants, and where it calls.
 """

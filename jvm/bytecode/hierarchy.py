@@ -4,7 +4,7 @@
 Classes of one name in several loaders are told apart by the loader that defined them. Which loaders a loader asks is
 not known: a name means the class of the same loader, else that of the boot loader, else the last one of that name.
 
-A class is known from `add` to `remove`. What waits for a class of a name does so until its own class is removed.
+A class is known from `add` to `remove`. A class that waits for a class of a name does so until it is removed itself.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Hierarchy:
                 for lower in gone.below:
                     if other.below.pop(lower, None) is not None:
                         other.turns += 1
-        for one in gone.below.values():  # unloaded with it, or redefined: those that stay find the new one
+        for one in gone.below.values():  # unloaded with it, or redefined: the others find the new one
             if one.above is gone or gone in one.interfaces:
                 one.above = None if one.above is gone else one.above
                 one.interfaces = [other for other in one.interfaces if other is not gone]

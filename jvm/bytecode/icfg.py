@@ -6,8 +6,8 @@ asked for, and completed when subtypes have been loaded since (`update`).
 
 Ids of methods, nodes, sites and calls are places in arrays and do not change while their class is loaded. They become
 blank when the class is removed or redefined, and are given to classes that come later (`jvm.bytecode.space`): so the
-arrays grow with what is loaded at once, nothing is ever moved, and a step costs what one class costs. A call's callees
-are copied to the end of their array when there are more; when that is half garbage, it is made anew.
+arrays grow with the classes loaded at once, nothing is ever moved, and a step costs what one class costs. A call's
+callees are copied to the end of their array when there are more; when that is half garbage, it is made anew.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Graph(NamedTuple):
 
 
 class Callers(NamedTuple):
-    """The reverse of calls: those that may run method m are call[call_at[m]:call_at[m + 1]], and the nodes that make
-    call c are node[node_at[c]:node_at[c + 1]]. Open calls are left out."""
+    """The reverse of calls: the calls that may run method m are call[call_at[m]:call_at[m + 1]], and the nodes that
+    make call c are node[node_at[c]:node_at[c + 1]]. Open calls are left out."""
 
     call_at: NDArray[np.int64]
     call: NDArray[np.int32]
@@ -189,11 +189,11 @@ class Icfg:
         self._callers: tuple[int, Callers] | None = None
         self._by_opcode: tuple[int, ByOpcode] | None = None
 
-    # What is told
+    # Telling
 
     def feed(self, record: export.Record) -> None:
-        """Classes as the agent tells them; other records are left out. Removing is up to the caller, who knows when
-        nobody asks about a class any more."""
+        """Classes as the agent tells them; other records are left out. Removing is up to the caller, which knows when a
+        class is asked about no more."""
         for _ in self.feeding(record):
             pass
 
@@ -423,7 +423,7 @@ class Icfg:
         table.callee[:] = np.cumsum(counts) - counts
         self._callees = packed
 
-    # What is asked
+    # Asking
 
     def graph(self) -> Graph:
         return Graph(

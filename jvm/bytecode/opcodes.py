@@ -1,9 +1,9 @@
 """The opcodes of the JVM (JVMS chapter 6), and those into which HotSpot rewrites them.
 
-HotSpot replaces opcodes in its own copy of a method's code by faster ones, and those are what its interpreter has
-templates for (JDK: bytecodes.hpp, rewriter.cpp, templateTable_x86.cpp). Class files, and what JVMTI's GetBytecodes
-shows, have the opcodes of the specification only. JDK 17, 21 and 25 number them alike; as nothing promises
-that, a template is known by its name, which is the codelet's description.
+HotSpot replaces opcodes in its own copy of a method's code by faster ones, and its interpreter has templates for those
+(JDK: bytecodes.hpp, rewriter.cpp, templateTable_x86.cpp). Class files, and the code that JVMTI's GetBytecodes shows,
+have the opcodes of the specification only. JDK 17, 21 and 25 number them alike; as nothing promises that, a template is
+known by its name, which is the codelet's description.
 """
 
 from __future__ import annotations

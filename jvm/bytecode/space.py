@@ -1,6 +1,6 @@
-"""Flat arrays of which parts are taken and given back. Places do not move, so an id stays what it is while its owner
+"""Flat arrays of which parts are taken and given back. Places do not move, so an id stays the same while its owner
 lives; a place that was given back is taken again, the first that is large enough. So arrays have the size of the most
-that lived at once, and what lies free between.
+that lived at once, and of the free parts between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=tuple)  # type: ignore[type-arg]
 
 
 class Space(Generic[T]):
-    """`columns`: a NamedTuple of arrays of one length, whose first rows show how a row looks that nobody has."""
+    """`columns`: a NamedTuple of arrays of one length, whose first rows show how a free row looks."""
 
     def __init__(self, columns: T) -> None:
         self.columns = columns

@@ -1,4 +1,4 @@
-"""The calls of compiled code: where they are, what the bytecode says they call, and the stub each has of its own.
+"""The calls of compiled code: where they are, the callee by the bytecode, and the stub each has of its own.
 
 A Java call is a CALL rel32 whose return address is described by a bci with an invoke instruction. It may lead to a
 resolver stub (not bound yet), to a compiled entry, to a stub of its own that loads the callee and jumps to the
@@ -10,8 +10,8 @@ C1 writes one such stub for each call, C2 for each call that does not look at th
 calls (LIR_Assembler::emit_call; x86.ad, Java_Static_Call). Since JDK 20 (JDK-8280481) calls of one method that cannot
 be overridden share one; those stand behind the others, in the order of addresses in the compiler's memory
 (emit_shared_stubs_to_interp): rather that in which it met the methods, so that is a guess. Where the numbers differ it
-is not known whose each is. One that checks the receiver never goes there (CompiledIC::set_to_monomorphic): to the
-interpreter it goes through the adapter's entry that checks.
+is not known which call each belongs to. A call that checks the receiver never goes there
+(CompiledIC::set_to_monomorphic): to the interpreter it goes through the adapter's entry that checks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Call(NamedTuple):
 
 class Calls(NamedTuple):
     calls: list[Call]  # ascending
-    stubs: list[int]  # offsets, ascending: all, also if it is not known whose each is
+    stubs: list[int]  # offsets, ascending: all, also if it is not known to which call each belongs
     whole: bool  # the bytecode of all methods was known
 
 

@@ -32,8 +32,8 @@ def ended(was: U8, code: U8, start: int, stubs: tuple[int, int]) -> I64:
 
 
 def seen_through(code: U8, was: U8, shown: U8, start: int, stubs: tuple[int, int], buffer: U8) -> U8 | None:
-    """`code` with its calls to stubs led where those do in `buffer`, which is what stands in [from, to), or not all of
-    it; calls that it has in common with `was`, where they lead in `shown`. None: there is none."""
+    """`code` with its calls to stubs led where those do in `buffer`, the bytes of [from, to), or not all of them; calls
+    that it has in common with `was`, where they lead in `shown`. None: there is none."""
     calls, to = through(code, start, stubs)
     if not len(calls):
         return None

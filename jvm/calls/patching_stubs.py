@@ -1,11 +1,11 @@
 """Places of C1's code that wait to be patched: a class that is not loaded yet, a field whose offset is not known.
 
 Until then a JMP stands there, into a stub behind the code: `CALL …_patching; JMP back`. Before it is a record of five
-bytes (MOV EAX, imm32), of which the third says how far before the CALL there is a copy of what will stand at the place.
-The JVM puts that there, or, while the class of a mirror is being initialised, another JMP, to the copy: behind that, up
-to the record, the code asks whether this thread is the one that initialises the class, and the fourth byte says how
-much that is, the record included. Where nothing is asked the copy is never run, for it would run into the CALL
-(PatchingStub::emit_code, c1_CodeStubs_x86.cpp; Runtime1::patch_code).
+bytes (MOV EAX, imm32), of which the third says how far before the CALL there is a copy of the bytes that will stand at
+the place. The JVM puts that there, or, while the class of a mirror is being initialised, another JMP, to the copy:
+behind that, up to the record, the code asks whether this thread is the one that initialises the class, and the fourth
+byte says how much that is, the record included. Where nothing is asked the copy is never run, for it would run into the
+CALL (PatchingStub::emit_code, c1_CodeStubs_x86.cpp; Runtime1::patch_code).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _PATCHING = {
 
 
 def is_patching(version: Version) -> bool:
-    """Whether it is one of C1's that find out what a place of compiled code is to be, and put it there (Runtime1)."""
+    """Whether it is one of C1's stubs that find out the final code of a place and put it there (Runtime1)."""
     return version.name in _PATCHING
 
 

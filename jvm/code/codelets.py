@@ -1,7 +1,7 @@
 """The template interpreter's codelets: which bytecode's template an address lies in, by range.
 
 A bytecode has several entry points (one a TOS state), so an entry address alone does not name it; the range does.
-What is not a bytecode's template (method entries, exits, exception handlers) has a description only.
+A codelet that is not a bytecode's template (method entries, exits, exception handlers) has a description only.
 
 One instruction of a template runs as often as its bytecode: the last of its entry points. Those for other TOS states
 put the stack in order and go on to it (JDK: TemplateInterpreterGenerator::set_short_entry_points); a `wide` one is not
@@ -23,7 +23,8 @@ TABLES = 4  # a JVM has two: in use, and to be swapped in at safepoints
 
 
 class Codelets:
-    """A sorted table of [start, end). Adding one that overlaps others replaces them (a replay repeats them all)."""
+    """A sorted table of [start, end). Adding a codelet that overlaps others replaces them (a replay repeats them
+    all)."""
 
     def __init__(self) -> None:
         self._start: list[int] = []

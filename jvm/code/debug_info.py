@@ -4,8 +4,8 @@ The compiler describes some addresses (PcDesc, scopeDesc.hpp); JVMTI hands them 
 description is of the state *before* its pc, and belongs to the call or check that ends there, so the instructions
 up to a pc are those of that pc: an address is described by the first pc greater than it. Behind the last pc (stubs,
 handlers) and in code without pcs (native wrappers, method-handle linkers) only the nmethod's own method is known.
-Code compiled while nobody asked for debug info has few pcs (late attach): then the nearest one speaks for a long
-stretch. That is what is known; `detail` says how much.
+Code compiled while debug info was not asked for has few pcs (late attach): then the nearest one speaks for a long
+stretch. More is not known; `detail` says how much is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DebugInfo:
 
     @classmethod
     def of(cls, load: NmethodLoad) -> DebugInfo:
-        """From the agent's record; copies what it keeps."""
+        """From the agent's record; copies the parts it keeps."""
         pc = load.pc_offset.astype(np.uint32)
         frame_at = load.frame_at.astype(np.int64)
         method, bci = load.frames["method"].astype(np.uint32), load.frames["bci"].astype(np.int32)

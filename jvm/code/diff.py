@@ -1,4 +1,4 @@
-"""How two states of the same code differ, and what is no code at all."""
+"""How two states of the same code differ, and which bytes are no code at all."""
 
 from __future__ import annotations
 

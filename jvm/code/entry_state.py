@@ -1,11 +1,11 @@
 """When an nmethod can be entered: since it was loaded, until it was made not entrant, as early as that can be told.
 It is for good: nothing is bound to it from then on.
 
-The JVM says so by polling at times (NMETHOD_STATE). Before that, two things tell. Whoever installs another version of a
-method has made the one before not entrant (ciEnv::register_method). Apart are code entered by on-stack replacement, and
-wrappers, which no compiler makes: MethodHandle.invokeBasic is one method to JVMTI and has one a signature, all of which
-stand side by side (SystemDictionary::find_method_handle_intrinsic). And a JMP at the verified entry, where no method's
-code begins with one, is what makes it so (NativeJump::patch_verified_entry).
+The JVM says so by polling at times (NMETHOD_STATE). Before that, two things tell. The installation of another version
+of a method has made the one before not entrant (ciEnv::register_method). Apart are code entered by on-stack
+replacement, and wrappers, which no compiler makes: MethodHandle.invokeBasic is one method to JVMTI and has one a
+signature, all of which stand side by side (SystemDictionary::find_method_handle_intrinsic). And a JMP at the verified
+entry, where no method's code begins with one, makes it so (NativeJump::patch_verified_entry).
 """
 
 from __future__ import annotations

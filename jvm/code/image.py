@@ -4,12 +4,12 @@ Every blob (nmethod, stub, adapter, codelet) is a `Version` with the time [since
 valid at its addresses. The sources say less than that, so:
 
 - A load is told late: the Service Thread posts it after the code may already run. So a version reaches back from its
-  load to the end of what stood there before it, but by `lateness` ticks at most; what was *found* (REPLAYED) reaches
-  back without that limit, and so does what is told until the JVM's beginning is over (`settled`): code compiled before
-  VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t + lateness: who waits
-  until `complete_until` has passed that point gets, live, what a replay of the recording gets.
-- An unload may be lost: a new load ends whatever it overlaps (`evicted`). An unloaded version stays known until it
-  is overlapped or `forget_before` drops it, because a stream may still be behind.
+  load to the end of what stood there before it, but by `lateness` ticks at most; code that was *found* (REPLAYED)
+  reaches back without that limit, and so does code told of until the JVM's beginning is over (`settled`): code compiled
+  before VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t + lateness: a stage
+  that waits until `complete_until` has passed that point gets, live, the answer that a replay of the recording gives.
+- An unload may be lost: a new load ends every version that it overlaps (`evicted`). An unloaded version stays known
+  until it is overlapped or `forget_before` drops it, because a stream may still be behind.
 - Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
   then, or that CODE_PATCH says differ, were patched in place: `jvm.code.revisions`.
 - Stubs may nest (`jvm.code.standing`): the innermost answers (`jvm.code.register`).
@@ -53,12 +53,12 @@ INTERPRETER = "[interpreter]"
 
 
 LAG = 16
-"""By that part of the lateness revisions begin later than what tells of them (jvm.code.revisions)."""
+"""By that part of the lateness revisions begin later than their records (jvm.code.revisions)."""
 _FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
 
 
 class CodeImage:
-    """The code of one process. Fed with export records in order; what they hold never makes it raise."""
+    """The code of one process. Fed with export records in order; their content never makes it raise."""
 
     def __init__(self, lateness: int | None = None, sites: Sites | None = None) -> None:
         """`lateness`: ticks that a load may be told late; None: any."""
@@ -74,7 +74,7 @@ class CodeImage:
         # gone, or got its name
         self.complete_until = 0
         self._read: deque[int] = deque(maxlen=READINGS)  # times, ascending: all patches made before each have been told
-        self.primed_at = FOREVER  # when what was there at the agent's beginning had been told
+        self.primed_at = FOREVER  # when all code there at the agent's beginning had been told
         self._standing = Standing()
         self._register = Register()
         self._retired: list[Version] = []  # overlapped or replaced; kept until forget_before
@@ -85,7 +85,7 @@ class CodeImage:
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
         self._replay_began = 0
 
-    # What is told
+    # Telling
 
     def feed(self, data: export.Buffer, complete_until: int = 0) -> None:
         """Whole records, and the time before which everything has now been told. Where they cannot be parsed the
@@ -230,7 +230,7 @@ class CodeImage:
             self._revisions.inline = version
 
     def _differs(self, v: Version, code: NDArray[np.uint8], tsc: int) -> None:
-        """`v` was told again at `tsc`: what differs has been patched since."""
+        """`v` was told again at `tsc`: bytes that differ have been patched since."""
         known = self.code(v)
         code = code[: len(known)]
         edits = codediff.runs(known[: len(code)], code)
@@ -275,8 +275,8 @@ class CodeImage:
             self.primed_at = min(self.primed_at, tsc)
 
     def forget_before(self, tsc: int) -> None:
-        """No one will ask about a time before `tsc` again: drops versions that had ended by then, what was patched
-        before, and classes and methods that were gone."""
+        """No time before `tsc` will be asked about again: drops versions that had ended by then, patches made before,
+        and classes and methods that were gone."""
         self._forget_classes(tsc)
         ended = [v for v in (*self._retired, *self._standing.nmethods) if v.until <= tsc]
         if not self._revisions.drop(ended, tsc) and not ended:
@@ -298,7 +298,7 @@ class CodeImage:
                 self.methods.pop(method, None)
         self._unloaded = [gone for gone in self._unloaded if gone[0] > tsc]
 
-    # What is asked
+    # Asking
 
     def settled(self, tsc: int) -> bool:
         """Is the JVM's beginning, with all that was told late of it, over at `tsc`?"""
@@ -338,8 +338,8 @@ class CodeImage:
         return self._register.sites_used()
 
     def view(self, tsc: int | None = None) -> CodeView:
-        """The code at `tsc`, or (None) what stands now by all that was told; disjoint, where stubs nest the inner
-        one. The view of now is made once an epoch."""
+        """The code at `tsc`, or (None) the code that stands now by all that was told; disjoint, where stubs nest the
+        inner one. The view of now is made once an epoch."""
         if tsc is not None:
             return self._revisions.view(tsc, self.epoch)
         if self._view is None or self._view.epoch != self.epoch:
@@ -351,8 +351,8 @@ class CodeImage:
         return self._revisions.next_change(tsc)
 
     def read_until(self, tsc: int) -> int:
-        """The last time up to `tsc` at which all patches made before it have been told: what was made before and is not
-        in a revision was over by then. 0: none."""
+        """The last time up to `tsc` at which all patches made before it have been told: a patch made before and not in
+        a revision was over by then. 0: none."""
         return next((at for at in reversed(self._read) if at <= tsc), 0)
 
     def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
@@ -369,7 +369,7 @@ class CodeImage:
         self._lateness, self._revisions.lag = ticks, ticks // LAG
 
     def versions(self) -> Iterable[Version]:
-        """All that are kept; `patched` is what has been told so far."""
+        """All that are kept; `patched` is as far as told."""
         self._revisions.settle()
         return self._register.by_id.values()
 
@@ -426,7 +426,7 @@ class CodeImage:
         self._registered()
 
     def _resolve(self, v: Version) -> None:
-        """Names and sites of an nmethod and of what is inlined in it, all of its own kind."""
+        """Names and sites of an nmethod and of the methods inlined in it, all of its own kind."""
         assert v.debug is not None
         v.unresolved = False
         v.name = self._method_name(v, v.method)

@@ -16,7 +16,7 @@ from jvm.code.version import Version
 
 
 class Register:
-    """Of one process. A version is dropped by `drop`, when it has ended before anybody may ask."""
+    """Of one process. A version is dropped by `drop`, when it has ended before all times that may be asked about."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, Version] = {}
@@ -116,6 +116,6 @@ class Register:
     def sites_used(self) -> list[NDArray[np.int32]]:
         """All sites that `sites_of` can give."""
         rows = self._rows
-        described = rows[rows["pc_size"] > 0]  # what else is in the arena is garbage
+        described = rows[rows["pc_size"] > 0]  # the rest of the arena is garbage
         parts = zip(described["pc_at"].tolist(), described["pc_size"].tolist(), strict=True)
         return [rows["site"], *(self._pc_sites.part(at, size) for at, size in parts)]

@@ -24,8 +24,8 @@ PATCH_DTYPE = np.dtype(
 
 class Uncertain(NamedTuple):
     """Patches (n,) in the order in which they were made: `size` bytes at `address` were `code[old_at:old_at + size]`
-    at `before` and `code[new_at:new_at + size]` at `after`. AROUND bytes on either side of what changed are with it:
-    whole instructions, as they were."""
+    at `before` and `code[new_at:new_at + size]` at `after`. AROUND bytes on either side of the changed ones are with
+    it: whole instructions, as they were."""
 
     address: NDArray[np.uint64]
     size: NDArray[np.int32]
@@ -107,7 +107,7 @@ class RevisionStore:
             del self.of[id_]
         revisions, patches = self.revisions.rows, self.patches.rows
         kept = ~np.isin(revisions["id"], ids) & ((revisions["until"] > before) | (revisions["until"] == FOREVER))
-        # The last revision of a version stays, whatever its times: it is what the version's bytes are.
+        # The last revision of a version stays, whatever its times: it holds the version's bytes.
         kept[[rows[-1] for rows in self.of.values() if rows]] = True
         sizes = revisions["end"] - revisions["start"]
         self.code.garbage += int(sizes[~kept].sum())
@@ -142,7 +142,8 @@ class RevisionStore:
         return self.code.used - self.code.garbage
 
     def view(self, tsc: int | None, epoch: int) -> CodeView:
-        """The revisions at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
+        """The revisions at `tsc`, or (None) the last ones of versions that stand; disjoint, where they nest the inner
+        one."""
         if self._sorted is None:
             rows = self.revisions.rows
             rows = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
@@ -158,7 +159,7 @@ class RevisionStore:
         inner[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
         if inner.any():
             nested = inner.copy()
-            nested[:-1] |= inner[1:]  # and what another begins in
+            nested[:-1] |= inner[1:]  # and the rows that another begins in
             plain = ~nested
             cut = self._cut(np.column_stack((start, end, data_at.view(np.uint64), id_.view(np.uint64)))[nested])
             start = np.concatenate((start[plain], cut[:, 0]))
@@ -195,7 +196,7 @@ class RevisionStore:
 
 
 def _disjoint(blobs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """(start, end, data_at, id), sorted by start, longest first → the same cut so that at each address only the one
+    """(start, end, data_at, id), sorted by start, longest first → the same cut so that at each address only the blob
     that began last is left."""
     pieces: list[tuple[int, int, int, int]] = []
     open_: list[tuple[int, int, int, int]] = []  # begun, in order

@@ -6,9 +6,9 @@ changed (kept in jvm.code.revision_store). Here is decided when each of them beg
 A patch is known to have happened after `before` and not after `after` (jvm.export.records.CodePatch). Its revision
 begins in the middle: of all single times that one is wrong for the shortest time on average. If something else tells,
 it begins where that says: a call that leads now to a method which was installed meanwhile most likely does so since
-then. Who can do better than one time asks `uncertain` for the patches that may or may not have been made at a time.
-What appears where only padding was (`jvm.code.diff`) is no change: nobody ran the padding; it has been there since the
-version's beginning.
+then. A caller that can do better than one time asks `uncertain` for the patches that may or may not have been made at a
+time. Code that appears where only padding was (`jvm.code.diff`) is no change: the padding was never run; the code has
+been there since the version's beginning.
 
 A call that leads to an inline-cache stub (`jvm.calls.inline_cache`) is shown to lead where the stub did when the call
 was read, or, once that is known, where the next revision says.
@@ -41,18 +41,18 @@ class _Edit(NamedTuple):
 
 class Revisions:
     def __init__(self, lag: int, opened: Mapping[int, int]) -> None:
-        """`lag`: ticks by which a revision begins later than what tells of it. A decoder notices what is shown too late
-        at the first branch, and what is shown too early perhaps never: one version of a method often runs like another.
-        `opened`: entries of methods, since when they stand there."""
+        """`lag`: ticks by which a revision begins later than its record. A decoder notices a revision that is shown too
+        late at the first branch, and one shown too early perhaps never: one version of a method often runs like
+        another. `opened`: entries of methods, since when they stand there."""
         self.lag, self._opened = lag, opened
         self._store = RevisionStore()
         self._edits: dict[int, tuple[Version, list[_Edit]]] = {}  # not yet in revisions
         self.inline: Version | None = None  # the inline-cache stubs
-        self._through: dict[int, tuple[Version, int]] = {}  # whose last revisions call some, and when they were read
+        self._through: dict[int, tuple[Version, int]] = {}  # versions whose last revisions call some, and when read
         self.patches = 0  # made in revisions
         self.filled = 0
 
-    # ---- what is told
+    # ---- telling
 
     def begin(self, version: Version, code: NDArray[np.uint8]) -> None:
         """A new version and its bytes."""
@@ -67,7 +67,7 @@ class Revisions:
         self, version: Version, offset: int, code: NDArray[np.uint8], before: int, after: int, until: int = FOREVER
     ) -> None:
         """From `offset` on there was `code` at `after`, and not yet at `before`; since `until`, if that lies between.
-        What lies outside of the version is left out."""
+        Bytes outside of the version are left out."""
         code = code[max(-offset, 0) : max(version.data_size - offset, 0)]
         if len(code):
             before = max(before, version.loaded)
@@ -109,7 +109,8 @@ class Revisions:
         self._store.changed()
 
     def _dated(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
-        """In the order in which they are taken to have been made. A call is not bound to what is not there yet."""
+        """In the order in which they are taken to have been made. A call is not bound to a target that is not there
+        yet."""
         code = self._store.part(version).copy()
         dated = []
         for edit in sorted(edits, key=lambda edit: edit.after):
@@ -192,7 +193,8 @@ class Revisions:
     def _see_through(
         self, version: Version, row: int, was: NDArray[np.uint8], code: NDArray[np.uint8], tsc: int
     ) -> NDArray[np.uint8]:
-        """The revision `row` was `was` when it was read, and is `code` at `tsc`. What the next revision is to show."""
+        """The revision `row` was `was` when it was read, and is `code` at `tsc`. Returns the bytes that the next
+        revision is to show."""
         if self.inline is None:
             return code
         stubs = self.inline.start, self.inline.end
@@ -212,8 +214,8 @@ class Revisions:
         return seen
 
     def _begin_shown(self, version: Version, was: NDArray[np.uint8], shown: NDArray[np.uint8], after: int) -> None:
-        """Instead of `was` the last revision, found at `after`, is `shown`: that, too, not before what calls lead
-        to."""
+        """Instead of `was` the last revision, found at `after`, is `shown`: that, too, not before the targets of its
+        calls."""
         calls = np.unique(np.flatnonzero(was != shown)[:, None] - np.arange(CALL_SIZE))
         calls = calls[(calls >= 0) & (calls + CALL_SIZE <= len(shown))]
         opened = self._last_opened(version, shown, calls[shown[calls] == CALL])
@@ -224,7 +226,7 @@ class Revisions:
                 revision[end] = since
 
     def _show_patches(self, version: Version, shown: NDArray[np.uint8], after: int) -> None:
-        """What was found at `after` was this."""
+        """The patches found at `after` were to the bytes `shown`."""
         if version.id in self._through:
             rows = self._store.patches.rows
             for k in self._found_at(version, after):
@@ -263,8 +265,8 @@ class Revisions:
         return found
 
     def _stubs_at(self, inline: Version, tsc: int) -> NDArray[np.uint8]:
-        """A call that was read at `tsc` was bound before, and its stub was written before that: so of what may have
-        been there then the newest."""
+        """A call that was read at `tsc` was bound before, and its stub was written before that: so of the stubs that
+        may have been there then the newest."""
         revisions = [self._store.revisions.rows[row] for row in self._store.of.get(inline.id, ())]
         at = [int(revision["data_at"]) for revision in revisions if int(revision["since"]) <= tsc]
         if not at:
@@ -276,7 +278,7 @@ class Revisions:
             code[begin : begin + size] = self._store.code.part(int(patch["new_at"]), size)
         return code
 
-    # ---- what is asked
+    # ---- asking
 
     @property
     def size(self) -> int:
@@ -296,7 +298,8 @@ class Revisions:
         return self._store.part(version)
 
     def view(self, tsc: int | None, epoch: int) -> CodeView:
-        """The revisions at `tsc`, or (None) the last ones of what stands; disjoint, where they nest the inner one."""
+        """The revisions at `tsc`, or (None) the last ones of versions that stand; disjoint, where they nest the inner
+        one."""
         self.settle()
         return self._store.view(tsc, epoch)
 

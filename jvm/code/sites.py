@@ -1,8 +1,8 @@
-"""What a piece of code is called and what kind it is, as small dense numbers that kernels can count by.
+"""A piece of code's label and kind, as small dense numbers that kernels can count by.
 
 A site is a pair (label, kind). Labels are normalised names (`jvm.names`), so there are as many sites as there are
-distinct names, however often code is compiled anew. Site 0 is code that nobody told of. Those that nothing has any more
-are dropped (`Sites.drop`), and their numbers are given to others.
+distinct names, however often code is compiled anew. Site 0 is code that was never told of. Sites that no code has any
+more are dropped (`Sites.drop`), and their numbers are given to others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jvm.names import normalise
 
 UNKNOWN_CODE = "[unknown code]"
 MAX_SITES = 1 << 20
-"""Beyond this many, further names share one site a kind: memory is bounded whatever a program generates."""
+"""Beyond this many, further names share one site a kind: memory is bounded however many a program generates."""
 
 
 class SiteKind(IntEnum):
@@ -68,8 +68,8 @@ class Sites:
         return site
 
     def drop(self, which: NDArray[np.bool_]) -> set[int]:
-        """Forgets these sites (len(self),) but for site 0. The labels' numbers that nobody has then: they will mean
-        others."""
+        """Forgets these sites (len(self),) but for site 0. Returns the numbers of labels that no site has then: they
+        will mean others."""
         for site in np.flatnonzero(which).tolist():
             key = self.label(site), self.kind_of[site]
             if site and self._sites.get(key) == site:
@@ -111,5 +111,5 @@ def compiled_kind(level: int, wrapper_known: bool) -> SiteKind:
 
 
 def stub_label(name: str) -> str:
-    """`[stub] I2C/C2I adapters`. What stands in brackets or behind @ tells stubs of one kind apart, and goes."""
+    """`[stub] I2C/C2I adapters`. The part in brackets or behind @ tells stubs of one kind apart, and goes."""
     return f"[stub] {normalise(name.split('(', 1)[0].split('@', 1)[0].strip()) or '?'}"

@@ -1,7 +1,7 @@
 """The code of a process as flat arrays, the form in which numba kernels read it.
 
 A view is immutable: when code changes, `jvm.code.image` makes another with a higher `epoch`. Blobs are sorted by
-address and disjoint (the code image evicts what a new load overlaps).
+address and disjoint (the code image evicts versions that a new load overlaps).
 """
 
 from __future__ import annotations

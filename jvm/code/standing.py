@@ -1,4 +1,4 @@
-"""Which versions lie where by what was told last. Nmethods are disjoint: one that is placed takes the place of those
+"""Which versions lie where, by the last records. Nmethods are disjoint: a newly placed one takes the place of those
 that it overlaps. Stubs may nest (a buffer blob, the routines in it; the interpreter, its codelets)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from jvm.code.version import Kind, Version
 
 class Standing:
     """Of one process: nmethods that stand or were unloaded and not yet overlapped, and stubs, which are hardly ever
-    freed. What ends is dropped by `bury`, `place` and `forget_before`."""
+    freed. Versions that end are dropped by `bury`, `place` and `forget_before`."""
 
     def __init__(self) -> None:
         self.nmethods: list[Version] = []  # by start

@@ -27,7 +27,7 @@ class Version:
     kind: Kind
     start: int
     end: int
-    name: str  # display name of the method, or what the stub is called
+    name: str  # display name of the method, or the stub's name
     loaded: int  # when we were told
     since: int
     until: int = FOREVER

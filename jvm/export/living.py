@@ -1,9 +1,9 @@
-"""Which records of a JIT export still matter: those of what the JVM has now.
+"""Which records of a JIT export still matter: those of the code, classes and threads that the JVM has now.
 
-For somebody who begins anew, the past of the code is of no use: what was unloaded, overlapped or told again, what
-patches changed, threads and classes that are gone. So of each thing the record that describes it now is enough: of a
-stub, a class, a thread, the last one; of a method the first, which stands before all that use its id, and of an nmethod
-too, which stands before its states. Patches become part of the bytes that they changed.
+For a reader that begins anew, the past of the code is of no use: code that was unloaded, overlapped or told again,
+bytes that patches changed, threads and classes that are gone. So of each thing the record that describes it now is
+enough: of a stub, a class, a thread, the last one; of a method the first, which stands before all that use its id, and
+of an nmethod too, which stands before its states. Patches become part of the bytes that they changed.
 
 The rules by which code gives way to code are those of `jvm.code.image`.
 """
@@ -24,7 +24,7 @@ MAX_CACHE = 1 << 31
 """HotSpot's own limit (ReservedCodeCacheSize)."""
 Key = tuple[int, int]  # the record's type, and its id, address or tid; 0: there is one
 _PRIMER = -1
-"""Instead of a tid: the record that ended the telling of what was there at the beginning."""
+"""Instead of a tid: the record that ended the telling of all that was there at the beginning."""
 
 
 class Place(NamedTuple):

@@ -311,8 +311,8 @@ def _frames(view: memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:
 
 
 def whole_records(buffer: Buffer) -> int:
-    """Length of the longest prefix of `buffer` that consists of whole records: what a file whose writer died holds.
-    Raises ExportError if what follows is not a cut record but no record at all."""
+    """Length of the longest prefix of `buffer` that consists of whole records: the content of a file whose writer died.
+    Raises ExportError if the bytes behind are not a cut record but no record at all."""
     view = octets(buffer)
     at, end = 0, len(view)
     while end - at >= ALIGNMENT:

@@ -1,4 +1,4 @@
-"""JIT-export records: what the agent says about the code of a JVM, as it stands in its ring and in export files.
+"""JIT-export records: the agent's statements about the code of a JVM, as they stand in its ring and in export files.
 
 The format is described in docs/jit-export.md; the C side is jvm/agent/record.h; `jvm.export.parse` reads it. Arrays
 and code are views into the buffer that was parsed, so they live as long as it does.
@@ -100,7 +100,7 @@ class Heap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What every record has: TSC when it was made, OS tid of the thread that made it, `RecordFlag` bits."""
+    """The fields of every record: TSC when it was made, OS tid of the thread that made it, `RecordFlag` bits."""
 
     tsc: int
     tid: int

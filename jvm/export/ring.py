@@ -3,7 +3,7 @@
 Layout and protocol: docs/jit-export.md. One process consumes; it owns `tail`, which lives in the file, so a consumer
 that starts again goes on where the last one stopped. Heads and tails are aligned 64-bit words read and written by
 single loads and stores (numpy items on the mapping of the header page); x86 keeps their order. The records are
-read, not mapped, and the page is guarded: whoever owns the file may cut it.
+read, not mapped, and the page is guarded: the owner of the file may cut it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class RingReader:
 
     @property
     def classes_lost(self) -> int:
-        """Dropped CLASS_DEF records: what no replay brings back."""
+        """Dropped CLASS_DEF records, which no replay brings back."""
         return self._word(_CLASSES_LOST)
 
     def peek(self, limit: int = 1 << 24) -> tuple[bytes, int]:

@@ -1,9 +1,9 @@
 """Checksums of the records in an export file: damage there is found and told, and reaches no further than it is.
 
 In the agent's ring a record's last header word is 0: a checksum made there would have to load code that may vanish
-(SIGSEGV, in the JVM). Whoever spools the ring seals the records: the word becomes the CRC-32 (zlib's) of all their
-other bytes. PADs, which only fill a ring up to its end, are left out. So in a file everything is covered, and after
-damage the next record is found again: it is where a plausible header's checksum is right.
+(SIGSEGV, in the JVM). The process that spools the ring seals the records: the word becomes the CRC-32 (zlib's) of all
+their other bytes. PADs, which only fill a ring up to its end, are left out. So in a file everything is covered, and
+after damage the next record is found again: it is where a plausible header's checksum is right.
 
 Other files that capture keeps for its successor are made of the same records, with types of their own (`record`).
 """
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     cut: bool = False
 
     def told(self, base: int = 0) -> str:
-        """One line on the damage, `base` being the file offset of what the offsets count from."""
+        """One line on the damage, `base` being the file offset from which the offsets count."""
         return f"{self.fault}: {self.end - self.start} bytes are damaged from byte {base + self.start} on"
 
 
@@ -57,10 +57,10 @@ def sealed(records: Buffer) -> bytearray:
 
 
 def spans(buffer: Buffer, checked: bool = True) -> list[Span]:
-    """All of `buffer` in order, whole records and damage by turns. `checked`: the records are sealed; of those that
-    are not, only their sizes tell damage, and where the next one begins after it is not known.
+    """All of `buffer` in order, whole records and damage by turns. `checked`: the records are sealed; of unsealed
+    records only the sizes tell damage, and where the next one begins after it is not known.
 
-    What it costs has a limit for any bytes: some passes over them."""
+    Its cost has a limit for any bytes: some passes over them."""
     view = octets(buffer)
     found: list[Span] = []
     budget = 4 * len(view) + _WINDOW  # bytes to be summed in search of a record
@@ -84,7 +84,7 @@ _CUT = "a record is cut"
 
 
 def _record(view: memoryview, at: int, checked: bool) -> tuple[int, str]:
-    """Size of the record at `at`, or 0 and what is wrong with it."""
+    """Size of the record at `at`, or 0 and the fault."""
     left = len(view) - at
     if left < HEADER.size and (checked or left < ALIGNMENT):
         return 0, _CUT
@@ -99,7 +99,7 @@ def _record(view: memoryview, at: int, checked: bool) -> tuple[int, str]:
 
 
 def _next(view: memoryview, at: int, budget: int) -> tuple[int, int]:
-    """Where the next whole record begins, else the end of `view`; and what is left of the budget."""
+    """Where the next whole record begins, else the end of `view`; and the rest of the budget."""
     end = len(view)
     while end - at >= HEADER.size and budget > 0:
         words = np.frombuffer(view[at : at + (min(_WINDOW, end - at) & -ALIGNMENT)], "<u8")
