@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Intervals(Generic[T]):
-    """A new one takes the place of those that it overlaps. None is kept that was taken out."""
+    """A new interval takes the place of those that it overlaps. None is kept that was taken out."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []  # ascending
@@ -20,7 +20,7 @@ class Intervals(Generic[T]):
         return len(self._starts)
 
     def get(self, start: int) -> T | None:
-        """The value of the one that begins at `start`."""
+        """The value of the interval that begins at `start`."""
         found = self._of.get(start)
         return None if found is None else found[1]
 

@@ -149,7 +149,7 @@ class _KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception:  # of any kind: pickle reads whatever bytes stand there
+        except Exception:  # of any kind: pickle reads any bytes that stand there
             with suppress(OSError):
                 self.flush()  # type: ignore[no-untyped-call]
             return None

@@ -26,7 +26,7 @@ struct known {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct known *table;
-static size_t capacity, used;  // those that were unloaded are in it until it is made anew
+static size_t capacity, used;  // unloaded nmethods are in it until it is made anew
 
 static struct known *slot(struct known *entries, size_t size, uint64_t address) {
     size_t i = (size_t)(address * 0x9e3779b97f4a7c15u >> 20) & (size - 1);

@@ -30,7 +30,7 @@ struct table {
     uint32_t last_id;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held over JVMTI calls, but not over ones that wait
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held over JVMTI calls, but not over calls that wait
 static struct table methods, classes;
 static uint32_t epoch = 1;
 

@@ -25,7 +25,7 @@ class Nodes(NamedTuple):
     """Instructions, in arrays of one length (n,)."""
 
     method: NDArray[np.int32]  # its number in an ICFG, else 0; NOWHERE: no node
-    opcode: NDArray[np.uint8]  # as in the class file; `wide` for those that are
+    opcode: NDArray[np.uint8]  # as in the class file; `wide` for wide ones
     kind: NDArray[np.uint8]  # `Kind`; NONE: no node
     bci: NDArray[np.uint16]
     next: NDArray[np.int32]  # where it goes if it does not jump, or when its call has returned; NOWHERE

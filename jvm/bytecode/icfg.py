@@ -126,7 +126,7 @@ class _Class:
 
 @near
 def opening_of(opcode, synchronized, cleared):  # type: ignore[no-untyped-def]
-    """How a method is entered: its first opcode, whether it is synchronized, how many locals are cleared first (those
+    """How a method is entered: its first opcode, whether it is synchronized, how many locals are cleared first (locals
     that are no parameters; JDK: TemplateInterpreterGenerator::generate_normal_entry)."""
     return np.uint32(opcode) | np.uint32(synchronized) << np.uint32(8) | np.uint32(cleared) << np.uint32(16)
 
@@ -331,8 +331,8 @@ class Icfg:
         call.callees, call.owner, call.resolved, call.seen = {}, None, None, 0
 
     def _changed(self, loaded: Loaded) -> set[str]:
-        """A class has come or goes: calls whose owner is a supertype of it or of one below it are to be looked at. The
-        names of those."""
+        """A class has come or goes: calls whose owner is a supertype of it or of a class below it are to be looked at.
+        The names of those."""
         self.epoch += 1
         names = {upper.name for lower in loaded.below.values() for upper in lower.supertypes()}
         if loaded.name == hierarchy.OBJECT:  # arrays have its methods

@@ -28,7 +28,7 @@ class Instructions(NamedTuple):
     """Those of a method, in the order of its code: arrays of one length."""
 
     bci: NDArray[np.int32]
-    opcode: NDArray[np.uint8]  # `wide` for those that are
+    opcode: NDArray[np.uint8]  # `wide` for wide ones
     length: NDArray[np.int32]  # bytes
     kind: NDArray[np.uint8]  # `Kind`; of a wide one, that of the opcode behind it
 

@@ -4,10 +4,11 @@ Every blob (nmethod, stub, adapter, codelet) is a `Version` with the time [since
 valid at its addresses. The sources say less than that, so:
 
 - A load is told late: the Service Thread posts it after the code may already run. So a version reaches back from its
-  load to the end of what stood there before it, but by `lateness` ticks at most; code that was *found* (REPLAYED)
-  reaches back without that limit, and so does code told of until the JVM's beginning is over (`settled`): code compiled
-  before VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t + lateness: a stage
-  that waits until `complete_until` has passed that point gets, live, the answer that a replay of the recording gives.
+  load to the end of the version that stood there before it, but by `lateness` ticks at most; code that was *found*
+  (REPLAYED) reaches back without that limit, and so does code told of until the JVM's beginning is over (`settled`):
+  code compiled before VMInit is told after it. The limit makes a lookup for time t depend on nothing told after t +
+  lateness: a stage that waits until `complete_until` has passed that point gets, live, the answer that a replay of the
+  recording gives.
 - An unload may be lost: a new load ends every version that it overlaps (`evicted`). An unloaded version stays known
   until it is overlapped or `forget_before` drops it, because a stream may still be behind.
 - Replays and re-read spools tell the same again: same place, size and method is the same version. Bytes that differ
@@ -154,7 +155,7 @@ class CodeImage:
         if len(old) == 1 and self._told_before(old[0], record):
             return
         if any(record.tsc < v.loaded for v in old):
-            self.counts["stale"] += 1  # a spool read again tells what has been replaced since
+            self.counts["stale"] += 1  # a spool read again tells of code replaced since
             return
         self.counts["loads"] += 1
         self._retire(old + self._standing.bury(start, end), record.tsc)
@@ -171,7 +172,7 @@ class CodeImage:
         self._resolve(version)
 
     def _told_before(self, v: Version, record: export.NmethodLoad) -> bool:
-        """Is this load the one that made `v`, told again? Then take in what is new in it."""
+        """Is this load the one that made `v`, told again? Then take in its new parts."""
         same = (v.start, v.end, v.method) == (record.address, record.end, record.method)
         if not same or (v.compile_id and record.compile_id and v.compile_id != record.compile_id):
             return False
@@ -347,7 +348,8 @@ class CodeImage:
         return self._view
 
     def next_change(self, tsc: int) -> int:
-        """The first time after `tsc` at which `view` is another than at `tsc`, by what has been told; FOREVER: none."""
+        """The first time after `tsc` at which `view` is another than at `tsc`, by all that has been told; FOREVER:
+        none."""
         return self._revisions.next_change(tsc)
 
     def read_until(self, tsc: int) -> int:

@@ -2,7 +2,7 @@
 
 Counted are `hits`, the packets with an address in this code, and `ticks`, the time from there to the next address
 (`stages.attribute.addresses`). Which Java method the interpreter runs cannot be seen from addresses: its codelets are
-counted. At fidelity `flow` the pieces that come here are those that are shed.
+counted. At fidelity `flow` only shed pieces come here.
 """
 
 from __future__ import annotations
@@ -142,5 +142,5 @@ def _points(pieces: Pieces, row: np.void) -> tuple[NDArray[np.int64], NDArray[np
     size = np.array([row["end"] - row["begin"]], np.int64)
     point = np.concatenate((np.zeros(1, np.int64), at, size))
     tsc = np.concatenate((row["tsc"][None], timed["tsc"], row["tsc_end"][None]))
-    first = int(np.count_nonzero(at == 0))  # a PSB at the very beginning says what time it is there
+    first = int(np.count_nonzero(at == 0))  # a PSB at the very beginning has the time there
     return point[first:], np.maximum.accumulate(tsc)[first:]

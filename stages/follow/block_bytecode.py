@@ -75,7 +75,7 @@ def _describe(  # type: ignore[no-untyped-def]
     frames, begun,
 ):  # fmt: skip
     """The steps of the blocks `rows[mine]`, which begin in an nmethod at `start`, and their frames, each pc's once.
-    `frame_of`: −1 for each pc, and for what none describes. How many steps and frames."""
+    `frame_of`: −1 for each pc, and for code that none describes. How many steps and frames."""
     n = m = 0
     for j in range(len(mine)):
         row = rows[mine[j]]

@@ -1,8 +1,9 @@
 """Where the trace contradicted the code: which blob, which instruction of it, how often.
 
 A place is (cause, version of the code, address of the last instruction that the walk had reached). Its blob and
-bytecode position are looked up when it is first met, because the code image forgets what is gone. Between two reports
-at most `limit` places are kept apart; further ones are summed by cause, so sums are exact however wrong the code is.
+bytecode position are looked up when it is first met, because the code image forgets code that is gone. Between two
+reports at most `limit` places are kept apart; further ones are summed by cause, so sums are exact however wrong the
+code is.
 """
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ class Flow:
     # -- code
 
     def set_code(self, view: CodeView) -> None:
-        """From now on code is as in `view`. All that depended on other bytes is forgotten. Costs what differs from the
-        view before, if both show one code image (see `stages.follow.code.code_copy`); else a comparison of all
-        bytes."""
+        """From now on code is as in `view`. All that depended on other bytes is forgotten. The cost grows with the
+        difference from the view before, if both show one code image (see `stages.follow.code.code_copy`); else all
+        bytes are compared."""
         changes = self._image.update(view)
         code = self._image.code
         start, end, at, buffer = code.words()
@@ -159,13 +159,13 @@ class Flow:
         self.walk_anew(address, len(data))
 
     def restore(self, before: int) -> int:
-        """Put back what the view shows where patches were made before so and so; at how many places."""
+        """Put the view's bytes back where patches were made before so and so; at how many places."""
         changes = self._image.restore(before)
         self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
         return len(changes.lo)
 
     def walk_anew(self, address: int, size: int) -> None:
-        """Forget what depends on the code there, which stays as it is."""
+        """Forget all that depends on the code there, which stays as it is."""
         lo = np.array([address], np.uint64).view(np.int64)
         self._forget_code(lo, lo + size, False)
 
@@ -181,7 +181,7 @@ class Flow:
     @property
     def jumps(self) -> Jumps:
         """The kinds of indirect jumps. Where those went that teach is in `FlowOutput.resolved`, with the return address
-        on top of the stack; target 0: that an adapter called what fixes the call."""
+        on top of the stack; target 0: that an adapter called the routine that fixes the call."""
         return self._jumps
 
     @jumps.setter

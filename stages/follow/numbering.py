@@ -1,9 +1,9 @@
 """The walker's tables as the dictionaries of `Paths`: numbers given out as they are first used, and their meanings.
 
-The walker's own ids cannot go on the wire: its tables fill with what no thread has run yet, its blocks die with their
-code, and it forgets all when they are full. Here a block is described when the first path over it has been taken, by
-the code in which it was walked: at once where the walker's code and tables tell it, for they change; of which bytecode
-it is (`stages.follow.block_bytecode`) before it is handed on, some blocks a step.
+The walker's own ids cannot go on the wire: its tables fill with paths that no thread has run yet, its blocks die with
+their code, and it forgets all when they are full. Here a block is described when the first path over it has been taken,
+by the code in which it was walked: at once where the walker's code and tables tell it, for they change; of which
+bytecode it is (`stages.follow.block_bytecode`) before it is handed on, some blocks a step.
 """
 
 from __future__ import annotations

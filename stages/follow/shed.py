@@ -1,10 +1,10 @@
 """When to shed load: trace that would be followed too late is counted by its addresses instead (fidelity `ip`).
 
 To follow each branch costs more than reading the addresses in packets does, and a running JVM does not wait. The
-signal is the age of the newest drain that has been heard of. All that capture sends stands in one line, behind what is
-being worked on, wherever that line is (sockets, this stage's own work); so the age is the line's length in time. How
-long a segment waits for its code is not in it. While the pieces of one drain are counted it grows, too, so a drain that
-takes long is noticed in its middle.
+signal is the age of the newest drain that has been heard of. All that capture sends stands in one line, behind the
+piece being worked on, wherever that line is (sockets, this stage's own work); so the age is the line's length in time.
+How long a segment waits for its code is not in it. While the pieces of one drain are counted it grows, too, so a drain
+that takes long is noticed in its middle.
 
 From `most` on load is shed, until the age is less than half of that. So under steady load following and shedding take
 turns several times a second, and as much is followed as there is time for. Where even reading addresses takes longer

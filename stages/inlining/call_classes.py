@@ -1,4 +1,4 @@
-"""Classes of the calls inlined in an nmethod: those that the bytecode makes equally often.
+"""Classes of the calls inlined in an nmethod: calls that the bytecode makes equally often.
 
 Calls that it reaches without a condition run as often as their caller (ALWAYS) or as a round of their loop (ROUND);
 those behind a condition as often as that holds (BEHIND). A place is a position in the inline tree: the callers with

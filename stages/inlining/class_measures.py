@@ -44,7 +44,8 @@ def find_evidence(  # type: ignore[no-untyped-def]
     insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle
 ):  # fmt: skip
     """The first instruction of each block that is described as one of a class's calls. Where none is anywhere, or the
-    compiler keeps the order of the bytecode (C1), also what stands in the bytecode right behind one of them."""
+    compiler keeps the order of the bytecode (C1), also the code that stands in the bytecode right behind one of
+    them."""
     found = np.zeros(classes, np.bool_)
     for p in range(len(class_of)):
         found[class_of[p]] |= shown[p]

@@ -2,7 +2,7 @@
 
 A description of an address (jvm.code.debug_info) says which calls the instructions before it belong to, but no
 instruction is the call: the first one of an inlined body may be missing, repeated, moved away, or described as its
-caller's. So calls are not looked for one by one. Those that the bytecode makes equally often are one *class*
+caller's. So calls are not looked for one by one. Calls that the bytecode makes equally often are one *class*
 (stages.inlining.call_classes): any description of any of them is evidence of all, and a call that left none is counted
 with its class. A class is measured on the way through the machine code (stages.inlining.class_measures).
 

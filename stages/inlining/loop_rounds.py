@@ -1,4 +1,4 @@
-"""Machine loops as loops of the bytecode: whose loop each one is, and how many rounds of that it holds.
+"""Machine loops as loops of the bytecode: which loop each one is, and how many rounds of that it holds.
 
 An unrolled loop holds many rounds: how many is the step of the variable that it compares, over that of the bytecode.
 """
@@ -43,7 +43,7 @@ def find_owners(  # type: ignore[no-untyped-def]
     insn, block, blocks, loops, count, body, back, frame_at, bci, place, method_of, steps, step_at, code,
     unrolls,
 ):  # fmt: skip
-    """Which loop of which place's bytecode a machine loop is, and by how much it counts what it compares."""
+    """Which loop of which place's bytecode a machine loop is, and by how much it counts the value it compares."""
     for lp in range(count):
         head = loops[lp, L_HEAD]
         loops[lp, L_OWNER] = loops[lp, L_LO] = loops[lp, L_HI] = -1

@@ -22,7 +22,7 @@ L_HEAD, L_OWNER, L_LO, L_HI, L_STEP, L_TEST, L_ROUNDS, L_UP, LC = range(9)
 
 @inner
 def _polls(code, at):  # type: ignore[no-untyped-def]
-    """Whether the instruction compares the stack pointer with what the thread says: a return polls for a safepoint."""
+    """Whether the instruction compares the stack pointer with a word of the thread: a return polls for a safepoint."""
     return code[at] & 0xF4 == 0x40 and code[at + 1] == 0x3B and code[at + 2] >> 3 & 7 == 4
 
 
@@ -42,8 +42,8 @@ def _operands(code, at, rex):  # type: ignore[no-untyped-def]
 
 @inner
 def _weak(code, at, size):  # type: ignore[no-untyped-def]
-    """Whether the instruction moves values about, as register allocation has it: such ones are described as whatever
-    comes behind them."""
+    """Whether the instruction moves values about, as register allocation has it: such ones are described as the
+    instruction behind them."""
     i = at
     while code[i] == 0x66 or code[i] == 0x2E or code[i] == 0xF2 or code[i] == 0xF3:
         i += 1
@@ -201,8 +201,9 @@ def cut(insn, n, base, entries, dead_ends, block_of, block):  # type: ignore[no-
 
 @inner
 def depth_first(block, blocks, starts, order, back):  # type: ignore[no-untyped-def]
-    """Depth first from each of `starts`, then from what that does not reach: reverse post-order, and whether the edges
-    of a block go back to one on the way to it (bit 0: fall, bit 1: taken). Blocks that nothing leads to come first."""
+    """Depth first from each of `starts`, then from blocks that this does not reach: reverse post-order, and whether the
+    edges of a block go back to one on the way to it (bit 0: fall, bit 1: taken). Blocks that nothing leads to come
+    first."""
     state = np.zeros(blocks, np.int8)
     stack = np.empty(blocks + 1, np.int64)
     turn = np.zeros(blocks, np.int8)

@@ -3,7 +3,7 @@
 A `Bytecodes` explains the `Paths` that comes directly behind it, completely: nothing of it comes later. Bytecodes that
 it does not name are not known, or have more than one explanation.
 
-Methods are numbered by the sender; `names` says what a number means before it is used, and again when it means another.
+Methods are numbered by the sender; `names` gives the meaning of a number before it is used, and again when it changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Control flow: which paths threads took, by number, and the dictionaries that say what the numbers mean.
+"""Control flow: which paths threads took, by number, and the dictionaries of those numbers.
 
 A *block* is machine code that runs from its first instruction to the next place where a decoder needs a packet, over
 direct jumps and calls; a *path* is the blocks passed between two packets, or the paths of one window of packets (each
@@ -8,9 +8,9 @@ of those of blocks). `order` holds path numbers in the order in which they were 
 the row's `breaks` says why). Only whole blocks are told: a block that the end of a row finds under way is in the
 thread's next row, or, behind a hole, in none.
 
-`rows` say whose each part of `order` is. Each thread's are in order of time, each stream's in the order of its bytes,
-in one message and from one to the next. Positions (`order`, `stop`, `broken` and their ends in `rows`; `order` in
-`stops`; `order` and `confirmed` in `breaks`) are counted from the beginning of this message's arrays.
+`rows` say which thread each part of `order` is of. Each thread's are in order of time, each stream's in the order of
+its bytes, in one message and from one to the next. Positions (`order`, `stop`, `broken` and their ends in `rows`;
+`order` in `stops`; `order` and `confirmed` in `breaks`) are counted from the beginning of this message's arrays.
 
 Both dictionaries only grow, within one generation: a message brings the rows that no message before it had, so a number
 is explained by the first message that uses it, and a reader appends. A block is described by the code in which it was
@@ -111,7 +111,7 @@ without a hole; Provenance; whether the piece goes on in its thread's next row. 
 (that row is in the next message), or there was no room for all of it in one row: of the last packet before `end` some
 branches may stand in the next row then."""
 STOP_DTYPE = np.dtype([("order", "<i8"), ("tsc", "<u8")])
-"""At that position in `order`, before what stands there, it was that time. A row's first and last are its ends."""
+"""At that position in `order`, before the number there, it was that time. A row's first and last are its ends."""
 BREAK_DTYPE = np.dtype(
     [("order", "<i8"), ("offset", "<u8"), ("cause", "<i4"), ("_", "<i4"), ("at", "<u8"), ("ip", "<u8"),
      ("confirmed", "<i8"), ("confirmed_offset", "<u8")]

@@ -1,7 +1,7 @@
 """The state of a reader of `Paths`: the dictionaries of a process, as far as they have grown.
 
 Arrays are appended to, so a number means the same until the generation ends. `take` says when it has: a reader drops
-then what it found out about numbers, and only that.
+then its findings about numbers, and only those.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Dictionary:
         self.paths.append(np.zeros(FIRST_PATH, PATH_DTYPE))  # the marks: nothing is on them
 
     def take(self, message: Paths) -> bool:
-        """Take in what it brings; whether a new generation begins with it. Raises DictionaryError."""
+        """Take in its dictionaries; whether a new generation begins with it. Raises DictionaryError."""
         begins = message.generation != self.generation
         if begins:
             self.generation = message.generation

@@ -173,7 +173,7 @@ class _Tracker:
                 timing.forget_calibration(self._clock)
 
     def time(self, packet: Any) -> Iterator[str]:
-        """Take a timing packet into account → what went wrong with it."""
+        """Take a timing packet into account → its errors."""
         kind, payload, sub = int(packet["kind"]), packet["payload"], int(packet["sub"])
         clock, rates = self._clock, self._rates
         if self._options.calibrate:
@@ -190,7 +190,7 @@ class _Tracker:
             yield "error updating time: no calibration"
 
     def tracked_time(self, kind: int) -> tuple[str, str, str]:
-        """(name, value, error) of what is shown behind a timing packet; empty names: nothing."""
+        """(name, value, error) of the column behind a timing packet; empty names: nothing."""
         clock = self._clock
         if self._options.calibration and kind not in (p.TMA, p.CYC):
             if not clock["calibrated"]:
@@ -212,7 +212,7 @@ class _Tracker:
 
 
 def _tracked(packet: Any, known_ip: bool, options: DumpOptions) -> tuple[str, str]:
-    """(name, value) of what is shown behind the payload, time aside."""
+    """(name, value) of the column behind the payload, time aside."""
     kind, payload, sub = int(packet["kind"]), int(packet["payload"]), int(packet["sub"])
     if kind in (p.PIP, p.VMCS):
         return "cr3" if kind == p.PIP else "vmcs", f"{payload:016x}"

@@ -44,7 +44,7 @@ _ERRATA: dict[int, dict[int, tuple[int, ...]]] = {
 
 
 def of_cpu(family: int, model: int) -> int:
-    """The errata of a processor as a bit mask; 0 for one that is not known (or 0/0: by the book)."""
+    """The errata of a processor as a bit mask; 0 for a processor that is not known (or 0/0: by the book)."""
     for mask, models in _ERRATA.get(family, {}).items():
         if model in models:
             return mask

@@ -86,7 +86,7 @@ class Segmentation:
                 return [message]
 
     def flush(self) -> list[object]:
-        """Nothing more comes: the bytes that wait are decided with what is known."""
+        """Nothing more comes: the bytes that wait are decided with the records known."""
         out: list[object] = []
         for stream in self._streams.values():
             self._decide(stream, out, to_the_end=True)

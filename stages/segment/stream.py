@@ -66,7 +66,7 @@ class Stream:
     coming: list[Owner] = field(default_factory=list)  # switches told, by time
     last_record: int = 0
     number: int = -1  # of the last Sideband
-    again: bool = False  # the next Sideband tells again what there is to know
+    again: bool = False  # the next Sideband tells again all there is to know
     lost_until: int = 0  # records up to this time may be missing
     pieces: list[Piece] = field(default_factory=list)
     unknown_to: int = -1  # the last bytes of which the thread is not known end here: the next are in the same hole
@@ -80,7 +80,8 @@ class Stream:
         return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
 
     def numbered_anew(self) -> None:
-        """Its sideband comes from now on from a sender that numbers anew, and first tells what matters still."""
+        """Its sideband comes from now on from a sender that numbers anew, and first tells the records that matter
+        still."""
         self.again, self.number = True, -1
 
     def take(self, side: Sideband) -> Iterator[ThreadEnd]:

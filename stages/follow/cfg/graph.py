@@ -4,8 +4,8 @@ A *block* begins at an address where control can arrive (a branch target, a retu
 and runs, over direct jumps and calls, to the next instruction whose outcome only the trace knows. It is found once,
 when control first arrives there, and then stands for all it passed: address ranges, instructions, calls.
 
-The decoder's position is "in block s, waiting for what its last instruction does". So the states of the walker
-are blocks, and a path is the list of the blocks it completed.
+The decoder's position is "in block s, waiting for the outcome of its last instruction". So the states of the walker are
+blocks, and a path is the list of the blocks it completed.
 
 All of it lies in flat arrays of fixed capacity (`Tables`). Block ids are never used twice in one generation of
 the tables: when code changes, the blocks over it die, and their addresses get new ids when control arrives there
@@ -38,7 +38,7 @@ OUTSIDE = 10  # does not begin in known code: nothing to follow until a packet l
 LOST = 11  # no block: waiting for an address
 DISABLED = 12  # no block: tracing is off until a TIP.PGE
 DEAD = 13  # its code has changed
-RESOLVE = 14  # an indirect jump by which a resolver goes to what it has found (stages.follow.code.jumps)
+RESOLVE = 14  # an indirect jump by which a resolver goes to the callee it has found (stages.follow.code.jumps)
 
 # columns of a block's row, one cache line
 BL = 16

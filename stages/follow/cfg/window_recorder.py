@@ -1,6 +1,6 @@
-"""How a window is resolved: from what `hot` has just done to the end of a window.
+"""How a window is resolved: from the steps that `hot` has just made to the end of a window.
 
-The paths that were taken tell what happened to the return stack, and whether they tell it right is seen by where the
+The paths that were taken tell the changes of the return stack, and whether they tell it right is seen by where the
 walker's stack is now. Packets that a window cannot describe (too many frames, a long loop) are not remembered, and the
 window not tried again.
 """
@@ -151,7 +151,7 @@ def _by_tip(t, p):  # type: ignore[no-untyped-def]
 def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
     """The draft's effect on the return stack, from the paths alone: fills `f` (WC_HOPS … WC_LOW, and WC_AFTER with
     whether a call has left the filter) and `left` with the entries that remain pushed. How many remain; -1: more than
-    can be said, or not what happened."""
+    can be said, or other than happened."""
     d = t.draft
     end = x[X_AT]
     called = d[D_PLACE] & 1

@@ -3,7 +3,7 @@
 Code lies in it in the order of its addresses, gaps of less than GAP included: so instructions may lie across touching
 blobs (two pages, say), and a byte that changes is changed in place. A new view is compared with the one before blob by
 blob, and byte by byte only where a blob is not the same bytes at the same place: views of one code image share their
-bytes (`jvm.code.revisions` never writes again what a view shows).
+bytes (`jvm.code.revisions` never writes again bytes that a view shows).
 
 A patch made here stays until a view shows something else there than the view before: that another place of the blob has
 changed says nothing of this one.

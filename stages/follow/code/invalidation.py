@@ -2,8 +2,8 @@
 TNT path cache.
 
 Code is divided into lines of 256 bytes, each with a list of the blocks over it; a block has a list of the TNT path
-cache's keys whose path it is on, or to which it leads. So a change costs what depends on it, and nothing that grows
-with all that is known. A block over very many lines is in one list that is always searched, a block that ends where no
+cache's keys whose path it is on, or to which it leads. So the cost of a change grows with its dependents, and not with
+all code that is known. A block over very many lines is in one list that is always searched, a block that ends where no
 code is known in a list for the day on which there is some.
 """
 
@@ -163,7 +163,8 @@ def _hit(t, s, lo, hi):  # type: ignore[no-untyped-def]
 
 @inner
 def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
-    """Kill what depends on [lo, hi) in a list; how many there were. The dead leave the list, but for its head."""
+    """Kill the blocks of a list that depend on [lo, hi); how many there were. The dead leave the list, but for its
+    head."""
     dead = 0
     before, n = np.int64(0), head
     while n:
@@ -184,7 +185,7 @@ def _sweep(t, head, lo, hi):  # type: ignore[no-untyped-def]
 
 @kernel
 def invalidate(where, lo, hi, grown):  # type: ignore[no-untyped-def]
-    """Forget what depends on code in any of the intervals [lo[k], hi[k]); how many blocks died.
+    """Forget all that depends on code in any of the intervals [lo[k], hi[k]); how many blocks died.
 
     `grown`: there is code where none was, so that blocks that ended for want of it die too. `where`: `Tables.raw()`.
     """

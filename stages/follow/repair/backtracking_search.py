@@ -1,12 +1,12 @@
-"""Which of the known candidates of the code the trace fits, where it contradicts what was believed.
+"""Which of the known candidates of the code the trace fits, where it contradicts the believed one.
 
 The walker follows one state of the code. When a packet contradicts it, `search` walks again from the last packet that
 carried an address, instruction by instruction, and at each that may have been another
-(`stages.follow.repair.candidates`) tries what stands there now first, then the others. Backtracking is chronological:
-a wrong decode shows within a few packets, so the last choices before the contradiction are changed first. A way is
-taken when it has passed the contradiction and `LOOK` packets more; if all fail, the way that came furthest, if that is
-at least `LEAST` packets further. Its choices are the answer: the walker changes its code there and walks the same
-packets again.
+(`stages.follow.repair.candidates`) tries the present content first, then the others. Backtracking is chronological: a
+wrong decode shows within a few packets, so the last choices before the contradiction are changed first. A way is taken
+when it has passed the contradiction and `LOOK` packets more; if all fail, the way that came furthest, if that is at
+least `LEAST` packets further. Its choices are the answer: the walker changes its code there and walks the same packets
+again.
 
 So most choices cost nothing: they are made only where a belief did not come true.
 

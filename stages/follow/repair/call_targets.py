@@ -78,8 +78,8 @@ class Callees:
         self._calls = NO_CALLS
 
     def prepare(self) -> Iterator[None]:
-        """Takes in the code that has come, some versions a step, and drops what is gone: much may come at once, and the
-        next search is not to wait for all of it."""
+        """Takes in the code that has come, some versions a step, and drops code that is gone: much may come at once,
+        and the next search is not to wait for all of it."""
         if self._prepared == self._image.epoch:
             return
         self._prepared = self._image.epoch

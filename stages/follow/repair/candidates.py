@@ -1,9 +1,9 @@
 """Other contents that may have stood where an instruction is: its bytes before and after each patch that was found
 there, and calls to where the trace has shown them to go.
 
-Only what decodes otherwise counts (length, kind or target): a patched constant is no variant. A content belongs to a
-span of time; of those whose span lies further than `slack` from the time asked for none is offered, and the nearer come
-first. Filling (two zeros, INT3, HLT) is no code (jvm.code.diff), so it is never offered.
+Only a content that decodes otherwise counts (length, kind or target): a patched constant is no variant. A content
+belongs to a span of time; of those whose span lies further than `slack` from the time asked for none is offered, and
+the nearer come first. Filling (two zeros, INT3, HLT) is no code (jvm.code.diff), so it is never offered.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _sift(known, buffer, found, candidates, here, size, tsc):  # type: ignore[no
             continue
         if row and insn >> 8 & 0xFF == x86.CALL and far < LAST:
             if known.inline.n and within(known.inline.at[0], target, known.inline.at[1]):
-                far = LAST  # it is the same to call what lies behind it, and that is better known
+                far = LAST  # it is the same to call the target behind it, and that is better known
             p = first(known.entry_point, target)
             if p < known.entry_point.n and known.entry_point.at[p] == target:
                 far = max(far, known.opens.at[p] - tsc, tsc - known.closes.at[p])

@@ -2,8 +2,8 @@
 
 Two kinds of code are shared by calls and not named after a callee: the stubs that look a method up at an index of a
 table (vtableStubs.cpp), one for each index, of which a callee has one; and the adapters to the interpreter, one for
-each fingerprint of argument types (AdapterFingerPrint, sharedRuntime.cpp). Neither can be told by what bytecode says,
-but one call read after it was bound tells it for all others.
+each fingerprint of argument types (AdapterFingerPrint, sharedRuntime.cpp). Neither can be told from bytecode, but one
+call read after it was bound tells it for all others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Places:
             self._columns = None
 
     def number_anew(self, keys: Callable[[int], int], places: Callable[[int], int] = int) -> None:
-        """Of each key and place what it is now; −1: it is dropped."""
+        """`keys` and `places` map each to its new number; −1: it is dropped."""
         moved = {keys(key): [new for place in at if (new := places(place)) >= 0] for key, at in self._of.items()}
         self._of = {key: at for key, at in moved.items() if key >= 0 and at}
         self._columns = None

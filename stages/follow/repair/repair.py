@@ -207,7 +207,7 @@ class Repair:
         return choose(data, piece.size, goal, position, code, limits, self._raw[1], tsc, self._slack, effort)
 
     def _search_earlier(self, piece: Piece, goal: int, known: Known, tsc: int, effort: Effort) -> Found | None:
-        """A wrong way may fit as far as the next address, and show only later what it did to the return stack. If
+        """A wrong way may fit as far as the next address, and show only later its effect on the return stack. If
         something is found, the walk stands earlier then."""
         here, early = piece.state, piece.early()
         if early is None:

@@ -1,7 +1,7 @@
 """The exact part of the walker: one packet of any kind, in any state.
 
-Rules and their sources: SDM vol. 3, "Intel Processor Trace"; FUP binds to what follows or precedes it ("FUP+TIP"
-and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
+Rules and their sources: SDM vol. 3, "Intel Processor Trace"; FUP binds to the packet that follows or precedes it
+("FUP+TIP" and so on); PSB+ is status, not events; OVF resumes with FUP or TIP.PGE.
 """
 
 

@@ -137,7 +137,7 @@ def observed(order: NDArray[np.int32], confirmed: NDArray[np.int64], at: NDArray
 
 
 def moved(where: NDArray[np.int64], confirmed: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where indexes of an order are in what `observed` leaves of it."""
+    """Where indexes of an order are in the part that `observed` leaves of it."""
     k = np.searchsorted(confirmed, where, side="right")
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(at - confirmed)))
     inside = np.where(k > 0, np.maximum(at[k - 1] - where, 0), 0) if len(at) else 0

@@ -147,7 +147,7 @@ def pop(w):  # type: ignore[no-untyped-def]
 
 @inner
 def emit(t, w, path):  # type: ignore[no-untyped-def]
-    """Hand on `path`, with what its calls and returns do to the stack."""
+    """Hand on `path`, with the effect of its calls and returns on the stack."""
     x = w.x
     w.order[x[X_OUT]] = path
     x[X_OUT] += 1

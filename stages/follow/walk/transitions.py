@@ -318,7 +318,7 @@ def on_pgd(t, w, ip, known):  # type: ignore[no-untyped-def]
 @inner
 def on_pge(t, w, ip):  # type: ignore[no-untyped-def]
     """A TIP.PGE. A call that left the filter may come back here, perhaps after others were made from outside. Behind
-    another call that leaves it, it was that one that was made."""
+    another call that leaves it, that other call was made."""
     x = w.x
     if not nowhere(np.int64(t.block[x[X_AT] * BL + BL_KIND])) and not x[X_MODE] & M_FRESH:
         break_off(t, w, B_ENABLED_TWICE, ip)

@@ -188,7 +188,8 @@ def _apl12(data: U8, st: Any, ev: Any, rates: Any, end: Int) -> Any:
 
 @inner
 def _flush(st: Any, ev: Any) -> Any:
-    """Tell what was waiting when the packets it waited for got lost. With tracing on it cannot be placed: dropped."""
+    """Tell an event that was waiting when the packets it waited for got lost. With tracing on it cannot be placed:
+    dropped."""
     if st["enabled"]:
         return MORE
     while e.dequeue(st, AT_BOUND_FUP | AT_FUP | AT_TIP | AT_EXSTOP | AT_PWRX, ev):

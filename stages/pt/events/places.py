@@ -266,7 +266,7 @@ def _to_trig(ev: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8
 
 @inner
 def to_event(ev: Any, rates: Any, fl: Any, table: Any, slots: Any, out: Any, speculative: U8, filters: Any) -> Any:
-    """Walk to where the next event takes place → PENDING, or what stopped the walk."""
+    """Walk to where the next event takes place → PENDING, or the cause that stopped the walk."""
     kind = ev["kind"]
     place = PLACE[kind]
     status = REACHED

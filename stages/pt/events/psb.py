@@ -1,4 +1,4 @@
-"""PSB+: PSB … PSBEND (or OVF) states what holds at this point, in no order of its own.
+"""PSB+: PSB … PSBEND (or OVF) describes the state at this point, in no order of its own.
 
 With a FUP in it tracing is on and here is where; without one it is off. All of it waits for PSBEND and becomes
 `status` events, the on/off one first; MNT alone is an event proper. Nothing else may be waiting when a PSB comes.

@@ -73,8 +73,8 @@ def _bit(ev: Any) -> Any:
 
 @inner
 def branch(ev: Any, fl: Any, table: Any, index: Int) -> Any:
-    """Pass instruction `index` with what the trace says → OK, WANTS_TIP (goes where the TIP behind the TNT says) or
-    an error."""
+    """Pass instruction `index` as the trace says → OK, WANTS_TIP (goes where the TIP behind the TNT says) or an
+    error."""
     here = table[index]
     kind = here["kind"]
     fl["steps"] = 0

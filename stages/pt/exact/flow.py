@@ -1,10 +1,10 @@
 """Flow: events + machine code → every executed instruction, and the events at their places between them.
 
-The trace says only what the code does not. So the decoder always holds the next event and asks where it takes place:
-here, at an address further on, at the next instruction of some kind, or (TNT, TIP) at the next branch (`places`). It
-walks there (`walker`), tells the event, fetches the next. Before walking on after a branch it looks whether the next
-event is at home right where it stands. An instruction that one event bound to (a PTWRITE, a far branch with a PIP) is
-*postponed*: passed only when no other event of another kind binds to it too.
+The trace says only as much as the code leaves open. So the decoder always holds the next event and asks where it takes
+place: here, at an address further on, at the next instruction of some kind, or (TNT, TIP) at the next branch
+(`places`). It walks there (`walker`), tells the event, fetches the next. Before walking on after a branch it looks
+whether the next event is at home right where it stands. An instruction that one event bound to (a PTWRITE, a far branch
+with a PIP) is *postponed*: passed only when no other event of another kind binds to it too.
 
 `run` is a state machine that can stop anywhere its output is full or an instruction is not decoded yet, and go on
 there. Places and order of events are libipt's, which users of such output compare with. One difference: the return
@@ -140,7 +140,7 @@ def _tell_error(st: Any, fl: Any, table: Any, events: Any, error: Int, resyncing
     last = fl["block_last"]
     if last < 0:
         told["ip"] = fl["block_ip"]
-    elif error == BAD_MATCH:  # concerns the last instruction; all others what comes after it
+    elif error == BAD_MATCH:  # concerns the last instruction; all others the place after it
         told["ip"] = table[last]["ip"]
     else:
         told["ip"] = after(table, last)

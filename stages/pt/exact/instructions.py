@@ -235,7 +235,7 @@ class Instructions:
         return out
 
     def add(self, ip: int, mode: int) -> None:
-        """Decode from `ip` on, up to the next control transfer or to what is known already."""
+        """Decode from `ip` on, up to the next control transfer or to code that is known already."""
         bits = self._bits[mode]
         raw = self._read(ip, _RUN_BYTES)
         if not raw:
