@@ -1,4 +1,4 @@
-"""What the agent costs a JVM that nobody traces: real programs with and without it, in turns.
+"""The agent's cost for an untraced JVM: real programs with and without it, in turns.
 
     python -m benchmarks.agent_overhead [--rounds N] [--java PATH] [--json FILE] [--markdown FILE]
         [--programs fop h2 jython]
@@ -6,8 +6,7 @@
 Programs (Debian packages fop, libh2-java, jython): fop sets a long document, H2 runs a script of joins and updates,
 Jython runs a mix of pure Python. Runs with and without the agent take turns; the median of each, and the median of
 the ratios within each turn, are reported, for wall time and CPU time (of all threads). The agent exports all it can,
-class bytes included, into a ring on the temporary directory's file system that nobody reads. Program start is
-included.
+class bytes included, into a ring without a reader on the temporary directory's file system. Program start is included.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def measure(name: str, java: str, rounds: int) -> Cost:
         traced = [java, f"-agentpath:{library()}=ring={ring}", *plain[1:]]
         run(plain)  # files into the page cache
         for turn in range(rounds):
-            for with_agent in (turn % 2 == 1, turn % 2 == 0):  # who goes first alternates
+            for with_agent in (turn % 2 == 1, turn % 2 == 0):  # the first of the two alternates
                 wall, cpu = run(traced if with_agent else plain)
                 (cost.wall_with if with_agent else cost.wall_without).append(wall)
                 (cost.cpu_with if with_agent else cost.cpu_without).append(cpu)

@@ -1,4 +1,4 @@
-"""What becomes of every byte of fop's trace, with nothing lost and with forced loss of each kind.
+"""The fate of every byte of fop's trace, with nothing lost and with forced loss of each kind.
 
     python -m benchmarks.books [--cases NAME …] [--paragraphs N] [--json FILE] [--markdown FILE]
 

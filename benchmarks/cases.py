@@ -41,7 +41,7 @@ class Case:
     view: CodeView
     recording: Path | None = None
     repeat: int = 1
-    parts: dict[str, list[Stream]] = field(init=False)  # by row: what is timed; "seen half": what warms
+    parts: dict[str, list[Stream]] = field(init=False)  # by row: the timed streams; "seen half": those that warm
     size: dict[str, int] = field(init=False)
     branches: dict[str, int] = field(init=False)
 

@@ -4,13 +4,13 @@
     python -m benchmarks.decode RECORDING --exact 4 --repeat 25 …
     python -m benchmarks.decode TRACE --pages ADDR:DUMP --filter LO-HI [--noretcomp] [--repeat N] …
 
-RECORDING is what `streamer record` wrote (its .json or .perf.data): each AUX stream is decoded as one thread, over
+RECORDING is an output of `streamer record` (its .json or .perf.data): each AUX stream is decoded as one thread, over
 the code as it was at the end. With --exact MB it is the longest part of it, up to so many MB, that one state of the
 code explains (benchmarks/exact.py), with that code. With --pages, TRACE is raw packets and the code is a list of page
 addresses and the pages.
 
-Three rows of each contender, because what has been seen before is fast to decode, here and with libxdc, which remembers
-what TNT bits led to, and less so with libipt, which remembers code alone:
+Three rows of each contender, because trace seen before is fast to decode, here and with libxdc, which remembers the
+targets of TNT bits, and less so with libipt, which remembers code alone:
 
     first pass      over bytes and code never seen (fresh tables, compiled kernels)
     unseen half     warmed on the trace up to a PSB near its middle, timed behind it: the figure to quote
@@ -58,7 +58,7 @@ CHUNK = 256 << 10
 
 @dataclass
 class Result:
-    """CPU seconds of each round, by contender and row; what it counted."""
+    """CPU seconds of each round, by contender and row; the contender's counts."""
 
     seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     counts: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """A recording of an emulated JVM, made as dense in time as real hardware would have written it.
 
 An emulated JVM runs some fifteen times slower than a native one, so at recorded speed a piece of 20 ms holds some kB
-of trace where hardware gives 0.1 to 4 MB, and whatever a piece costs hides all other costs. All times of a recording
+of trace where hardware gives 0.1 to 4 MB, and the cost of each piece hides all others. All times of a recording
 (packets, sideband, JIT export, code read again, drains) are TSC ticks, and only the clock says how long a tick is. So
 the clock is changed: with ticks a fifteenth as long everything in the recording happens fifteen times as fast, and
-nothing of it has to be written anew. What a drain holds is not in ticks: as many drains become one.
+nothing of it has to be written anew. A drain's length is not in ticks: as many drains become one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def faster(clock: Clock, times: float) -> Clock:
 
 @dataclass(slots=True)
 class _Drain:
-    """Messages of several drains, by what they speak of."""
+    """Messages of several drains, by subject."""
 
     tsc: int = 0
     drains: int = 0
@@ -86,7 +86,7 @@ def dense(messages: Iterable[Message], times: float) -> Iterator[Message]:
 
 
 def _told(held: _Drain, numbers: _Numbers) -> Iterator[Message]:
-    """As capture sends a drain: what explains the trace before the trace."""
+    """As capture sends a drain: the messages that explain the trace before the trace."""
     yield from held.opened
     for (host, pid), batches in held.jit.items():
         data = np.concatenate([batch.data for batch in batches])

@@ -9,8 +9,8 @@ duty are estimated as the hub does it, for each window of 10 s: how often does t
 In each window the two hottest methods of any 10 s are compared as well, as an alert would: how often is the hottest the
 hottest?
 
-`budget`: the program is run under the emulated PT with each budget (percent of one CPU); what all of the pipeline spent
-in each minute from the tenth second on, as a part of the budget. The machine should have a CPU to spare.
+`budget`: the program is run under the emulated PT with each budget (percent of one CPU); the pipeline's spending in
+each minute from the tenth second on, as a part of the budget. The machine should have a CPU to spare.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def spent(metrics: str) -> float:
 
 
 def budget(percent: float, seconds: float, java: list[str]) -> dict[str, Any]:
-    """What was spent in each minute, in parts of the budget, and the mean duty."""
+    """The spending in each minute, in parts of the budget, and the mean duty."""
     command = [str(Path(sys.executable).with_name("streamer")), "run", "--emulate", "--port", "0", "--no-live",
                "--cpu-budget", f"{percent}%", "--", "java", *java]  # fmt: skip
     seen: list[tuple[float, float]] = []

@@ -1,8 +1,8 @@
 """The longest part of a JVM recording that one state of the code explains.
 
-Decoders are raced over one state of the code: where it is not what ran, all of them lose their way, and the race is
-about that. The pipeline follows the recording as `streamer run` does; a part is what one thread ran in one stream
-without a contradiction, a patch, or a change of code that it has run over.
+Decoders are raced over one state of the code: where it differs from the code that ran, all of them lose their way, and
+the race is about that. The pipeline follows the recording as `streamer run` does; a part is the run of one thread in
+one stream without a contradiction, a patch, or a change of code that it has run over.
 """
 
 from __future__ import annotations

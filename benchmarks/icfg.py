@@ -1,4 +1,4 @@
-"""What it costs to have the control-flow graph of a process.
+"""The cost of having the control-flow graph of a process.
 
     python -m benchmarks.icfg [--classes REGEX] [--json]
 

@@ -1,13 +1,13 @@
-"""Kills every process of a live session, again and again, at random moments, and looks what became of it.
+"""Kills every process of a live session, again and again, at random moments, and checks its state.
 
     python -m benchmarks.kills [--count N] [--seed S] [--json FILE]
 
 A small program runs under the emulated PT, traced live, all kernels compiled before. Of the main process, capture,
 worker and hub, one is killed (SIGKILL) after a random pause, then another one, in four phases: while they start; while
-they run, which is when the hub has heard of trace decoded since the last kill; while what was killed starts again; and
-when the program has been told to end. After the main process `streamer resume` takes the JVM up. This goes on in
-rounds, each with a JVM of its own, until each process has been killed `--count` times. Whatever of this does not hold
-is told, and ends it with status 1:
+they run, which is when the hub has heard of trace decoded since the last kill; while the killed process starts again;
+and when the program has been told to end. After the main process `streamer resume` takes the JVM up. This goes on in
+rounds, each with a JVM of its own, until each process has been killed `--count` times. A condition of these that does
+not hold is told, and ends it with status 1:
 
 - the program comes to its own end, as the same process, with status 0 where its parent lives to hear it;
 - after each kill in mid-run trace is decoded again;
@@ -91,7 +91,7 @@ class Round:
         self.ran = False  # trace was decoded: from then on there is something to lose
 
     def play(self) -> None:
-        """Raises AssertionError for what does not hold."""
+        """Raises AssertionError for a condition that does not hold."""
         rng = self.rng
         for _ in range(rng.randint(0, 2)):
             time.sleep(rng.uniform(0, 3))
@@ -135,7 +135,7 @@ class Round:
         return next((pid for pid, line in self.streamer.processes().items() if "Steady" in line and "qemu" in line), 0)
 
     def _kill(self, phase: str) -> None:
-        """One that has not been killed often enough, if it is there."""
+        """A process that has not been killed often enough, if it is there."""
         left = [member for member in MEMBERS if self.wanted[member] > 0]
         if not left or not self._alive():
             return

@@ -1,12 +1,12 @@
-"""How long a worker is busy at a stretch, and with what.
+"""How long a worker is busy at a stretch, and with which stage.
 
     python -m benchmarks.longest_step [--json] [--worst N] [--joined N] RECORDING …
 
-RECORDING is what `streamer record` wrote (its .json). Its messages go through the stages of a worker as in
-`streamer run --fidelity flow`, and each step of each stage is timed: its work between two places where its member may
-turn to its sockets and its heartbeat (`streamer.pipeline.topology.Stage`). CPU time of the thread, so that a busy
-machine changes little; kernels are compiled before. `--joined N` makes one chunk of N that follow each other in a
-stream: an emulated JVM is 13 to 20 times slower than a native one, and its trace that much thinner.
+RECORDING is an output of `streamer record` (its .json). Its messages go through the stages of a worker as in `streamer
+run --fidelity flow`, and each step of each stage is timed: its work between two places where its member may turn to its
+sockets and its heartbeat (`streamer.pipeline.topology.Stage`). CPU time of the thread, so that a busy machine changes
+little; kernels are compiled before. `--joined N` makes one chunk of N that follow each other in a stream: an emulated
+JVM is 13 to 20 times slower than a native one, and its trace that much thinner.
 
 Exit status 1 if a step took longer than `LIMIT`.
 """

@@ -57,7 +57,7 @@ KINDS: dict[str, bytes] = {
     "cfe, evd": w.evd(0, 1) + w.cfe(1, 14),
     "bbp, bip, bep": w.bbp(1) + w.bip(3, 99) * 8 + w.bep(),
 }
-"""What is written again and again."""
+"""The packets that are written again and again."""
 _TO_US_ALONE = frozenset({"cfe, evd", "bbp, bip, bep"})  # older versions of libipt know no such packets
 
 

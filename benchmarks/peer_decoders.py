@@ -32,7 +32,7 @@ def build(name: str, directory: Path, *libraries: str) -> Path:
 class Peers:
     """Other decoders' programs over each stream, in files of its own."""
 
-    GAP = 1 << 20  # blobs nearer than this share a section: few large ones are what libipt is fast on
+    GAP = 1 << 20  # blobs nearer than this share a section: libipt is fast on few large ones
 
     def __init__(self, case: Case, directory: Path, libxdc: Path | None = None) -> None:
         self._case, self._library = case, libxdc

@@ -2,7 +2,7 @@
 
     python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--steady MB] [--profile N] [--json]
 
-RECORDING is what `streamer record` wrote. --speed-up makes it as dense in time as hardware writes it
+RECORDING is an output of `streamer record`. --speed-up makes it as dense in time as hardware writes it
 (benchmarks/density.py). Every byte is seen once, so nothing is remembered of it. Kernels are compiled and messages read
 into memory beforehand: measured is CPU time inside the stages' `feed` and `flush`, each stage's own.
 

@@ -1,7 +1,7 @@
 """The Grafana dashboard, written in Python: `python -m dashboards.build` makes `dashboards/grafana/streamer.json`.
 
-The JSON is committed, so that nobody needs the SDK to use it; a test holds the two together, parses every expression
-and looks each metric up in the live registry. The SDK build is the one for Grafana 11.6.
+The JSON is committed, so that its users do not need the SDK; a test holds the two together, parses every expression and
+looks each metric up in the live registry. The SDK build is the one for Grafana 11.6.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 PROCESS = 'host=~"$host", pid=~"$pid"'
 WINDOW = f'{PROCESS}, window="$window", weight="$weight"'
 
-# shares of several processes together: each weighted with what was seen of it
+# shares of several processes together: each weighted with its observed part
 SHARE = (
     f"sum by (method) (streamer_method_share_ratio{{{WINDOW}}}"
     f" * on (host, pid) group_left () streamer_window_weight{{{WINDOW}}})"

@@ -15,7 +15,7 @@ from streamer.lossy import never_fail
 
 
 class Failure(click.ClickException):
-    """What a user can act on: one clear line and exit status 1, never a traceback."""
+    """A fault that the user can act on: one clear line and exit status 1, never a traceback."""
 
     exit_code = 1
 
@@ -72,7 +72,8 @@ def main() -> None:
 
 
 def _streams() -> None:
-    """What a terminal cannot show becomes a question mark; who has closed our output does not want it."""
+    """Characters that a terminal cannot show become question marks; a reader that has closed our output does not want
+    it."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for tracing a JVM, and what to do about each thing.
+"""The means of tracing a JVM on this machine, and the remedy for each one missing.
 
 Every check is a function that returns a `Finding`; nothing is changed on the machine and nothing raises.
 """

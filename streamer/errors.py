@@ -1,6 +1,7 @@
-"""What a user can act on becomes one clear line on stderr and an exit status; a traceback is for faults of ours.
+"""A fault that the user can act on becomes one clear line on stderr and an exit status; a traceback is for faults of
+ours.
 
-All commands end here (`streamer.cli`), whatever they raise.
+All commands end here (`streamer.cli`), with any exception.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _SETTING, _INTERRUPTED, _PIPE = 2, 130, 141  # 128 + signal
 
 
 def one_line(error: BaseException) -> str | None:
-    """What to say of `error`; None: that is no error of the kind."""
+    """The line for `error`; None: that is no error of the kind."""
     if isinstance(error, EXPECTED):
         return " ".join(str(error).split())
     if isinstance(error, OSError):
@@ -58,7 +59,8 @@ def one_line(error: BaseException) -> str | None:
 
 
 def end(error: BaseException) -> int:
-    """Says what ended a command, and its exit status. Raises what was not expected."""
+    """Prints the line for the error that ended a command, and returns the exit status. Raises unexpected errors
+    again."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
@@ -85,5 +87,5 @@ def end(error: BaseException) -> int:
 
 
 def _tell(line: str) -> None:
-    with suppress(OSError):  # nobody hears it; the status says it
+    with suppress(OSError):  # no reader is left; the status says it
         print(f"streamer: {line}", file=sys.stderr, flush=True)

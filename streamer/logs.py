@@ -26,7 +26,7 @@ def configure(settings: Settings, **context: object) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.log_level.upper())),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # whatever stands there when something is said
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # sys.stderr as it is at each line
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()

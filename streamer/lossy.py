@@ -1,9 +1,9 @@
-"""Standard output and error that cannot fail: what cannot be written is lost and counted, by output and errno.
+"""Standard output and error that cannot fail: bytes that cannot be written are lost and counted, by output and errno.
 
 A reader that went away (EPIPE), a terminal that was closed (EIO), a log on a full disk (ENOSPC) are no reason to end
-a tracer, and with it, maybe, a JVM's supervision. Nor is a reader that stopped reading: what is longer than `PATIENCE`
-not taken is lost as EAGAIN, and from then on nobody waits until something is taken again. (The descriptor itself stays
-blocking: it is the JVM's, too.)
+a tracer, and with it, maybe, a JVM's supervision. Nor is a reader that stopped reading: bytes not taken for longer than
+`PATIENCE` are lost as EAGAIN, and from then on no writer waits until something is taken again. (The descriptor itself
+stays blocking: it is the JVM's, too.)
 
 The streams are replaced at the very bottom, below the text layer, so that rich, click, structlog, warnings and
 tracebacks write as ever.
@@ -61,7 +61,7 @@ class _Raw(io.RawIOBase):
 
 def never_fail(*names: str) -> None:
     """Makes it so of "stdout" or "stderr", unless something else stands there already (a test's)."""
-    for descriptor in range(3):  # one that was closed from the start must not become a socket's
+    for descriptor in range(3):  # a descriptor closed from the start must not become a socket's
         try:
             os.fstat(descriptor)
         except OSError:

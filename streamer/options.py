@@ -1,4 +1,4 @@
-"""What the commands that run a pipeline have in common: options, and errors as one line."""
+"""Common parts of the commands that run a pipeline: options, and errors as one line."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """What a user can act on becomes a `Failure`: one line and exit status 1."""
+    """An error that the user can act on becomes a `Failure`: one line and exit status 1."""
     try:
         yield
     except Exception as error:
@@ -138,7 +138,7 @@ def session_for(java_argv: Sequence[str], settings: config.Settings, tell: Calla
 def run_to_the_end(runner: Runner, console: Console, summary_file: Path | None = None) -> Outcome:
     """Runs it; the first SIGINT, SIGTERM or SIGHUP begins the orderly end, a second one the abrupt one, unless they are
     for the target (`streamer.target.process`) or were ignored when we began (nohup). Prints the summary, and writes it
-    to `summary_file` as JSON. Raises Failure for what was expected to be possible."""
+    to `summary_file` as JSON. Raises Failure for the faults that are known to be possible."""
 
     async def main() -> Outcome:
         async with trio.open_nursery() as nursery:

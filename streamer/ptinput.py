@@ -68,7 +68,7 @@ def _chosen(path: Path, sizes: dict[str, int], stream: str | None) -> str:
 
 
 def gap(before: Run, behind: Run) -> str:
-    """The line that stands for what was lost between two runs."""
+    """The line that stands for the loss between two runs."""
     end = before.offset + len(before.data)
     return f"[{end:x}: {behind.offset - end} bytes of trace are missing]"
 

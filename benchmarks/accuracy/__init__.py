@@ -1,1 +1,1 @@
-"""How exact the control flow in bytecodes is, against a JVM that says itself what it runs."""
+"""How exact the control flow in bytecodes is, against a JVM that tells each bytecode it runs."""

@@ -37,7 +37,7 @@ static jvmtiEnv *jvmti;
 static char directory[4096];
 static int64_t room = INT64_C(1) << 32;
 static FILE *names;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of what follows
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the variables below
 static struct log *logs;
 static unsigned log_count;
 static struct {

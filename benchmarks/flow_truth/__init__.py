@@ -1,4 +1,5 @@
-"""How much of what ran is decoded right: the product's decoder against the emulator's truth (docs/flow-truth.md)."""
+"""How much of the executed code is decoded right: the product's decoder against the emulator's truth
+(docs/flow-truth.md)."""
 
 
 class FlowTruthError(Exception):

@@ -1,4 +1,4 @@
-"""How much of what a JVM ran is decoded right, by kind of error.
+"""How much of a JVM's executed code is decoded right, by kind of error.
 
     python -m benchmarks.flow_truth [--jdk PATH] [--json] [--after S] [--attach S] [--seconds S]
                                     [--keep DIR] -- JAVA_ARGS …
@@ -6,12 +6,12 @@
 
 The JVM runs under the emulated PT, recorded at stock settings, with the emulator's truth beside it. Then the recording
 is decoded as `streamer run --fidelity flow` does, and every block of code that ran in the code cache is looked up in
-what the decoder handed on, thread by thread, in order:
+the decoder's output, thread by thread, in order:
 
     decoded right     handed on as observed, and it did run, there
-    flagged           not handed on as observed, and said so: by what broke the decoding off, or which hole it lies in
-    silently wrong    handed on as observed, but something else ran; by where it went wrong (kind of code), what ran
-                      and what was decoded, and what ended it
+    flagged           not handed on as observed, and said so: by the break's cause, or the hole it lies in
+    silently wrong    handed on as observed, but something else ran; by where it went wrong (kind of code), the block
+                      that ran and the decoded one, and how it ended
 
 Blocks in inline-cache stubs count on neither side. Examples:
 
@@ -49,7 +49,7 @@ def _java(jdk: str | None) -> str:
 
 
 def _progress() -> Callable[[str], None]:
-    """Says how far it is, twice a second, where somebody is looking."""
+    """Says how far it is, twice a second, on a terminal."""
     if not sys.stderr.isatty():
         return lambda _: None
     last = 0.0

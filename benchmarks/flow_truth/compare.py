@@ -2,8 +2,9 @@
 
 Both are sequences between the same packets, so they are laid side by side by counting and never by similarity: a
 block that the decoder hands on is a step, a switched-off mark is a step that ended in TIP.PGD. After a break the
-decoder goes on at the next packet with an address; so do we. A block behind an address must begin there. Whatever does
-not come out even is counted as `misaligned`, and all that it leaves uncompared as wrong: no error can hide in that.
+decoder goes on at the next packet with an address; so do we. A block behind an address must begin there. Blocks
+that do not come out even are counted as `misaligned`, and all that they leave uncompared as wrong: no error can hide in
+that.
 
 Within a step the blocks that ran (as QEMU cut them) are compared with the address ranges of the decoded block,
 whichever way either was cut. Inline-cache stubs count on neither side: `call → stub → X` and `call → X` are the same
@@ -26,7 +27,7 @@ from stages.messages.paths import BlockEnd
 I64 = NDArray[np.int64]
 _INDIRECT, _FAR, _LOOP, _EVENT = (int(e) for e in (BlockEnd.INDIRECT, BlockEnd.FAR, BlockEnd.LOOP, BlockEnd.EVENT))
 
-# what became of blocks that ran
+# fates of blocks that ran
 RIGHT, WRONG, EXTRA, SUSPECT_RIGHT, SUSPECT_WRONG, FOREIGN, IC, MISALIGNED, COMPARED = range(9)
 LOST = 16  # and from here on, by cause: not decoded, and the decoder says so
 L_HOLE, L_OUTSIDE, L_MISALIGNED, L_END = 48, 49, 50, 51  # causes that are no break: before any address, no code there
@@ -38,8 +39,8 @@ C_FOLLOWING, C_EXPECT, C_CAUSE, C_OFF, C_FROM, C_SITE, C_TRUTH, C_DECODED, C_WRO
 INCIDENT_DTYPE = np.dtype(
     [("site", "<i8"), ("truth", "<i8"), ("decoded", "<i8"), ("wrong", "<i8"), ("extra", "<i8"), ("ended", "<i8")]
 )
-"""A run of wrong steps that nobody flagged: the last instruction that was right, where it led and where it was decoded
-to lead, blocks, what ended it (a break's cause; 0: the decoder came back on the way by itself)."""
+"""A run of wrong steps without a flag: the last instruction that was right, where it led and where it was decoded to
+lead, blocks, the end (a break's cause; 0: the decoder came back on the way by itself)."""
 _INCIDENTS = 4096
 
 
@@ -108,7 +109,7 @@ def _ranges_between(lo, hi, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no
 @kernel
 def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
     """`taken`: `reader.Taken` over `code`, a `reader.Code`; `final`: a piece of trace ends with it, so all `steps` have
-    been decoded. `verdict` (uint8) gets what became of each block, like an index of `counts`. Returns (steps used,
+    been decoded. `verdict` (uint8) gets the fate of each block, like an index of `counts`. Returns (steps used,
     incidents)."""
     blocks, doubtful, break_offset, break_cause = taken
     address, ends, block_range, block_ranges, range_lo, range_hi = code

@@ -1,7 +1,7 @@
-"""Decodes a kept run as the product does and compares what it hands on with what ran.
+"""Decodes a kept run as the product does and compares its output with the blocks that ran.
 
-Messages go from the recording through the stages from decode to follow, made and set as in `streamer run`. Of their
-control flow is known what `Paths` say: nothing of the stages is replaced or looked into, and they may run elsewhere.
+Messages go from the recording through the stages from decode to follow, made and set as in `streamer run`. Their
+control flow is known from `Paths` alone: nothing of the stages is replaced or looked into, and they may run elsewhere.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from streamer.pipeline.topology import Place as Where
 FIDELITY = "flow"
 STAGES = MIDDLE[FIDELITY][: MIDDLE[FIDELITY].index("follow") + 1]
 MISALIGNED_EACH = 5_000_000
-"""Blocks; more often than once in so many may the orders not come out even. What is compared with nothing then, as far
-as the next place where both are known, counts as silently wrong."""
+"""Blocks; more often than once in so many may the orders not come out even. Blocks compared with nothing then, as far
+as the next place where both are known, count as silently wrong."""
 
 
 @dataclass
@@ -57,8 +57,8 @@ class Evaluation:
     come out of `STAGES` (`take`), and asks for the result (`finish`)."""
 
     def __init__(self, directory: Path, after: float = 0.0, *, by_place: bool = False) -> None:
-        """`after`: what ran earlier than so many seconds after the start (or the attach) does not count. `by_place`:
-        fill `places`, which is slow."""
+        """`after`: blocks that ran earlier than so many seconds after the start (or the attach) do not count.
+        `by_place`: fill `places`, which is slow."""
         self.places: Counter[tuple[Place | None, int]] | None = Counter() if by_place else None
         self.run = Run.load(directory)
         try:
@@ -118,12 +118,12 @@ class Evaluation:
         return self.finish()
 
     def trace(self, chunk: Chunk) -> None:
-        """The bytes of a stream, in order, not later than what is said of them."""
+        """The bytes of a stream, in order, not later than the messages about them."""
         self._stream(chunk.stream).put(chunk.offset, chunk.data)
         self.result.bytes += len(chunk.data)
 
     def take(self, message: object) -> None:
-        """What the stages say, in their order. Raises FlowTruthError, DictionaryError."""
+        """The messages of the stages, in their order. Raises FlowTruthError, DictionaryError."""
         match message:
             case Paths():
                 self._paths(message)
@@ -173,7 +173,7 @@ class Evaluation:
                 f"{counts[compare.MISALIGNED]} times the decoder's order and the trace do not come out even: the "
                 "comparison is void"
             )
-        counts[compare.WRONG] += counts[compare.LOST + compare.L_MISALIGNED]  # nobody knows: the worst is taken
+        counts[compare.WRONG] += counts[compare.LOST + compare.L_MISALIGNED]  # not known: the worst is taken
         counts[compare.LOST + compare.L_MISALIGNED] = 0
 
     def _stream(self, key: StreamKey) -> StreamSteps:
@@ -185,7 +185,7 @@ class Evaluation:
         yield
         self._own += time.process_time() - began
 
-    # What the stages say
+    # The messages of the stages
 
     def _account(self, account: Account) -> None:
         """A hole: bytes that are given to no thread."""
@@ -294,7 +294,7 @@ class Evaluation:
             self.result.runs[key] += 1
 
     def _where(self, address: int, tsc: int) -> str:
-        """What kind of code that is."""
+        """The kind of code there."""
         if not address or self._image is None:
             return "-"
         version = self._image.at(address, tsc)

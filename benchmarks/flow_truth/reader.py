@@ -1,4 +1,4 @@
-"""A reader of `Paths`: each row's control flow as blocks, one after the other. It knows what the message says of itself
+"""A reader of `Paths`: each row's control flow as blocks, one after the other. It knows the message's description
 (`stages.messages.paths`) and nothing of how it was made."""
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons

@@ -1,10 +1,10 @@
 """A run of a JVM under the emulated PT, recorded as `streamer record --emulate` does, with the truth beside it.
 
 DIR/run.json, run.perf.data, run-<pid>.export   the recording
-DIR/truth/                                      what really ran (docs/emulator.md)
+DIR/truth/                                      the blocks that really ran (docs/emulator.md)
 DIR/emulator.json                               the emulator's own counters
-DIR/flow-truth.json                             what only the run knows: `Run`
-DIR/stdout, DIR/stderr                          what the JVM said
+DIR/flow-truth.json                             facts that only the run knows: `Run`
+DIR/stdout, DIR/stderr                          the JVM's output
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Run:
     trace_bytes: int
     aux_full: int
     attached: int  # TSC when the agent was in the running JVM; 0: there from the beginning
-    reread_seconds: float  # CPU seconds for rereading code: what its budget limits
-    reread_learning_seconds: float  # and for learning what there is to read
+    reread_seconds: float  # CPU seconds for rereading code, limited by its budget
+    reread_learning_seconds: float  # and for learning which code there is to read
     faults: tuple[str, ...]
 
     @classmethod

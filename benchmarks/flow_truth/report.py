@@ -1,4 +1,4 @@
-"""What an evaluation found, for people and for programs."""
+"""An evaluation's results, for people and for programs."""
 
 from __future__ import annotations
 

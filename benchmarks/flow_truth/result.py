@@ -1,4 +1,4 @@
-"""What became of all that ran."""
+"""The fate of every block that ran."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Result:
     bits: int = 0  # TNT bits
     tips: int = 0  # packets with a branch's address
     bytes: int = 0
-    seconds: float = 0.0  # CPU, of the stages up to the one that follows
+    seconds: float = 0.0  # CPU, of the stages up to follow
     breaks: Counter[str] = field(default_factory=Counter)  # how often
 
     @property
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def silent(self) -> int:
-        """Handed on as observed, but not what ran."""
+        """Handed on as observed, but another block ran."""
         return int(self.counts[[compare.WRONG, compare.EXTRA, compare.FOREIGN]].sum())
 
     @property
@@ -75,7 +75,7 @@ class Result:
 
 
 class Place(NamedTuple):
-    """A piece of code, by what it is."""
+    """A piece of code, by its kind."""
 
     name: str
     kind: SiteKind

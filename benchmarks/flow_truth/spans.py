@@ -25,7 +25,7 @@ class Span:
 
 
 def spans(truth: Truth, stream: int) -> list[Span]:
-    """What stands in a stream (by its id), in its order."""
+    """The contents of a stream (by its id), in its order."""
     found: list[Span] = []
     for number, thread in enumerate(truth.threads):
         marks = thread.marks

@@ -1,6 +1,6 @@
 """The truth laid along the trace: which blocks ran between two branch packets.
 
-A *step* is the blocks from one branch's outcome to the next: what a decoder has to know by itself. The emulator says
+A *step* is the blocks from one branch's outcome to the next: a decoder has to know them by itself. The emulator says
 which blocks each thread entered, and at which block and stream position a stream changed hands, a PSB stands, a fault
 or a signal came (docs/emulator.md). Between those the walk (benchmarks.flow_truth.walk) goes along packets and blocks
 together: every TNT bit and every address must be the one that the next block calls for. So a step's place in the stream
@@ -8,8 +8,8 @@ is not estimated but proved, packet by packet (benchmarks.flow_truth.walk); wher
 an error.
 
 A cycle without a packet (recursion by direct calls) is one step, ended by a fault or a signal. Of how often it went
-round the trace says nothing, so what is asked of a decoder is the way to where it ended, first come there; the blocks
-of the other rounds are counted apart.
+round the trace says nothing, so a decoder is asked for the way to where it ended, first come there; the blocks of the
+other rounds are counted apart.
 
 Nothing here knows code bytes, return stacks or the decoder under test.
 """
@@ -75,8 +75,8 @@ class Blocks(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """(n,) steps and (m,) blocks of a piece of a stream. Blocks are what was executed of them: without the part behind
-    a fault; the iterations of a string instruction are one; never empty."""
+    """(n,) steps and (m,) blocks of a piece of a stream. Blocks are their executed parts: without the part behind a
+    fault; the iterations of a string instruction are one; never empty."""
 
     first: I64  # (n + 1,) where each step's blocks begin
     kind: U8
@@ -127,7 +127,7 @@ class StreamSteps:
     def put(self, offset: int, data: U8) -> None:
         if offset != self.end:
             raise FlowTruthError(f"stream {self.name}: bytes are missing before {offset}: was the run kept whole?")
-        if self._size + len(data) + LONGEST_PACKET > len(self._data):  # make room: by what has been taken, or more
+        if self._size + len(data) + LONGEST_PACKET > len(self._data):  # make room: by the bytes taken, or more
             rest = self._data[self.at - self._base : self._size].copy()
             if 2 * (len(rest) + len(data)) + LONGEST_PACKET > len(self._data):
                 self._data = np.zeros(4 * (len(rest) + len(data)) + LONGEST_PACKET, np.uint8)
@@ -142,8 +142,8 @@ class StreamSteps:
         return self._base + self._size
 
     def take(self, to: int) -> tuple[Steps, list[Part]]:
-        """The steps up to stream position `to`, and whose they are. The arrays are valid until the next call. What was
-        left without a packet at the end of a span is a step of kind END."""
+        """The steps up to stream position `to`, and their thread. The arrays are valid until the next call. Blocks left
+        without a packet at the end of a span are a step of kind END."""
         if to > self.end:
             raise FlowTruthError(f"stream {self.name}: bytes are missing before {to}: was the run kept whole?")
         parts: list[Part] = []

@@ -1,5 +1,5 @@
 """The walk along one stream's packets and its thread's blocks together: every TNT bit and every address must be the one
-that the next block calls for. What it does not know is given to it: blocks (`steps.Blocks`), marks and cuts of a span
+that the next block calls for. Other facts are given to it: blocks (`steps.Blocks`), marks and cuts of a span
 (`spans.Span`)."""
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -12,7 +12,7 @@ import numpy as np
 from capture.emulator.truth import Branch
 from jvm.kernels import inner, kernel
 
-# What ended a step. PGE, PSB and OVF are steps of their own: they only say where the thread is.
+# The ends of a step. PGE, PSB and OVF are steps of their own: they only say where the thread is.
 BIT, TIP, PGD, PGE, PSB, OVF, END = 1, 2, 3, 4, 5, 6, 7
 
 _NEXT, _COND, _JUMP, _CALL, _IJUMP, _ICALL, _RET, _FAR = (int(b) for b in Branch)
@@ -53,7 +53,7 @@ def follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo, 
     """Walk the packets of `data` (which begins at stream position `base`) up to `limit`.
 
     `marks`: (p, 2) index and offset of PSBs; `cuts`: (q, 3) index, ip, 1 for a fault and 0 for a signal; both those of
-    the span. Returns DONE, FULL (make room and call again), or what is wrong.
+    the span. Returns DONE, FULL (make room and call again), or the fault's number.
     """
     b_start, b_last, b_end, b_target, b_flow, b_rep = blocks
     s_first, s_kind, s_offset, s_ip, o_start, o_end, o_last = steps
@@ -177,7 +177,7 @@ def follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo, 
                 known = False
             i = x[T_AT]
             straight = x[T_PART] = 0
-            while event <= PGD or event == PSB:  # block by block to the one that ends the step
+            while event <= PGD or event == PSB:  # block by block to the end of the step
                 if i == upto:
                     if partial:
                         at = ran[i]

@@ -1,5 +1,5 @@
 // libxdc on the same bytes, as fast as it goes: every edge told to a callback, or its own bitmap of edges, for which it
-// remembers what TNT bits led to.
+// remembers the targets of TNT bits.
 //
 //   libxdc LIBRARY edges|bitmap PASSES IMAGE SECTIONS FILTER_LO FILTER_HI TRACE…
 //
@@ -41,7 +41,7 @@ static uint8_t *load(const char *name, size_t *size) {
     return data;
 }
 
-// The page at an address; what lies in no section is HLT. Asked for once a page.
+// The page at an address; bytes outside all sections are HLT. Asked for once a page.
 static void *page_at(void *opaque, uint64_t address, bool *found) {
     uint8_t *page = malloc(PAGE);
     (void)opaque;

@@ -1,16 +1,16 @@
 """Does anything grow? A live run in which classes, code and threads come and go, measured all the time.
 
     python -m benchmarks.soak [--minutes 20] [--java PATH] [--rate 10] [--json FILE] [-- OPTIONS of `streamer run`]
-    python -m benchmarks.soak --judge FILE    what was measured before
+    python -m benchmarks.soak --judge FILE    an earlier measurement
 
 A JVM with 5 MB of code cache (`Tide.java`) runs under the emulated PT. Every few seconds these are measured: each
 number in the statistics of the hub and of every member, the files in the runtime directory (bytes and how many, by
 name without digits), and the memory of every process. After a warm-up of a third of the time a robust slope is fitted
-to each (`slopes`). What grows beyond noise is named, and the status is 1. Numbers that count what has happened since
-the start are no gauges: `COUNTERS` names them, and a new one has to be put there or be flat.
+to each (`slopes`). Numbers that grow beyond noise are named, and the status is 1. Counters of events since the start
+are no gauges: `COUNTERS` names them, and a new one has to be put there or be flat.
 
-Shown and not judged: the memory of the emulated JVM, for QEMU keeps what it has translated until its buffer is full;
-and `BOUNDED`, which fills up to a bound and stays there.
+Shown and not judged: the memory of the emulated JVM, for QEMU keeps its translations until its buffer is full; and
+`BOUNDED`, which fills up to a bound and stays there.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _bare(name: str) -> str:
 
 
 def _apart(name: str, value: float) -> bool:
-    """It is to be judged: no count of what has happened, and not within its bound."""
+    """It is to be judged: no counter of events, and not within its bound."""
     bounded = any(re.search(pattern, name) and value <= bound for pattern, bound in BOUNDED.items())
     return not bounded and COUNTERS.search(name) is None and "JVM (emulated)" not in name
 
@@ -193,7 +193,7 @@ def judge(times: list[float], measured: list[dict[str, float]], warm_up: float) 
 
 
 def report(trends: Mapping[str, Trend]) -> list[str]:
-    """Prints what moves; what grows."""
+    """Prints the series that move; returns those that grow."""
     growing = []
     print(f"{'':8}{'per minute':>14} {'rise':>14} {'noise':>14} {'last':>16}")
     for name, t in sorted(trends.items()):

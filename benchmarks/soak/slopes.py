@@ -1,7 +1,7 @@
-"""Whether a series of measurements grows: a robust slope, and what is beyond noise.
+"""Whether a series of measurements grows: a robust slope, and a bound for the noise.
 
 The slope is the median of the slopes of all pairs (Theil, Sen). A series grows when the slope, over its whole length,
-comes to more than the noise: some times the spread of what is left without it, and a share of the value, and `floor`.
+comes to more than the noise: some times the spread of the residuals, and a share of the value, and `floor`.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ MOST = 1 << 18  # bytes read at once by ProcessMemory
 
 
 class UnreadableError(Exception):
-    """We may not read that process's memory, or what is expected is not in it. One line, for the user."""
+    """We may not read that process's memory, or it lacks the expected contents. One line, for the user."""
 
 
 def pages(pid: int, low: int, high: int) -> Iterator[tuple[int, bytes]]:
-    """(address, bytes) of what is mapped in [low, high), in runs of pages that are not all zero. What cannot be read
-    is left out: the process may end or change its mappings meanwhile, or we may not look into it at all."""
+    """(address, bytes) of the mappings in [low, high), in runs of pages that are not all zero. Unreadable pages are
+    left out: the process may end or change its mappings meanwhile, or we may not look into it at all."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,20 +1,20 @@
-"""What changes in the code of a running JVM without an event, found by reading it from outside again and again.
+"""Changes of a running JVM's code that come without an event, found by reading it from outside again and again.
 
 Call sites are bound and bound again, inline caches and their stubs change, methods become not entrant, stubs are
 filled in after they were told of. None of this is announced, and a decoder that does not know it walks wrong. So the
 parts of the code cache of which the JIT export has told are read every tenth of a second (process_vm_readv(2): the
-JVM is not stopped and notices nothing) and compared with what they were; what differs becomes CODE_PATCH records
-(docs/jit-export.md) in the export file, with the time of the last reading that had the old bytes and of the first
-that had the new ones.
+JVM is not stopped and notices nothing) and compared with their last contents; differences become CODE_PATCH records
+(docs/jit-export.md) in the export file, with the time of the last reading that had the old bytes and of the first that
+had the new ones.
 
 A share of one CPU is all that may be spent (`share`). Reading costs by the page. So each look takes as many pages as
 there is CPU time saved up for, those first that were not read for longest, where the time counts `HASTE` times for
 pages in which something happened lately: most changes are made soon after code is there. Loads bring the next look
 forward.
 
-What is not reported: bytes of which nothing was told; padding (`jvm.code.diff`); operands that do not steer control
-flow (the guard value of an nmethod's entry barrier, which a collector changes in all nmethods at once, and constants
-loaded by mov); an nmethod of which a long run differs: something else is being put there, and the load event will tell.
+Not reported are: bytes of which nothing was told; padding (`jvm.code.diff`); operands that do not steer control flow
+(the guard value of an nmethod's entry barrier, which a collector changes in all nmethods at once, and constants loaded
+by mov); an nmethod of which a long run differs: something else is being put there, and the load event will tell.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class CodePoller:
         self.pid, self.seconds, self.share = pid, seconds, share
         self.fault = ""
         self.counts: Counter[str] = Counter()
-        self.spent = 0.0  # CPU seconds for looking: what `share` limits
-        self.learning = 0.0  # CPU seconds for learning what there is
+        self.spent = 0.0  # CPU seconds for looking, limited by `share`
+        self.learning = 0.0  # CPU seconds for learning which code there is
         self._now, self._clock, self._cpu = now, clock, cpu
         self._memory = ProcessMemory(pid)
         self._low = self._high = 0
-        self._shift: int | None = None  # what lies at address a for the JVM lies at a + shift in its process
+        self._shift: int | None = None  # address a of the JVM is a + shift in its process
         self._done = False
         self._news = False  # code was loaded since the last look
         self._last = -1.0
@@ -91,10 +91,10 @@ class CodePoller:
         self._loaded: Intervals[None] = Intervals()  # nmethods, until they are unloaded or overlapped
         self._complete = 0
 
-    # ---- what the export tells
+    # ---- records of the export
 
     def learn(self, data: export.Buffer) -> None:
-        """Whole records. What cannot be parsed is left out."""
+        """Whole records. Records that cannot be parsed are left out."""
         began = self._cpu()
         try:
             for record in iter_records(data, only=_TOLD):
@@ -163,14 +163,14 @@ class CodePoller:
         self._bytes[lo : lo + len(code)] = np.frombuffer(code, np.uint8)
 
     def _evict(self, start: int, end: int) -> None:
-        """What has been loaded into [start, end) is no more."""
+        """The code loaded into [start, end) is no more."""
         for address, behind in self._loaded.take(start, end).items():
             self._what[address - self._low : behind - self._low] = _UNTOLD
 
-    # ---- what the memory tells
+    # ---- readings of the memory
 
     def look(self) -> bytes:
-        """CODE_PATCH records of what is found changed, if it is time to look; never waits."""
+        """CODE_PATCH records of the changes found, if it is time to look; never waits."""
         at = self._clock()
         if self._last < 0:
             self._last = at

@@ -1,4 +1,4 @@
-"""What the emulated PT needs: a QEMU that takes the plugin, and the plugin, built when it is asked for."""
+"""The needs of the emulated PT: a QEMU that takes the plugin, and the plugin, built when it is asked for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 // The code of the filter's range as it was last translated, to notice changes.
 //
 // QEMU translates a block again when its code was written to, so each version that runs is seen here before it runs.
-// Epochs are even; one that is odd says that a change is being recorded: who wants a TSC that belongs to an epoch
-// reads both until nothing moved (service.c).
+// Epochs are even; an odd epoch says that a change is being recorded: a reader of a TSC with its epoch reads both until
+// nothing moved (service.c).
 #define _GNU_SOURCE
 #include "code.h"
 

@@ -1,8 +1,7 @@
 // Whose stream it is: guest threads on the host's CPUs, as the host schedules them.
-//
-// Nobody tells a plugin of context switches, but the kernel writes the CPU number into each thread's rseq area. A
-// thread that finds itself on a CPU whose stream another one owns knows that the other has been switched out there,
-// and takes the stream. The owner's hot path must not pay for that: it sets `busy`, checks that it still is the owner,
+// QEMU tells a plugin of no context switches, but the kernel writes the CPU number into each thread's rseq area. A
+// thread that finds itself on a CPU whose stream another one owns knows that the other has been switched out there, and
+// takes the stream. The owner's hot path must not pay for that: it sets `busy`, checks that it still is the owner,
 // writes, clears `busy`, all with plain stores. The taker makes itself the owner, then has the kernel fence every
 // thread (membarrier), then waits until the former owner is not busy: after that it cannot be writing. Without
 // membarrier the hot path fences itself.
@@ -58,8 +57,8 @@ void cpus_init(void) {
     pthread_atfork(NULL, NULL, forked);
 }
 
-// Nobody sleeps here: one who is woken by the unlock would preempt the new owner at once, find it busy, make it wait in
-// its turn, and so on, a block a switch. Yielding lets the new owner have its time slice.
+// No thread sleeps here: a thread woken by the unlock would preempt the new owner at once, find it busy, make it wait
+// in its turn, and so on, a block a switch. Yielding lets the new owner have its time slice.
 static void lock(struct stream *s) {
     while (atomic_flag_test_and_set_explicit(&s->taking, memory_order_acquire)) sched_yield();
 }
@@ -68,7 +67,7 @@ static void unlock(struct stream *s) {
     atomic_flag_clear_explicit(&s->taking, memory_order_release);
 }
 
-// Ended, and whoever reads the rings has removed its file: nobody will ask for it.
+// Ended, and the reader of the rings has removed its file: it will not be asked for again.
 static bool is_over(const struct stream *s) {
     char path[4096];
     if (s->page) return false;
@@ -144,7 +143,7 @@ static struct stream *stream_here(struct thread *t) {
     return s;
 }
 
-// Afterwards nobody but the caller, who holds the lock, uses the stream.
+// Afterwards no thread but the caller, which holds the lock, uses the stream.
 static void take(struct stream *s, struct thread *taker, uint64_t tsc) {
     struct thread *former = atomic_exchange(&s->owner, taker);
     if (!former || former == taker) return;

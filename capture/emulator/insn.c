@@ -1,10 +1,9 @@
 // See insn.h. SDM vol. 2, appendix A (opcode maps) and chapter 2 (prefixes, VEX, EVEX).
-//
-// One letter an opcode says what follows it:
+// One letter an opcode names the bytes behind it:
 //   .  nothing          m  ModRM                M  ModRM, imm8        Z  ModRM, imm16/32
 //   b  imm8             z  imm16/32             v  imm16/32/64        w  imm16
 //   o  an address       e  imm16, imm8 (ENTER)  t  ModRM, and imm8 when reg < 2 (TEST in group 3)
-//   T  the same with imm16/32                   r  rel32 whatever the prefixes
+//   T  the same with imm16/32                   r  rel32 with any prefixes
 //   p  legacy prefix    R  REX                  x  escape 0F          V  VEX, EVEX          !  none in 64-bit mode
 #include "insn.h"
 

@@ -1,4 +1,4 @@
-// Lengths of x86-64 instructions, and what they do to the flow of control.
+// Lengths of x86-64 instructions, and their effects on the flow of control.
 #pragma once
 
 #include <stddef.h>

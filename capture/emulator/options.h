@@ -1,4 +1,4 @@
-// What the emulator is told when it is loaded (capture/emulator/options.py).
+// The emulator's options, given when it is loaded (capture/emulator/options.py).
 #pragma once
 
 #include <stdbool.h>

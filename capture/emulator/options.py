@@ -1,4 +1,4 @@
-"""What the emulated processor can do, and how large its buffers are (docs/emulator.md)."""
+"""The features of the emulated processor, and the sizes of its buffers (docs/emulator.md)."""
 
 from __future__ import annotations
 

@@ -74,15 +74,15 @@ static bool write_json(bool final) {
     return good;
 }
 
-// Nobody would know of what the trace is, so there is none: a range without an address in it, before any ring is made.
-// The callbacks stay, for signals.c repairs what the JVM would fail at.
+// A trace without emulator.json explains nothing, so there is none: a range without an address in it, before any ring
+// is made. The callbacks stay, for signals.c repairs faults that the JVM would fail at.
 static void trace_nothing(void) {
     ended = true;
     filter_lo = filter_hi = 1;
 }
 
-// What QEMU translated, as one block. At a page's end the last instruction can be a phantom: QEMU began to read it,
-// saw that it crosses into the next page, and takes it back after we have seen the part it had read.
+// QEMU's translation, as one block. At a page's end the last instruction can be a phantom: QEMU began to read it, saw
+// that it crosses into the next page, and takes it back after we have seen the part it had read.
 static struct block *make_block(struct qemu_plugin_tb *tb) {
     static atomic_uint ids;
     size_t count = qemu_plugin_tb_n_insns(tb);
@@ -154,7 +154,7 @@ static void syscall_begins(qemu_plugin_id_t id, unsigned vcpu, int64_t number, u
         case SYS_prctl: renames = a1 == PR_SET_NAME; break;
         case SYS_exit: thread_end(); break;
     }
-    if (self && !ended) {  // it may sleep: show what is there
+    if (self && !ended) {  // it may sleep: show all that is written
         thread_enter(self);
         struct stream *s = self->stream;
         if (s && s->page && atomic_load_explicit(&s->owner, memory_order_relaxed) == self) service_commit(s);

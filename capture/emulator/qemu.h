@@ -39,7 +39,7 @@ void qemu_plugin_register_vcpu_syscall_ret_cb(qemu_plugin_id_t id, void (*cb)(qe
                                                                               int64_t number, int64_t result));
 void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, void (*cb)(qemu_plugin_id_t, void *), void *userdata);
 
-// What QEMU looks for in a plugin.
+// The symbols that QEMU looks for in a plugin.
 __attribute__((visibility("default"))) extern int qemu_plugin_version;
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
                                                                char **argv);

@@ -1,6 +1,7 @@
 // Which addresses are traced: HotSpot reserves its code cache in one piece without access and commits parts of it
 // readable, writable and executable. So the filter is the inaccessible mapping in which the guest first maps such
-// memory (ReservedCodeSpace in OpenJDK's memory/virtualspace.cpp; what alignment cuts off is unmapped at once).
+// memory (ReservedCodeSpace in OpenJDK's memory/virtualspace.cpp; the parts that alignment cuts off are unmapped at
+// once).
 //
 // Executable mappings are kept, too: for MMAP2 records.
 #define _GNU_SOURCE

@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// At once, and not by stdio; whoever read it may be gone, and before the JVM has its handlers SIGPIPE would end it.
+// At once, and not by stdio; the reader of stderr may be gone, and before the JVM has its handlers SIGPIPE would end
+// it.
 static void vsay(const char *format, va_list arguments) {
     char line[1024] = "emulated PT: ";
     size_t prefix = strlen(line);

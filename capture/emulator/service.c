@@ -1,8 +1,8 @@
-// What happens now and then: PSB+, time packets, commits, a full AUX area, overflow, and starting again after them.
+// Events that are rare: PSB+, time packets, commits, a full AUX area, overflow, and starting again after them.
 //
 // The hot path compares one position with one limit; everything here recomputes that limit. While a stream is
-// stopped, its encoder goes on as always, but into a scratch area: so flow and state stay right, and what is not
-// written is counted exactly.
+// stopped, its encoder goes on as always, but into a scratch area: so flow and state stay right, and the bytes that are
+// not written are counted exactly.
 #include "service.h"
 
 #include "block.h"
@@ -28,7 +28,7 @@ bool timed;
 uint64_t ctc_num, ctc_den;
 uint32_t cbr;
 
-static uint8_t scratch[PAGE + 64] __attribute__((aligned(64)));  // shared: nobody reads them
+static uint8_t scratch[PAGE + 64] __attribute__((aligned(64)));  // shared: never read
 static struct counters not_written;
 static uint64_t commit_ticks;
 static double ticks_per_byte;
@@ -86,7 +86,7 @@ static void put_time(struct thread *t, struct stream *s, uint64_t tsc, uint64_t 
 }
 
 // The TSC and the code epoch that belongs to it: no change lies between them. False: the code of block b, if there is
-// one, is not what it was when b was entered; a PSB here would promise the newer bytes.
+// one, has changed since b was entered; a PSB here would promise the newer bytes.
 static bool tsc_of_epoch(struct stream *s, const struct block *b, uint64_t *tsc) {
     for (;;) {
         uint64_t epoch = atomic_load(&code_epoch);

@@ -1,4 +1,4 @@
-// What happens to a stream now and then: PSB+, MTC, full buffers, overflow.
+// Rare events of a stream: PSB+, MTC, full buffers, overflow.
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// One AUX buffer with its processor state: what a logical CPU keeps.
+// One AUX buffer with its processor state: the state of a logical CPU.
 #pragma once
 
 #include <linux/perf_event.h>

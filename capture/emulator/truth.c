@@ -1,10 +1,10 @@
-// What really ran, independent of the encoder (format: docs/emulator.md; reader: truth.py).
+// The blocks that really ran, independent of the encoder (format: docs/emulator.md; reader: truth.py).
 //
 //   blocks.bin       a row a translated block of the range; its number is the row's
 //   lengths.bin      the lengths of the blocks' instructions, one byte each
 //   code.bin         every piece of code as translated, when it was new or other than before
 //   t<tid>-<n>.ran   the numbers of the blocks a thread ran, u32
-//   t<tid>-<n>.marks what happened between two of them
+//   t<tid>-<n>.marks the events between two of them
 #include "truth.h"
 
 #include <errno.h>

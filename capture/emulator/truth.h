@@ -1,4 +1,4 @@
-// What really ran, for comparison with what is decoded (docs/emulator.md).
+// The blocks that really ran, for comparison with the decoded ones (docs/emulator.md).
 #pragma once
 
 #include <stdatomic.h>

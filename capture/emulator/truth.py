@@ -1,4 +1,4 @@
-"""Reads what `--truth` recorded: which blocks each thread really ran, and every version of the code.
+"""Reads the records of `--truth`: which blocks each thread really ran, and every version of the code.
 
 Numbers of blocks are row numbers of `Truth.blocks`. A mark stands before position `index` of its thread's sequence
 of blocks. See docs/emulator.md.
@@ -131,7 +131,7 @@ class Truth:
         return merge(start, stop, count)
 
     def regions(self, stream: int) -> list[Region]:
-        """What stands in a stream (by its id), in its order."""
+        """The contents of a stream (by its id), in its order."""
         spans = sorted(
             (int(thread.marks["tsc"][at]), number, int(at))
             for number, thread in enumerate(self.threads)
@@ -182,7 +182,7 @@ def _span(
 
 
 def merge(start: NDArray[np.uint64], end: NDArray[np.uint64], instructions: NDArray[np.int64]) -> Runs:
-    """Joins what follows without a gap, and leaves out what is empty."""
+    """Joins ranges that follow without a gap, and leaves out empty ones."""
     some = start != end
     start, end, instructions = start[some], end[some], instructions[some]
     if not len(start):

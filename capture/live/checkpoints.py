@@ -2,7 +2,7 @@
 begin at 0, but the stream goes on where it was. One file, a slot of 40 bytes a stream: a sealed record
 (`jvm.export.seal`), whose value is the head and whose body is i32 cpu, i32 tid, u64 number. Of streams that have ended
 the last `MOST` are kept, for the hub to hear of them; others take their slots. A damaged slot is told and taken by the
-next stream; the one that had it begins at 0.
+next stream; its former stream begins at 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Place = tuple[int, int, int]  # cpu, tid, number
 
 class Heads:
     def __init__(self, path: Path, host: str) -> None:
-        """Opens or makes the file at `path`; `damage` says what of it is damaged, if any. Raises OSError."""
+        """Opens or makes the file at `path`; `damage` names the damaged part, if any. Raises OSError."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         self._slots: dict[_Place, int] = {}

@@ -2,7 +2,7 @@
 
 It is done in small steps between the looks at the rings, because a file of many records takes a second in all. The new
 file is written beside the old one and takes its place when it is whole: a process that dies before leaves the old one,
-and whoever reads that goes on reading it.
+and the readers of the old file go on reading it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Compaction:
 
     @property
     def moved(self) -> int:
-        """By so many bytes what stood behind `cut` stands further ahead in the new file."""
+        """By so many bytes the records behind `cut` stand further ahead in the new file."""
         return self.cut - (self._written - (self._copied - self.cut))
 
     def step(self, end: int) -> int | None:

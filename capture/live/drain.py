@@ -2,8 +2,8 @@
 
 One `poll` looks at everything once, in the order that keeps a receiver's knowledge ahead of the trace: how far each
 stream has been written, then the data rings, then the JIT ring; out go the JIT records, the sideband, and at last one
-chunk of each stream. Nothing here waits. What the transport refuses is told by `refused`: a chunk becomes a hole,
-everything else is sent again.
+chunk of each stream. Nothing here waits. Messages that the transport refuses are told by `refused`: a chunk becomes a
+hole, everything else is sent again.
 
 All state that has to outlive this process is in files: tails in the rings, JIT records in the export file. So a new
 `Drain` on the same session goes on where a dead one stopped.
@@ -104,7 +104,7 @@ class Drain:
     # ---- one look at everything
 
     def poll(self) -> list[Message]:
-        """What is new, in order; at most one chunk a stream. Raises SessionError when emulator.json is none."""
+        """The new messages, in order; at most one chunk a stream. Raises SessionError when emulator.json is none."""
         if self.ended:
             return []
         over = self._stopping or self.source.ended()  # before the heads are read: so they are final if it is true
@@ -122,7 +122,7 @@ class Drain:
         idle = self._chunks(out, now, over)
         left = self._stopping and all(
             isinstance(message, JitBatch) for message in out
-        )  # one who goes on would for ever
+        )  # a caller that goes on would for ever
         if over and not self.streams and (left or not out):
             self.ended = True
             out.append(EndOfStream(f"capture:{self.host}:{self.source.pid}"))
@@ -132,7 +132,7 @@ class Drain:
         return out
 
     def _again(self) -> tuple[list[Message], bool]:
-        """What was refused, and whether there was no JIT batch among it."""
+        """The refused messages, and whether there was no JIT batch among them."""
         out = self._kept
         self._kept, self._kept_bytes, self._withheld = [], 0, False
         self._raw.clear()
@@ -171,7 +171,8 @@ class Drain:
             out.append(stream.opened)
 
     def _switch(self, out: list[Message], now: int, over: bool) -> None:
-        """Tracing off or on, if it is time to; what it has been off for is told now and then, ahead of newer trace."""
+        """Tracing off or on, if it is time to; the time for which it was off is told now and then, ahead of newer
+        trace."""
         if self._duty is None or not self.streams or not self._tick_after:
             return
         on = over or self._duty.at(self._clock())
@@ -274,7 +275,7 @@ class Drain:
         return self._raw.get((sideband.stream, sideband.seq), np.zeros(0, np.uint64))
 
     def must_wait(self, message: Message) -> bool:
-        """Trace of this poll must not be sent, it has to be `refused`: what explains it was."""
+        """Trace of this poll must not be sent, it has to be `refused`: the messages that explain it were."""
         return self._withheld and isinstance(message, Chunk)
 
     def refused(self, message: Message) -> None:
@@ -299,7 +300,7 @@ class Drain:
                 self._kept.append(message)
 
     def introduction(self) -> Iterator[Message]:
-        """What a receiver that knows nothing (a worker that was started again) must be told before the next poll."""
+        """The introduction of a receiver that knows nothing (a worker that was started again), before the next poll."""
         now = self._now()
         for stream in self.streams.values():
             yield stream.opened
@@ -311,7 +312,7 @@ class Drain:
                 yield told
 
     def stop(self) -> None:
-        """Treat the target as ended: the next polls drain what stands in the rings now, then comes EndOfStream."""
+        """Treat the target as ended: the next polls drain the present contents of the rings, then comes EndOfStream."""
         self._stopping = True
 
     @property
@@ -330,11 +331,11 @@ class Drain:
 
     @property
     def pressed(self) -> bool:
-        """Whether a ring was more than half full at the last poll: what is left there longer may be lost."""
+        """Whether a ring was more than half full at the last poll: bytes left there longer may be lost."""
         return any(2 * stream.backlog > stream.ring.aux_size for stream in self.streams.values())
 
     def heads(self) -> dict[StreamKey, int]:
-        """How far each stream has been drained, where nobody but us knows it (`Source.lasting` is false)."""
+        """How far each stream has been drained, where only this process knows it (`Source.lasting` is false)."""
         return self._heads.all(self.source.pid) if self._heads is not None else {}
 
     def heads_of_ended(self) -> dict[StreamKey, int]:

@@ -6,8 +6,8 @@ program can hide between windows, as it could if they came at equal distances, a
 is long enough for the walk to find its place and for segments of use; all rings of a process are on together, so a
 thread that goes to another CPU stays in sight.
 
-`Budget` sets the share. The cost of tracing is not known beforehand and changes with the program: it compares what all
-of the pipeline has spent with what it may, and corrects the share by part of the error, once a second.
+`Budget` sets the share. The cost of tracing is not known beforehand and changes with the program: it compares the
+pipeline's spending with the budget, and corrects the share by part of the error, once a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Duty:
         if now >= self._end:
             share = min(1.0, max(LEAST, self.share))
             stratum = min(STRATUM, WINDOW / share)
-            # after a pause of ours the strata begin anew: those that nobody saw are not made up for
+            # after a pause of ours the strata begin anew: those that were missed are not made up for
             start = self._end if now < self._end + stratum else now
             self._end = start + stratum
             self._on = start + self._rng.random() * stratum * (1 - share)

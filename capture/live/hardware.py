@@ -1,5 +1,5 @@
-"""Intel PT of the JVM in a session: known when its agent's export is there, traced from when it has told where its
-code lies. What ran before that (the JVM's start) has no trace.
+"""Intel PT of the JVM in a session: known when its agent's export is there, traced from when it has told where its code
+lies. Code that ran before that (the JVM's start) has no trace.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """JIT export on its way from the agent's ring to the workers, by way of a file.
 
-The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM never waits for us; what is sent is read
-back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and
-whoever starts later, a worker or this process, is fed from the file. Records are sealed on their way there
+The agent's ring is emptied into `jit-<pid>.export` at once, so that the JVM never waits for us; batches to send are
+read back from that file (it is in the page cache). So nothing has to be kept in memory for a worker that is slow, and a
+worker or capture process that starts later is fed from the file. Records are sealed on their way there
 (jvm.export.seal); a file that was damaged since is found out when it is opened, and the agent is asked to tell all
 again.
 
 The file is made anew without the records that do not matter any more (`capture.live.compaction`) when it has grown by a
-quarter of those that did, and by `SPARE`. What is younger than `RECENT` seconds, or has not been sent, stays as it was
+quarter of those that did, and by `SPARE`. Records younger than `RECENT` seconds, or not yet sent, stay as they were
 told: a worker that begins anew still gets trace of that time.
 
-What `capture.code_poller.poller` finds changed in the process's memory goes into the same file.
+The changes that `capture.code_poller.poller` finds in the process's memory go into the same file.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class JitSpool:
             self.fault = f"{ring.path}: {error}"
 
     def reread(self) -> None:
-        """What has changed in the process's code since the last time goes to the file, too."""
+        """Changes of the process's code since the last time go to the file, too."""
         poller = self.poller
         if poller is None or self._ring is None or self.fault:
             return
@@ -157,7 +157,7 @@ class JitSpool:
             self._learnt += len(records)
 
     def compact(self) -> None:
-        """A step towards a file without what does not matter any more, if there is much of that. Where that cannot be
+        """A step towards a file without records that do not matter any more, if they are many. Where that cannot be
         done (no room for two files) it is tried again when there is as much more."""
         self._mark()
         if self._compaction is None and not self._begin_compaction():
@@ -208,7 +208,7 @@ class JitSpool:
 
     def _append(self, data: bytearray) -> bool:
         """All of it, or, where there is no room, nothing: then it is still in the ring, and when that is full, too, the
-        agent counts what it drops and is asked for it again."""
+        agent counts the records it drops and is asked for them again."""
         view, at = memoryview(data), self._end
         try:
             while view:
@@ -226,7 +226,7 @@ class JitSpool:
 
     @property
     def faults(self) -> list[str]:
-        """What is or was wrong, one line each."""
+        """Present and past faults, one line each."""
         found = [self.fault, self.no_room, self.poller.fault if self.poller else ""]
         found += [f"{self.path}: {span.told(self._start)}" for span in self._damage]
         return [text for text in found if text]

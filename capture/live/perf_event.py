@@ -1,7 +1,7 @@
 """Intel PT of the processor, by perf_event_open(2): one event a thread of the traced process, or one a CPU.
 
-The rings are the kernel's own mappings, read as any others. What the machine or the kernel lacks is a `HardwareError`
-that says what to do about it.
+The rings are the kernel's own mappings, read as any others. A lack of the machine or the kernel is a `HardwareError`
+that names the remedy.
 
 IP filter: perf takes address filters in user space only with a file behind the range, which the code cache has not.
 A filter without a file counts as one of the kernel; newer kernels (5.18 on) accept any address in it, then it needs
@@ -39,11 +39,11 @@ DISABLED, EXCLUDE_KERNEL, EXCLUDE_HV, MMAP, COMM, TASK, SAMPLE_ID_ALL, MMAP2, CO
 FLAGS = DISABLED | EXCLUDE_HV | MMAP | COMM | TASK | SAMPLE_ID_ALL | MMAP2 | CONTEXT_SWITCH
 
 _libc = ctypes.CDLL(None, use_errno=True)
-MTC_PERIOD = 3  # what perf takes: an MTC each 2^3 ticks of the crystal clock
+MTC_PERIOD = 3  # perf's default: an MTC each 2^3 ticks of the crystal clock
 
 
 class HardwareError(Exception):
-    """This machine, kernel or user cannot trace so; one line that says why and what helps."""
+    """This machine, kernel or user cannot trace so; one line with the cause and the remedy."""
 
 
 class EventRing(PerfRing):
@@ -58,7 +58,7 @@ class EventRing(PerfRing):
         return int(word == ENDED and self._task is not None and not self._task.exists())
 
     def switch(self, on: bool) -> bool:
-        """As the kernel returns the event has stopped, on whatever CPU it was, and what it wrote is committed."""
+        """As the kernel returns the event has stopped, on any CPU, and the bytes it wrote are committed."""
         fcntl.ioctl(self.fd, IOC_ENABLE if on else IOC_DISABLE)
         return not on
 
@@ -130,7 +130,7 @@ def map_event(fd: int, name: str, data_size: int, aux_size: int, task: Path | No
 
 
 class HardwareSource:
-    """Intel PT of the threads of `pid`, present and future, or of all CPUs (whatever runs there)."""
+    """Intel PT of the threads of `pid`, present and future, or of all CPUs (with every process there)."""
 
     lasting = False
 

@@ -5,8 +5,8 @@ reader serves both. Protocol: the producer advances `*_head` after writing, we a
 count bytes since the ring was made and are never wrapped. A head is loaded with acquire and a tail stored with
 release semantics; on x86 every aligned 8-byte load and store has them, and numpy makes exactly one of each.
 
-A ring lives in memory that another process writes: whatever it says is checked before it is used, and nonsense is
-a `RingError`, never an access outside the mapping.
+A ring lives in memory that another process writes: each value is checked before it is used, and nonsense is a
+`RingError`, never an access outside the mapping.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class PerfRing:
         return int(self._page[DATA_TAIL // 8])
 
     def counter(self, word: int) -> int:
-        """A counter of the emulated PT; 0 in a ring of the kernel, or one that was cut."""
+        """A counter of the emulated PT; 0 in a ring of the kernel, or a cut file."""
         emulated = int(self._page[COUNTERS // 8]) == COUNTERS_MAGIC
         return int(self._page[COUNTERS // 8 + word]) if emulated else 0
 
@@ -186,8 +186,8 @@ class PerfRing:
 
 
 def drained_ring(path: Path) -> int | None:
-    """How many bytes were written to the ring in a file, if nobody writes it any more and all has been read, records
-    too; else None."""
+    """How many bytes were written to the ring in a file, if its producer has ended and all has been read, records too;
+    else None."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,17 +1,17 @@
-"""What the records said that still matters for a ring's trace: who runs, and all that came since.
+"""The records that still matter for a ring's trace: the last thread switch, and all that came since.
 
 Records are read as they come, trace is taken in pieces. So a record has often been read long before the last byte that
-it explains is taken; and who runs was said once, maybe minutes ago. Whoever begins anew (a capture process or a worker
-that was started again) has to hear it, or the trace that is still to come is nobody's.
+it explains is taken; and the switch to the running thread was told once, maybe minutes ago. A capture process or a
+worker that begins anew has to hear it, or the trace that is still to come belongs to no thread.
 
 Records are kept in batches as they were read. An AUX record closes what was written before it, so once its bytes have
-been taken, of the batches before its own only one matters: the last that says who runs.
+been taken, of the batches before its own only one matters: the last that names the running thread.
 
 Where rings outlive the process that drains them, a file has the same: u64 magic, then sealed records
 (`jvm.export.seal`), one for each batch: their value is the position in the data ring behind the batch, their body the
 batch as it came. It is appended to before the ring's tail moves, and replaced as a whole when it has grown. So a
 killed process leaves all batches but for a cut last one, and the position tells which of them are in the ring as well.
-Where the file is damaged it is not known who ran then: only the batches behind the damage are believed.
+Where the file is damaged the thread that ran then is not known: only the batches behind the damage are believed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stages.messages import SIDE_DTYPE, SideKind
 MAGIC = b"JTSTOLD2"
 _BATCH = 1  # type of the sealed records
 _SEAL = 3  # words of their headers
-GROWN = 1 << 13  # words of the file beyond twice what is kept, before it is replaced
+GROWN = 1 << 13  # words of the file beyond twice the kept ones, before it is replaced
 MAX_FILE = 64 << 20
 _WHO = [int(k) for k in (SideKind.SWITCH_IN, SideKind.SWITCH_OUT, SideKind.ITRACE_START, SideKind.LOST)]
 _NEVER = (1 << 64) - 1
@@ -42,14 +42,14 @@ class _Batch(NamedTuple):
     rows: Side
     words: Words
     closes: int  # end of the trace that its first AUX record tells of
-    who: bool  # it says who runs
+    who: bool  # it names the running thread
 
 
 class Told:
     def __init__(self, path: Path | None = None) -> None:
-        """`path`: the file, None for none. What a predecessor left there is `left`, its last record ends at `left_end`
-        of the data ring; it is kept only when it is told again (`restart`). A file that is none is taken for none.
-        `damage` says where it is damaged, else it is empty."""
+        """`path`: the file, None for none. A predecessor's records there are `left`, the last of them ends at
+        `left_end` of the data ring; they are kept only when they are told again (`restart`). A file that is none is
+        taken for none. `damage` says where it is damaged, else it is empty."""
         self._path, self._fd = path, -1
         self._batches: list[_Batch] = []
         self._in_file = 0

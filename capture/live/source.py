@@ -22,7 +22,7 @@ MAX_JSON = 16 << 20
 
 
 class SessionError(Exception):
-    """The session directory, or a file in it, is not what it should be."""
+    """The session directory, or a file in it, is damaged or of another kind."""
 
 
 class FoundRing(NamedTuple):
@@ -50,10 +50,10 @@ class Source(Protocol):
         """Wall time (ns since the epoch) at perf time 0, if the source knows it."""
 
     def new_rings(self) -> Iterator[FoundRing]:
-        """Rings that were not there at the last call. They are closed by whoever takes them."""
+        """Rings that were not there at the last call. The caller closes them."""
 
     def ended(self) -> bool:
-        """Nobody writes the rings any more."""
+        """The producers of the rings have ended."""
 
 
 class EmulatedSource:
@@ -114,7 +114,7 @@ class EmulatedSource:
         return StreamKey(self.host, self.pid, cpu, tid, int(found[3] or 0))
 
     def read_out(self) -> dict[StreamKey, int]:
-        """How many bytes were written to each ring that nobody writes any more and that has been drained."""
+        """How many bytes were written to each ring whose producer has ended and that has been drained."""
         self._read()
         found = {}
         for path in self.directory.glob("tid*.ring") if self.pid else ():
@@ -125,8 +125,8 @@ class EmulatedSource:
         return found
 
     def remove(self, key: StreamKey) -> None:
-        """The ring, and what capture kept of its records, of a thread that has ended and of which all has been
-        accounted for."""
+        """Removes the ring of a thread that has ended, and the records that capture kept of it, when all is accounted
+        for."""
         for path in (self.directory / f"{ring_name(key)}.ring", told_file(self.directory.parent, key)):
             path.unlink(missing_ok=True)
 

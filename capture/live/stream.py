@@ -2,7 +2,7 @@
 
 A loss lies at a position of the stream. It is learnt from the data ring, which can be ahead of the bytes that have
 been sent, or from the transport that refused a chunk. So it waits here until a chunk begins at its position (chunks
-are cut there), or until the end, when an empty chunk carries what is left.
+are cut there), or until the end, when an empty chunk carries the rest.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Stream:
         sample: SampleFormat = FORMAT,
         told: Told | None = None,
     ) -> None:
-        """A ring whose tail is not at its start was drained by someone before us. What that one had taken and not
-        sent is a gap in the offsets, marked CAPTURE_DOWN; the records that explain what it had not taken are in
-        `told`, and told again; if they are not, they are lost."""
+        """A ring whose tail is not at its start was drained by a predecessor. Bytes that it took and did not send are a
+        gap in the offsets, marked CAPTURE_DOWN; the records that explain the bytes it did not take are in `told`, and
+        told again; if they are not, they are lost."""
         self.opened = StreamOpen(key, config, clock)
         self.key, self.ring, self._sample = key, ring, sample
         self._chunks = self._sidebands = 0
@@ -53,11 +53,11 @@ class Stream:
             self._wait(LossMark(self.head, Loss.CAPTURE_DOWN, 0, now))
         self._not_written = 0
         self.fault = ""  # why the ring is no longer read
-        self.ended = False  # nobody writes this ring any more
+        self.ended = False  # this ring's producer has ended
         self._looked_last = False
         self.raw: Words = np.zeros(0, np.uint64)  # the records behind the last Sideband
         self._told = told or Told()
-        self._left = self._told.left  # what was read by someone before us, until it is told again
+        self._left = self._told.left  # records read by a predecessor, until they are told again
         if ring.data_tail < self._told.left_end <= ring.data_head:
             ring.free_records(self._told.left_end)  # it died before it could say that it had read them
         elif self._told.left_end != ring.data_tail:
@@ -72,7 +72,7 @@ class Stream:
 
     def look(self, last: bool = False) -> None:
         """How far has the trace been written? Before the data ring is read, so that this is never ahead of it. After
-        the `last` look it stays with that, whoever may write on."""
+        the `last` look it stays with that, even if a producer writes on."""
         self._seen = self.head
         if not self.fault and not self._looked_last:
             self._looked_last = last
@@ -86,7 +86,7 @@ class Stream:
         self.fault, self.ended = str(error), True
 
     def sideband(self, tsc: int) -> Sideband | None:
-        """What the data ring holds, if it holds anything; its bytes are in `raw` until the next call."""
+        """The records in the data ring, if it holds any; its bytes are in `raw` until the next call."""
         if self.fault:
             return None
         try:
@@ -118,7 +118,8 @@ class Stream:
         return Sideband(self.key, self._sidebands - 1, rows, tsc)
 
     def told_again(self, tsc: int) -> Sideband | None:
-        """What explains the bytes that are still to come, for a receiver that does not know; not a new message."""
+        """The records that explain the bytes still to come, for a receiver that does not know them; not a new
+        message."""
         rows = self._told.rows
         return Sideband(self.key, self._sidebands - 1, rows, tsc) if len(rows) else None
 
@@ -138,7 +139,7 @@ class Stream:
         return self._numbered_chunk(offset, data, tsc)
 
     def last_chunk(self, tsc: int) -> Chunk | None:
-        """What is still to be said when the ring is empty and nobody writes it any more: losses without bytes."""
+        """The last chunk when the ring is empty and its producer has ended: losses without bytes."""
         self._waiting = {
             (min(at, self.head), c): m._replace(offset=min(at, self.head)) for (at, c), m in self._waiting.items()
         }
@@ -177,7 +178,7 @@ class Stream:
 
     def switch(self, on: bool, tsc: int) -> None:
         """Tracing on or off, after a `look` whose head is the last one before that. A kernel's event tells no switches
-        while it is off: on a CPU, nobody knows then who runs."""
+        while it is off: on a CPU, the running thread is not known then."""
         if self.fault or self.ended:
             return
         if self.ring.switch(on):
@@ -193,7 +194,7 @@ class Stream:
     def _wait(self, mark: LossMark) -> None:
         """One mark a place and cause: a full ring says TRUNCATED again and again. The first tells when that loss
         began; of records lost, the last tells when it was over."""
-        # No AUX record speaks of more than a ring's size from here: one that does is corrupt, its loss is real.
+        # No AUX record speaks of more than a ring's size from here: a larger one is corrupt, its loss is real.
         place = min(mark.offset, self.head + self.ring.aux_size), mark.cause
         if mark.cause == Loss.SIDEBAND_LOST or (place not in self._waiting and len(self._waiting) < MAX_MARKS):
             self._waiting[place] = mark._replace(offset=place[0])

@@ -1,8 +1,8 @@
 """The time stamp counter of this machine, read directly.
 
-Clocks of the system are derived from the TSC with a factor that the kernel keeps adjusting; what capture stamps on
-a chunk has to be an upper bound of the times inside it, so it is the counter itself that is read. Python has no
-access to the instruction: eleven bytes of machine code in a page of its own have.
+Clocks of the system are derived from the TSC with a factor that the kernel keeps adjusting; capture's stamp on a chunk
+has to be an upper bound of the times inside it, so the counter itself is read. Python has no access to the instruction:
+eleven bytes of machine code in a page of its own have.
 """
 
 from __future__ import annotations

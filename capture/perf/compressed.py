@@ -1,8 +1,7 @@
 """Events that `perf record -z` packed (COMPRESSED, COMPRESSED2): one zstd stream goes through all of them.
 
-An event's end need not be where a packed event ends, so what is left of one is kept for the next. What comes out has
-the limits of packed files (`capture.recording.packed`): the stream is fed in small pieces, of which none can become
-much.
+An event's end need not be where a packed event ends, so the rest of one is kept for the next. The output has the limits
+of packed files (`capture.recording.packed`): the stream is fed in small pieces, of which none can become much.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _HEADER = struct.Struct("<IHH")
 
 
 class CompressedError(ValueError):
-    """The events cannot be unpacked: what is wrong with them."""
+    """The events cannot be unpacked: the fault found."""
 
 
 class Unpacker:

@@ -1,6 +1,6 @@
 """The code cache as an ELF file, for tools that take machine code from files (perf, libipt's ptxed, objdump).
 
-One segment and one section hold the whole range at its address; a symbol table behind it names what stands there
+One segment and one section hold the whole range at its address; a symbol table behind it names the code there
 (`capture.perf.symbols`). The file is sparse: only written pages take room. ELF knows no time, so it holds the code as
 last seen.
 """
@@ -63,13 +63,13 @@ class CodeElf:
         os.pwrite(self._fd, header + segment, 0)
 
     def put(self, address: int, code: bytes | memoryview) -> None:
-        """`code` stands at `address` now; what lies outside the range is left out."""
+        """`code` stands at `address` now; parts outside the range are left out."""
         start, end = max(address, self.low), min(address + len(code), self.high)
         if start < end:
             os.pwrite(self._fd, code[start - address : end - address], CODE_OFFSET + start - self.low)
 
     def close(self, symbols: Iterable[Symbol] = ()) -> None:
-        """`symbols`: ascending and disjoint; what lies outside the range is left out."""
+        """`symbols`: ascending and disjoint; parts outside the range are left out."""
         known = [symbol for symbol in symbols if self.low <= symbol.start and symbol.end <= self.high]
         try:
             if known:

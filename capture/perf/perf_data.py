@@ -1,7 +1,7 @@
 """The perf.data file format (Linux: tools/perf/Documentation/perf.data-file-format.txt, tools/perf/util/header.h).
 
 `Writer` makes a file that `perf script --itrace` reads as one with Intel PT; `Reader` goes through any such file by
-a mapping, one event at a time, and believes nothing it finds there. What events mean is for others.
+a mapping, one event at a time, and believes nothing it finds there. The meaning of events is for others.
 
 A file: header; data section (events); feature sections; attributes. The attributes come last because they list the
 event's ids, one a ring, and rings appear while the recording runs. perf finds each part by its offset.
@@ -45,8 +45,8 @@ class Event(IntEnum):
     AUXTRACE_INFO = 70
     AUXTRACE = 71
     TIME_CONV = 79
-    COMPRESSED = 81  # its size is that of what is in it, not padded
-    COMPRESSED2 = 83  # padded; u64 length before what is in it
+    COMPRESSED = 81  # its size is that of its contents, not padded
+    COMPRESSED2 = 83  # padded; u64 length before its contents
     USER_FIRST = 64
 
 
@@ -92,7 +92,7 @@ def auxtrace_info(config: PtConfig, clock: Clock, per_cpu: bool, filter_text: st
 
 
 def parse_auxtrace_info(payload: memoryview) -> tuple[PtConfig, Clock, int] | None:
-    """(configuration, clock, PMU type) if it is Intel PT's. What only the attribute knows is not in it."""
+    """(configuration, clock, PMU type) if it is Intel PT's. Facts of the attribute alone are not in it."""
     if len(payload) < 8 + 16 * 8 or struct.unpack_from("<I", payload)[0] != INTEL_PT:
         return None
     words = struct.unpack_from("<16Q", payload, 8)
@@ -119,11 +119,11 @@ class Writer:
             raise
         self._file: BinaryIO = os.fdopen(fd, "wb")
         self._index: list[tuple[int, int]] = []
-        # more than there can be events in the file's buffer; with what the caller gave each
+        # more than there can be events in the file's buffer; each with the token that its caller gave
         self._marks = deque([(HEADER.size, 0)], 4096)
 
     def mark(self, token: int = 0) -> None:
-        """What stands here is whole: a place for `cut`."""
+        """The file up to here is whole: a place for `cut`."""
         self._marks.append((self._file.tell(), token))
 
     def cut(self) -> int:
@@ -131,7 +131,7 @@ class Writer:
         is taken off. Raises OSError."""
         descriptor = os.dup(self._file.fileno())
         with suppress(OSError):
-            self._file.close()  # what is in its buffer may still not fit
+            self._file.close()  # the rest of its buffer may still not fit
         size = os.fstat(descriptor).st_size
         end, token = max((mark for mark in self._marks if mark[0] <= size), default=(HEADER.size, 0))
         os.ftruncate(descriptor, end)
@@ -261,7 +261,8 @@ class Reader:
         attr_size, attrs, attrs_size, data, data_size = fields[2:7]
         if data < HEADER.size or data > size or (data_size and data + data_size > size):
             raise PerfDataError(f"{self.path}: the data section ends at {data + data_size}, the file at {size}")
-        # perf writes the size of the data when it ends well; without it the file holds what its writer got to disk
+        # perf writes the size of the data when it ends well; without it the file holds the part that its writer got to
+        # disk
         self.complete = data_size != 0
         self._begin, self._end = data, data + data_size if data_size else size
         self.attrs = self._read_attrs(attr_size, attrs, attrs_size)

@@ -21,7 +21,7 @@ Side = NDArray[np.void]
 
 
 class RecordError(Exception):
-    """The bytes are no perf records from word `good` on; the rows of what is before it are in `records`."""
+    """The bytes are no perf records from word `good` on; the rows before it are in `records`."""
 
     def __init__(self, message: str, records: Side, good: int) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ class SampleFormat(NamedTuple):
         return cls(words, at.get(SampleType.TID, 0), at.get(SampleType.TIME, 0), at.get(SampleType.CPU, 0))
 
 
-# What our own events ask for, and the emulated PT writes: what perf record asks for with intel_pt.
+# The fields of our own events, and of the emulated PT: those that perf record asks for with intel_pt.
 SAMPLE_TYPE = int(SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.IDENTIFIER)
 FORMAT = SampleFormat.of(SAMPLE_TYPE)
 
@@ -124,7 +124,7 @@ _KIND: dict[int, SideKind] = {
 _TYPES = max(_BODY) + 1  # any later type is read as this one, which is not known
 _BODY_WORDS = np.array([_BODY.get(t, 0) for t in range(_TYPES + 1)], np.int64)  # type: ignore[call-overload]
 _KNOWN = np.array([t in _BODY for t in range(_TYPES + 1)])
-# The body begins with the task the record is about, which is not always the one that caused it.
+# The body begins with the task the record is about, which did not always cause it.
 _BODY_OWNER = (RecordType.COMM, RecordType.MMAP2, RecordType.ITRACE_START)
 # Fields a, b, c of a row: words of the body.
 _FIELDS: dict[int, tuple[tuple[str, int], ...]] = {
@@ -136,8 +136,8 @@ _FIELDS: dict[int, tuple[tuple[str, int], ...]] = {
 
 
 def starts(words: Words) -> tuple[NDArray[np.int64], str]:
-    """Word index of each record, with the end of the last one appended, and what stands there if it is no record
-    ("" when the records fill the array)."""
+    """Word index of each record, with the end of the last one appended, and a description of the words there if they
+    are no record ("" when the records fill the array)."""
     sizes = (words >> np.uint64(48)).tolist()
     found = [0]
     at, end = 0, len(sizes)

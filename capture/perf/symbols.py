@@ -37,7 +37,7 @@ class Symbols:
     last time. Names of methods are held until their class is unloaded."""
 
     def __init__(self) -> None:
-        self._told: list[Symbol] = []  # oldest first, but for those that stood the last time, which are disjoint
+        self._told: list[Symbol] = []  # oldest first, except the last time's, which are disjoint
         self._limit = 4096
         self._methods: dict[int, str] = {}
         self._of_class: dict[int, list[int]] = {}

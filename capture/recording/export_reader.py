@@ -55,7 +55,7 @@ class ExportReader:
         return np.zeros(0, np.uint8)
 
     def _whole(self, found: list[seal.Span]) -> U8:
-        """What `found`, spans from here on, holds."""
+        """The bytes of `found`, spans from here on."""
         start = self._at
         self._at += found[-1].end if found else 0
         if all(not span.fault for span in found):

@@ -1,10 +1,10 @@
-"""What a recording says beyond perf's own events, so that it gives back exactly the messages that were recorded.
+"""A recording's notes beyond perf's own events, so that it gives back exactly the messages that were recorded.
 
 perf.data has a place for trace and for records, but none for sequence numbers, loss marks, the moment a JIT batch
-came. These stand in notes, each before what it is about, in events of a type that perf no longer uses and passes
-over (HEADER_EVENT_TYPE): u64 mark, u32 length, u32 CRC-32 (zlib's) of all that follows, u32 number, then msgpack
-[kind, field, …]. Notes are numbered from 0 on, so that a missing one is found, and those of trace and of records carry
-the CRC-32 of these. Recordings of earlier versions have another mark, no checksums and no numbers.
+came. These stand in notes, each before its subject, in events of a type that perf no longer uses and passes over
+(HEADER_EVENT_TYPE): u64 mark, u32 length, u32 CRC-32 (zlib's) of all that follows, u32 number, then msgpack [kind,
+field, …]. Notes are numbered from 0 on, so that a missing one is found, and those of trace and of records carry the
+CRC-32 of these. Recordings of earlier versions have another mark, no checksums and no numbers.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _cut(data: memoryview, size: int) -> memoryview:
 
 
 def _note(kind: object, *fields: object) -> Note:
-    """Every field is checked: a ValueError or TypeError for what cannot be."""
+    """Every field is checked: a ValueError or TypeError for impossible values."""
     match kind, fields:
         case 0, (stream, key, config, clock, sample_type):
             opened = StreamOpen(_key(key), _config(config), _clock(clock))

@@ -1,7 +1,8 @@
-"""Packed files (.zst): unpacked into a temporary file, as far as can be right.
+"""Packed files (.zst): unpacked into a temporary file, within limits.
 
-A few bytes can claim to be terabytes. So there are three limits: what a packed file may become (`MOST`), how many times
-its size (`RATIO`; real recordings have some 60, see docs/recording.md), and the decompressor's window.
+A few bytes can claim to be terabytes. So there are three limits: the size that a packed file may unpack to (`MOST`),
+how many times its own size (`RATIO`; real recordings have some 60, see docs/recording.md), and the decompressor's
+window.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ MOST_PLAIN = 1 << 42  # bytes of a file that is mapped as it is
 
 
 def map_file(path: Path, most: int = MOST) -> memoryview:
-    """The bytes of a file, mapped; of a .zst file, what is packed in it, of which there may be `most`. Raises OSError,
-    also where a file is not packed right, or too much when unpacked."""
+    """The bytes of a file, mapped; of a .zst file, its unpacked contents, at most `most` bytes. Raises OSError, also
+    where a file is not packed right, or too much when unpacked."""
     return _map_packed(path, most) if path.suffix == ".zst" else map_input(path, MOST_PLAIN)
 
 

@@ -1,4 +1,4 @@
-"""Writes what a `Drain` gives into files: a recording.
+"""Writes the messages of a `Drain` into files: a recording.
 
 A recording NAME is
 - `NAME.perf.data`: trace, sideband, and notes (`capture.recording.metadata`), as perf reads it;
@@ -6,7 +6,7 @@ A recording NAME is
 - `NAME-<pid>.elf`: the code at the end and its names, only for perf and the like, which know no other source of code;
 - `NAME.json`: which of these belong together, the options of the run, and whether that is all.
 
-A disk that is full, or fails, cuts a recording: what was written before stays readable, what comes later is counted.
+A disk that is full, or fails, cuts a recording: the part written before stays readable, later messages are counted.
 `NAME.reserve` keeps the room that it takes to end in order then; it goes with the end.
 """
 
@@ -187,7 +187,7 @@ class Recorder:
             raise ValueError(f"a Sideband's records: {fault}")
         if self._sample_type & SampleType.IDENTIFIER and len(bounds) > 1:
             self._ids.update(np.unique(raw[bounds[1:] - 1]).tolist())
-        # Whatever else is mapped over the code cache: for perf the code is in our file.
+        # Other mappings over the code cache: for perf the code is in our file.
         mapped = np.flatnonzero(raw[bounds[:-1]] & np.uint64(0xFFFFFFFF) == RecordType.MMAP2)
         low, high = opened.config.filter_lo, opened.config.filter_hi
         for i in mapped.tolist():
@@ -208,7 +208,7 @@ class Recorder:
     def _chunk(self, message: Chunk) -> None:
         index, _ = self._streams[message.stream]
         losses = message.losses
-        if message.offset == self._expected[message.stream]:  # what the transport refused is here all the same
+        if message.offset == self._expected[message.stream]:  # chunks that the transport refused are here all the same
             losses = tuple(mark for mark in losses if mark.cause != Loss.TRANSPORT)
         while len(losses) > notes.MAX_LOSSES:
             self._note(notes.LossNote(index, losses[: notes.MAX_LOSSES]))
@@ -244,7 +244,7 @@ class Recorder:
     def _code(self, message: JitBatch) -> None:
         elf = self._elves.get(message.pid)
         symbols = self._symbols.setdefault(message.pid, Symbols())
-        with contextlib.suppress(ExportError):  # recorded as it is; what reads it will say so
+        with contextlib.suppress(ExportError):  # recorded as it is; its reader will say so
             for record in iter_records(message.data):
                 symbols.add(record)
                 match record:
@@ -266,7 +266,7 @@ class Recorder:
             elf.put(address, code)
 
     def flush(self) -> None:
-        """What was written can be read, should this process die. The notes last: they speak of the rest."""
+        """Everything written can be read, should this process die. The notes last: they speak of the rest."""
         self._file.flush()
 
     def _end_here(self, error: OSError) -> None:
@@ -283,7 +283,7 @@ class Recorder:
         except OSError as error:
             self._end_here(error)
             with contextlib.suppress(OSError):
-                self._complete()  # of what is left
+                self._complete()  # of the rest
         for file in self._exports.values():
             file.close()
         with contextlib.suppress(OSError):

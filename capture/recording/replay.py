@@ -154,7 +154,7 @@ class Replay:
             yield from self._recorded()
 
     def _recorded(self) -> Iterator[Message]:
-        """From the notes. What stands between them without one (perf's own, our MMAP2 of the code) is left out."""
+        """From the notes. Events between them without a note (perf's own, our MMAP2 of the code) are left out."""
         streams: dict[int, tuple[StreamOpen, SampleFormat]] = {}
         losses: tuple[LossMark, ...] = ()
         jit_lost: LossMark | None = None  # told with the next chunk, whichever stream's it is
@@ -242,7 +242,7 @@ class Replay:
 
 
 class _Foreign:
-    """A file of perf record: what its events mean for us."""
+    """A file of perf record: the meaning of its events for us."""
 
     def __init__(self, reader: Reader, exports: dict[int, ExportReader]) -> None:
         self._reader, self._exports = reader, exports

@@ -40,11 +40,11 @@ def command(
     matrix: bool,
     file: Path | None,
 ) -> None:
-    """Who called whom, how often, and what it cost.
+    """Show the calling-context tree: calls between methods, how often, and at what cost.
 
     Each node is a method in the context of all its callers. Of compiled code all calls are nodes, inlined ones too, and
-    native methods; what the interpreter runs is one node `[interpreter]` each time that it is entered. After a loss the
-    callers are not known until they are returned to: until then they stand as `[unknown caller]`.
+    native methods; interpreted code is one node `[interpreter]` each time that the interpreter is entered. After a loss
+    the callers are not known until they are returned to: until then they stand as `[unknown caller]`.
 
     \b
     Examples:

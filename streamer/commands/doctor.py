@@ -16,7 +16,7 @@ _STYLE = {"ok": "green", "limited": "yellow", "missing": "red"}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable findings.")
 def command(as_json: bool) -> None:
-    """What this machine has and lacks for tracing, and what to do about it.
+    """Check the means of tracing on this machine, and name the remedy for each one missing.
 
     Exit status 0 when a live JVM can be traced here (on hardware or emulated), 1 when not.
     """

@@ -69,7 +69,7 @@ def _hint(run: Run, places: whichcpu.Places, faults: whichcpu.Faults) -> None:
 
 
 class _Machine(NamedTuple):
-    """What made the trace: as options say, else as the file does."""
+    """The processor that made the trace: as options say, else as the file does."""
 
     family: int
     model: int
@@ -207,7 +207,7 @@ def dump(
 
 
 def _raw_filters(function: Callable[..., None]) -> Callable[..., None]:
-    """IA32_RTIT_ADDRn as registers: what tools for PT call --filter:addrN_….."""
+    """IA32_RTIT_ADDRn as registers: tools for PT call them --filter:addrN_….."""
     for n in reversed(range(4)):
         for part in ("b", "a", "cfg"):
             function = click.option(

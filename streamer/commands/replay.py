@@ -43,7 +43,7 @@ def command(
     except ValueError:
         raise click.BadParameter("a positive number, or max", param_hint="--pace") from None
     with one_line(), session(settings.runtime_dir) as directory:
-        with Replay(recording) as found:  # what is wrong with it is said before anything starts
+        with Replay(recording) as found:  # its faults are told before anything starts
             if found.incomplete:
                 tell_on(console)(f"{recording} is incomplete: {found.incomplete}")
         plan = topology(settings, source="replay", path=str(recording.absolute()), pace=speed, seconds=seconds)

@@ -42,16 +42,16 @@ def command(url: str, summary: Path | None, top: int, pid: int | None, as_json: 
 
     The trace says which way each branch went, not which branch it was: to follow it, the code must be known exactly
     as it was. Where it was not (patched, replaced, never told of), sooner or later the trace says something that the
-    code cannot do. Then the walk is broken off, counted here, and goes on at the next address in the trace. What
-    stands here is where that showed: the fault may lie some instructions before. What was passed since the trace last
-    had an address is in doubt, and not counted as observed.
+    code cannot do. Then the walk is broken off, counted here, and goes on at the next address in the trace. The places
+    here are those where that showed: the fault may lie some instructions before. Code passed since the trace last had
+    an address is in doubt, and not counted as observed.
 
     \b
     code      the blob: compiled method (compiler, compilation number), stub, interpreter
     offset    of the last instruction that was reached, from the blob's start
     bytecode  method and bytecode index of that instruction, inlined ones too, as far as known
 
-    An address without code is one where nothing was known. Counts are since the start.
+    An address without code is a place where nothing was known. Counts are since the start.
 
     \b
     Examples:

@@ -22,9 +22,9 @@ from streamer.target.adopted import AdoptedProcess
 def command(settings: Settings, pid: int | None, live: bool | None, summary_file: Path | None) -> None:
     """Trace a JVM again whose `streamer run` was killed, until it ends.
 
-    The JVM has gone on meanwhile. Its rings are read on from where they were; what was missed is in holes, and what was
-    counted before is counted still. PID may be left out where only one such JVM runs. Ctrl-C ends tracing, not the
-    JVM: it can be taken up again.
+    The JVM has gone on meanwhile. Its rings are read on from where they were; trace missed meanwhile is in holes, and
+    the counts before are kept. PID may be left out where only one such JVM runs. Ctrl-C ends tracing, not the JVM: it
+    can be taken up again.
     """
     console = Console(stderr=True)
     with one_line(), resumed(settings.runtime_dir, pid) as (directory, target):

@@ -42,7 +42,7 @@ def command(
     summary_file: Path | None,
     java: tuple[str, ...],
 ) -> None:
-    """Start a JVM, trace it, and serve what is hot until it ends.
+    """Start a JVM, trace it, and serve its hot methods until it ends.
 
     \b
     streamer run --emulate -- java -cp app.jar Main

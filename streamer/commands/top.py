@@ -25,7 +25,7 @@ SECONDS = 5.0  # for a whole answer, and for each part of it
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A streamer sends nobody elsewhere."""
+    """A streamer redirects no client."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -36,8 +36,8 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 
 
 def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
-    """A view as JSON, from /api/`what`. Raises Failure with one line that says what is wrong; whatever answers there,
-    it neither waits nor reads without a limit."""
+    """A view as JSON, from /api/`what`. Raises Failure with one line that names the fault; with any server there, it
+    neither waits nor reads without a limit."""
     try:
         view = json.loads(fetch_bytes(url, query, what))
     except (ValueError, RecursionError):
@@ -86,7 +86,7 @@ def _read(answer: IO[bytes]) -> bytes:
 
 
 def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[RenderableType]] = screen) -> Group:
-    """What `build` makes of a view that anybody may have made. Raises Failure."""
+    """`build` of a view that may come from any server. Raises Failure."""
     try:
         group = Group(*build(view))
         Console(file=io.StringIO()).print(group)  # some of it is built only when it is shown

@@ -1,4 +1,4 @@
-"""Panes, windows, the byte ledger and hot-method shift: what workers report, summed."""
+"""Panes, windows, the byte ledger and hot-method shift: the workers' reports, summed."""
 
 from streamer.hub.hub import Hub
 from streamer.hub.ledger import Balance, Ledger

@@ -4,8 +4,8 @@ A window is a sample of clusters: its panes, in each of which the process was tr
 random (`capture.live.duty`). A method's share is a ratio of two sums over them, its weight and the weight of all; the
 variance of such a ratio is that of the residuals y − p·Y (ratio estimator: Cochran, Sampling Techniques, 6.4 and 9A;
 the factor 1 − f is for the part that was seen, so that at full duty nothing is uncertain). Panes are few, so the
-interval takes Student's t. What differs between panes because the program changed counts as uncertainty too:
-intervals err on the wide side.
+interval takes Student's t. Differences between panes because the program changed count as uncertainty too: intervals
+err on the wide side.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hub: sums what workers report, keeps windows and the ledger, and answers what is hot.
+"""The hub: sums the workers' reports, keeps windows and the ledger, and answers which methods are hot.
 
 It has no I/O and no tasks of its own; time comes from the two clocks it is given. It is used from one thread.
 """
@@ -41,7 +41,7 @@ MAX_COMPONENTS = 1024
 
 
 class Hub:
-    """`fidelity` decides what a share is a share of: `ip` counts hits (addresses in packets), `flow` instructions,
+    """`fidelity` decides the whole that a share is of: `ip` counts hits (addresses in packets), `flow` instructions,
     and time beside them. `now` is monotonic seconds, `wall_ns` nanoseconds since the epoch."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Hub:
         self._pane_methods = pane_methods
         self._gauges: dict[tuple[str, int, int], dict[str, float]] = {}
 
-    # -- what comes in
+    # -- input
 
     def introduce(self, host: str, pid: int, clock: Clock, ticks_per_pane: int | None = None) -> None:
         """The clock of a process, for its lag. A replay gives one whose `wall_zero` makes its time look like now."""
@@ -86,7 +86,7 @@ class Hub:
             process.ticks_per_pane = ticks_per_pane or max(1, round(self.config.pane_seconds * clock.hz))
 
     def feed(self, report: PaneReport) -> None:
-        """Adds a worker's report. One that cannot be is counted, its accounts excepted: those always count."""
+        """Adds a worker's report. An impossible one is counted, its accounts excepted: those always count."""
         now = self._now()
         for account in report.accounts:
             self.account(account)
@@ -134,7 +134,7 @@ class Hub:
         return self.ledger.close(heads)
 
     def close_ended(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
-        """Of streams that nobody writes any more, those of which all is accounted for are closed and forgotten."""
+        """Of streams whose producers have ended, those of which all is accounted for are closed and forgotten."""
         return self.ledger.close_ended(heads)
 
     def finish(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
@@ -145,7 +145,7 @@ class Hub:
             self.end(host, pid)
         return balances
 
-    # -- what is asked
+    # -- queries
 
     def live(self, key: ProcessKey, seconds: float) -> bool:
         """Whether the process reported within so many seconds: after that its windows of that length are empty."""
@@ -295,8 +295,8 @@ class Hub:
         return self.processes[key].lag(self._wall_ns())
 
     def gauge(self, process: ProcessKey, name: str) -> float | None:
-        """What the process's worker said last; None if it said nothing of that name. Of several (one was started again)
-        the youngest answers."""
+        """The last value from the process's worker; None if it said nothing of that name. Of several (one was started
+        again) the youngest answers."""
         said = {w: of[name] for (*key, w), of in self._gauges.items() if tuple(key) == process and name in of}
         return said[max(said)] if said else None
 
@@ -305,7 +305,7 @@ class Hub:
         return self._now() - self.started
 
     def statistics(self) -> dict[str, Any]:
-        """Counters of the hub's own and what the parts of the pipeline last said, for people."""
+        """Counters of the hub's own and the last statistics of the pipeline's parts, for people."""
         self.poll()
         return {
             "components": self.components,
@@ -331,7 +331,7 @@ class Hub:
     # -- inside
 
     def _process(self, key: ProcessKey) -> Process | None:
-        """The process, made if there is room; the one that has been silent longest makes room if it is not live."""
+        """The process, made if there is room; the process silent for longest makes room if it is not live."""
         if key not in self.processes:
             if len(self.processes) >= MAX_PROCESSES:
                 silent = min(self.processes, key=lambda k: self.processes[k].last_report)
@@ -371,7 +371,7 @@ class Hub:
     def _movement(
         self, keys: list[ProcessKey], column: int
     ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
-        """Shares now and before by name, and who moved which way."""
+        """Shares now and before by name, and the methods that moved, by direction."""
         shares = []
         for index in (0, len(self._spans)):
             names, rows = self._by_name(keys, index)

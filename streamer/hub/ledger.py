@@ -1,14 +1,14 @@
-"""The byte ledger: what became of every byte of every stream.
+"""The byte ledger: the fate of every byte of every stream.
 
 A worker's `Account` says of the bytes [start, end) of a stream how many were decoded and how many lie in holes of
 which cause. The ledger joins accounts: `joined` is the offset below which every byte is decoded or in a hole. An
-account that begins further on waits, because the one between may still be on its way (from a worker that has been
-replaced since). After `patience` seconds a gap is settled: its bytes become a hole of the cause the ledger was told
-for them, or else WORKER_DOWN. At the end `close` extends each stream to its `aux_head`. So at any time
+account that begins further on waits, because the account between may still be on its way (from a worker that has been
+replaced since). After `patience` seconds a gap is settled: its bytes become a hole of the cause the ledger was told for
+them, or else WORKER_DOWN. At the end `close` extends each stream to its `aux_head`. So at any time
 
     joined = decoded + bytes in holes        and after `close`        joined = aux_head        to the byte.
 
-What comes for bytes that are settled already is an overlap: it is counted, and never counts bytes twice. Where the
+An account of bytes that are settled already is an overlap: it is counted, and never counts bytes twice. Where the
 ledger cannot know whether a byte in an overlap was decoded, it does not claim it.
 """
 
@@ -166,8 +166,8 @@ class Ledger:
         stream.told.append((start, end, cause))
 
     def restored(self) -> None:
-        """A hub that was before has died: the first gap of each stream, also of one that is not known yet, has the
-        cause HUB_DOWN."""
+        """A former hub has died: the first gap of each stream, also of a stream not known yet, has the cause
+        HUB_DOWN."""
         self._restored = True
         for stream in self._streams.values():
             stream.restored = True
@@ -198,7 +198,7 @@ class Ledger:
         return balances
 
     def close_ended(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
-        """`close` of those streams in `heads`, which nobody writes any more, of which every byte is accounted for."""
+        """`close` of those streams in `heads`, whose producers have ended, of which every byte is accounted for."""
         whole = {key: head for key, head in heads.items() if key in self._streams and self._streams[key].joined >= head}
         return self.close(whole)
 
@@ -231,7 +231,7 @@ class Ledger:
         self._retired.setdefault((key.host, key.pid), Totals()).add(self._streams.pop(key).totals)
 
     def _take(self, key: StreamKey, stream: _Stream, account: Account) -> None:
-        """Accepts what `account` says beyond `joined`, where it begins or which it overlaps."""
+        """Accepts the part of `account` beyond `joined`, where it begins or which it overlaps."""
         overlap = min(account.end, stream.joined) - account.start
         stream.totals.overlaps += overlap
         rest = account.end - account.start - overlap

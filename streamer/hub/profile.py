@@ -1,8 +1,8 @@
 """Method profiles of one process as rows of integers.
 
 A worker numbers methods as it likes; the hub knows them by name. `MethodTable` gives each name of a process a small
-number, its slot, and everything summed over methods is an array indexed by slot. Slot 0 is `other`: whatever finds
-no room is added there and counted, so sums stay exact and only their split among names becomes coarser.
+number, its slot, and everything summed over methods is an array indexed by slot. Slot 0 is `other`: methods that find
+no room are added there and counted, so sums stay exact and only their split among names becomes coarser.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUMMED = ("hits", "instructions", "ticks", "invocations", "untold", "uncounted"
 COLUMNS = KINDS + len(CodeKind)
 
 WEIGHTS = {"hits": HITS, "instructions": INSTRUCTIONS, "time": TICKS}
-"""What a method's share can be a share of, by the name users and labels give it."""
+"""The weight that a method's share is a share of, by the name users and labels give it."""
 FIDELITY_WEIGHTS = {"ip": ("hits",), "flow": ("instructions", "time")}
 """The weights that a fidelity gives; the first is the primary one."""
 

@@ -1,4 +1,4 @@
-"""Sums → what is shown of them: the heaviest methods, the kinds of code that they ran as, the trace's coverage."""
+"""Sums → the figures shown of them: the heaviest methods, the kinds of code that they ran as, the trace's coverage."""
 
 from __future__ import annotations
 

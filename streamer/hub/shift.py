@@ -1,4 +1,4 @@
-"""Hot-method shift, first version: what runs now against what ran before.
+"""Hot-method shift, first version: the methods that run now against those that ran before.
 
 p = the methods' shares of the shortest window (10 s), q = those of the reference, the next window's length (1 min)
 that ended where the shortest begins. Both are distributions over the process's methods, `other` included.

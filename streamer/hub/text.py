@@ -76,7 +76,7 @@ def loss_line(coverage: View) -> str:
 
 
 def holes_line(view: View) -> str | None:
-    """How many holes of each cause, and what is known to be lost outside the streams; None if there is nothing."""
+    """How many holes of each cause, and the known losses outside the streams; None if there is nothing."""
     parts = [f"{n:,} × {words(cause)}" for cause, n in view["holes"].items()]
     parts += [f"{bytes_text(n)} never written ({words(cause)})" for cause, n in view["unwritten"].items()]
     return f"holes since the start: {', '.join(parts)}" if parts else None
@@ -108,7 +108,7 @@ def contradictions_line(report: View) -> str | None:
 
 
 def contradictions_screen(report: View) -> list[RenderableType]:
-    """What `streamer report` prints."""
+    """The output of `streamer report`."""
     total, instructions = int(report["total"]), int(report["instructions"])
     if not total:
         return [Text(f"No contradiction between trace and code in {instructions:,} instructions.")]
@@ -173,7 +173,7 @@ def kinds_text(kinds: Mapping[str, float]) -> str:
 
 
 def headline(view: View) -> str:
-    """One line on the pipeline: window, weight, processes, lag, shift, what is down."""
+    """One line on the pipeline: window, weight, processes, lag, shift, members that are down."""
     live = [p for p in view["processes"] if p["live"]]
     parts = [f"last {plain(view['window'])}", f"share of {plain(view['weight'])}"]
     parts.append(f"{len(live)} process{'' if len(live) == 1 else 'es'}")

@@ -34,7 +34,7 @@ class Trees:
         return Trees, (self._most_panes, self._most_nodes)
 
     def feed(self, report: TreeReport) -> None:
-        """Adds a worker's report; one that cannot be is counted."""
+        """Adds a worker's report; an impossible one is counted."""
         rows = report.nodes
         if report.pane < 0 or not _sound(rows, len(report.names)):
             self.refused += 1

@@ -1,4 +1,4 @@
-"""What the hub shows: the same figures for the page, `streamer top`, the summary and the JSON interface."""
+"""The hub's views: the same figures for the page, `streamer top`, the summary and the JSON interface."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HotMethod:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What became of the trace bytes of a window or of the run."""
+    """The fate of the trace bytes of a window or of the run."""
 
     bytes: int
     decoded: int
@@ -83,7 +83,7 @@ class HotView:
     fidelity: str
     total: int
     duty: float
-    """The part of the window's time that was traced, 0…1: weights and invocations stand for 1/duty of what they say."""
+    """The part of the window's time that was traced, 0…1: weights and invocations stand for 1/duty of their values."""
     methods: tuple[HotMethod, ...]
     other: float
     """Share of all methods that are not listed."""

@@ -1,12 +1,12 @@
 """Panes and windows of one process.
 
 A pane is a fixed slice of time; a window is the sum of the newest panes, kept by adding the pane that comes in and
-subtracting the one that goes out. All sums are integers (modulo 2⁶⁴), so a window equals the sum of its panes for
-ever: nothing drifts. A report for a pane that has already closed is late: it is counted, and added to the pane and
-to each window the pane is in, as long as the pane is retained.
+subtracting the pane that goes out. All sums are integers (modulo 2⁶⁴), so a window equals the sum of its panes for
+ever: nothing drifts. A report for a pane that has already closed is late: it is counted, and added to the pane and to
+each window the pane is in, as long as the pane is retained.
 
-A window may end before the newest pane (`delay`): the minute that ended ten seconds ago is what the last ten
-seconds are compared with (`streamer.hub.shift`).
+A window may end before the newest pane (`delay`): the last ten seconds are compared with the minute that ended when
+they began (`streamer.hub.shift`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BYTES = 1 + SHED
 
 
 class Pane:
-    """What was seen in one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`; `off`: ticks in
+    """The counts of one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`; `off`: ticks in
     which the process was not traced on purpose."""
 
     __slots__ = ("bytes", "number", "off", "rows", "slots")

@@ -15,7 +15,7 @@ from streamer.pipeline.lifeline import die_with
 def command(module: str, *arguments: str) -> list[str]:
     """The command line that starts `module` as a child of this process. The child dies with the thread that starts it,
     so that must be one which lives as long as the process: the main one."""
-    # -P: with -m alone the working directory, which may be anybody's, comes first among the places of modules
+    # -P: with -m alone the working directory, which may be any user's, comes first among the places of modules
     return [sys.executable, "-P", "-m", "streamer.pipeline.boot", str(os.getpid()), module, *arguments]
 
 

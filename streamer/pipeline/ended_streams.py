@@ -1,5 +1,5 @@
-"""Streams of threads that have ended: closed in the ledger once the hub knows of every byte what became of it; then
-their rings go. (What a worker took with it when it died is not known before the end: such a ring stays.)
+"""Streams of threads that have ended: closed in the ledger once the hub knows the fate of every byte; then their rings
+go. (Bytes that a worker took with it when it died are not known before the end: such a ring stays.)
 
 Part of the hub's state, and noted with it: a ring goes only after that was noted, so no successor opens it again.
 """
@@ -40,6 +40,6 @@ class EndedStreams:
         return removable
 
     def finish(self, hub: Hub, rings: Heads, told: Heads) -> list[Balance]:
-        """The end of everything. `rings`: heads of the rings that are there; `told`: what the source says."""
+        """The end of everything. `rings`: heads of the rings that are there; `told`: heads as the source tells them."""
         heads = {key: head for key, head in (rings or told).items() if key not in self.gone}
         return [*hub.finish(heads), *self._closed.values()]

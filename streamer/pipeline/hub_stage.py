@@ -1,7 +1,7 @@
 """The last group: everything ends in the hub, which has a process of its own, with the page and /metrics.
 
 The hub's state is noted in the session's directory every few seconds and at its end (`save`). So its successor, after a
-death, goes on from there: what was reported meanwhile is a hole (`Loss.HUB_DOWN`). A note is taken up a few times, no
+death, goes on from there: reports that came meanwhile are a hole (`Loss.HUB_DOWN`). A note is taken up a few times, no
 more, so that a state that kills the hub does not kill it for ever. At the end the summary is made from the last note.
 """
 
@@ -76,7 +76,7 @@ def load(directory: Path) -> State | None:
                 state = pickle.load(file) if is_ours(os.fstat(file.fileno())) else None
         except FileNotFoundError:
             continue
-        except Exception as error:  # cut, or of another version: whatever pickle says
+        except Exception as error:  # cut, or of another version: pickle raises many types
             log.warning("the hub's note cannot be read", why=f"{type(error).__name__}: {error}")
             return None
         return state if isinstance(state, State) else None
@@ -106,8 +106,8 @@ class HubStage:
     members."""
 
     def __init__(self, settings: Settings, directory: Path, listener: int, *, first: bool = True) -> None:
-        """`first`: nobody was hub of this session before. `listener`: descriptor of the socket that is served on; it
-        stays open."""
+        """`first`: this session had no hub before. `listener`: descriptor of the socket that is served on; it stays
+        open."""
         self._directory, self._listener, self._config = directory, listener, settings.web
         noted = load(directory)
         self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity))
@@ -140,7 +140,7 @@ class HubStage:
         return ()
 
     def statistics(self) -> Mapping[str, Any]:
-        """`view`: what the terminal shows, a `HotView` in JSON."""
+        """`view`: the terminal's view, a `HotView` in JSON."""
         return {"hub_received": self.received, "view": self.hub.hot().json()}
 
     def hear(self, status: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ class HubStage:
         self.hub.heartbeat(heartbeat(status))
 
     async def serve(self) -> None:
-        """For ever. Raises what the web server raises: the hub begins anew, on the same socket."""
+        """For ever. Raises the web server's errors: the hub begins anew, on the same socket."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._page)
             nursery.start_soon(self._note)

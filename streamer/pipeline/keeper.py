@@ -91,8 +91,8 @@ class Keeper:
 
     @property
     def patience(self) -> float:
-        """How long a source waits for members that hear it, in seconds. A JVM that starts is not to wait; one that runs
-        untraced since a while has its rings, and what they have no room for."""
+        """How long a source waits for members that hear it, in seconds. A JVM that starts is not to wait; a JVM that
+        has run untraced for a while has its rings, and losses where they have no room."""
         options = self.group.options
         return (RESUME_SECONDS if options.get("resumed") else 0.0) if options.get("live") else math.inf
 

@@ -1,5 +1,5 @@
-"""A process of ours does not outlive the one that started it, however that ends: not in the middle of compiling, when
-it hears nothing, and not stopped, either. Linux's parent-death signal (prctl(2), PR_SET_PDEATHSIG)."""
+"""A process of ours does not outlive its parent, however that ends: not in the middle of compiling, when it hears
+nothing, and not stopped, either. Linux's parent-death signal (prctl(2), PR_SET_PDEATHSIG)."""
 
 from __future__ import annotations
 

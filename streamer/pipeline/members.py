@@ -63,8 +63,8 @@ async def start_process(name: str, theirs: socket.socket, descriptors: Sequence[
 
 
 def _popen(name: str, descriptor: int, others: Sequence[int]) -> subprocess.Popen[bytes]:
-    """By this thread, not by one of a pool, which would end before us: the member dies with the thread. `name` is for
-    people who look at processes."""
+    """By this thread, not by a pool's, which would end before us: the member dies with the thread. `name` is for
+    listings of processes."""
     words = boot.command("streamer.pipeline.worker", str(descriptor), name)
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=(descriptor, *others), start_new_session=True)
 

@@ -1,4 +1,4 @@
-"""Runs a topology to its end, and says what came of it.
+"""Runs a topology to its end, and gives its result.
 
 `streamer run` and `streamer replay` are this with another source. This process keeps the others going, and the target
 JVM if there is one, and computes nothing: the hub has a process of its own, too (docs/decisions/0001-hub-process.md).
@@ -55,12 +55,12 @@ class Outcome:
 
 
 def aux_heads(session: Path) -> dict[StreamKey, int]:
-    """How many bytes were written to each ring of a session: what the ledger must come to."""
+    """How many bytes were written to each ring of a session: the total that the ledger must come to."""
     source = EmulatedSource(session / "pt", socket.gethostname())
     source.config()
     heads: dict[StreamKey, int] = {}
     for key, ring in source.new_rings():
-        with suppress(RingError):  # nonsense, or cut: what was accounted for is all that is known of it
+        with suppress(RingError):  # nonsense, or cut: only its accounts are known
             heads[key] = max(heads.get(key, 0), ring.aux_head())
         ring.close()
     return heads
@@ -118,7 +118,7 @@ class Runner:
         return self._outcome()
 
     def _outcome(self) -> Outcome:
-        """By what the hub noted last."""
+        """By the hub's last note."""
         noted = load(self.session) or State(Hub(self.settings.window, fidelity=self.settings.fidelity))
         hub = noted.hub
         if self._hub.state is not MemberState.ENDED:
@@ -179,7 +179,7 @@ class Runner:
         self.supervisor.stop()
 
     def _view(self) -> dict[str, Any]:
-        """What the hub shows now, a `HotView`; empty before it said something."""
+        """The hub's present view, a `HotView`; empty before the first."""
         return dict(self._hub.statistics.get("stages", {}).get("view", {}))
 
     async def _show(self) -> None:
@@ -200,7 +200,7 @@ class Runner:
                 self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """The orderly end of what has no target of its own: what was read is counted."""
+        """The orderly end of a run without a target of its own: everything read is counted."""
         if isinstance(self.target, AdoptedProcess):
             self.target.leave()
         self.supervisor.stop()

@@ -1,7 +1,7 @@
 """Where a topology's messages come from: the rings of a live session, or a recording.
 
-Both never let the pipeline slow what they read: capture hands a chunk over or makes a hole of it. A recording can
-wait, so nothing of it is lost.
+Both never let the pipeline slow their input: capture hands a chunk over or makes a hole of it. A recording can wait, so
+nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PATIENCE = 0.05
 
 
 OFF_SECONDS = 0.1
-"""Between two looks while tracing is off: at what the JVM's agent exports, at new threads."""
+"""Between two looks while tracing is off: at the JVM's export, at new threads."""
 REREAD_PART = 0.1
-"""Of a CPU budget, what may be spent on finding changes of code."""
+"""Of a CPU budget, the part for finding changes of code."""
 
 
 class CaptureSource:
@@ -102,7 +102,7 @@ class CaptureSource:
                 for fault in drain.faults[self._faults_told :]:
                     self._faults_told += 1
                     log.warning("capture", fault=fault)
-                if refused:  # what is not taken yet is best kept in the rings, as long as they have room themselves
+                if refused:  # trace not taken yet is best kept in the rings, as long as they have room themselves
                     with trio.move_on_after(self._poll_seconds if drain.pressed else PATIENCE):
                         await output.wait_room()
                 elif drain.backlog:
@@ -118,7 +118,7 @@ class CaptureSource:
             drain.close()
 
     def _record(self, message: Message) -> None:
-        """Whatever becomes of the recording, what is live goes on."""
+        """The live run goes on, even if the recording fails."""
         if self._recorder is not None:
             self._recorder.write(message, self._drain.raw(message) if isinstance(message, Sideband) else None)
             if self._recorder.cut is not None and self._not_recorded is None:
@@ -154,7 +154,7 @@ class ReplaySource:
         self._replay = Replay(path)
         self._pace, self._seconds = pace, seconds
         self._scope = trio.CancelScope()
-        self._said: list[Message] = []  # what a worker that was started again has to know, and of each stream
+        self._said: list[Message] = []  # the messages that a worker started again has to know, and of each stream
         self._told: dict[StreamKey, tuple[int, Told]] = {}  # number of the last Sideband, records that matter still
         self._sent = 0
         self._heads: dict[StreamKey, int] = {}  # how far each stream has been played

@@ -1,4 +1,4 @@
-"""A member's place in the pipeline: its stages, the members that send to it, and those that it sends to."""
+"""A member's place in the pipeline: its stages, its senders, and its receivers."""
 
 from __future__ import annotations
 

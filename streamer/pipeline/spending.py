@@ -1,4 +1,4 @@
-"""What the pipeline has cost: CPU seconds of its members and of the supervisor's process."""
+"""The pipeline's cost: CPU seconds of its members and of the supervisor's process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamer.pipeline.keeper import Keeper
 
 
 class Spending:
-    """Never goes back: what a member spent before it died stays counted, as far as it had said it. Held by member, as
+    """Never goes back: the spending of a member that died stays counted, as far as it had told it. Held by member, as
     long as the supervisor lives."""
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Makes the stages that a topology names, from the configuration. Imports what one process needs and no more."""
+"""Makes the stages that a topology names, from the configuration. Imports the modules that one process needs and no
+more."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from capture.perf.perf_data import PerfDataError
 from streamer.pipeline.topology import InputError, Place
 
 LATENESS_SECONDS = {"ip": 0.25, "flow": 0.5}
-"""By which code may be told late. More where every branch is followed: one that is told too late is not followed."""
+"""By which code may be told late. More where every branch is followed: branches in code told too late are not."""
 
 
 def _worker(place: Place) -> int:

@@ -1,6 +1,6 @@
-"""Starts the members of a topology, watches them, starts again what dies, and ends them in order.
+"""Starts the members of a topology, watches them, starts dead ones again, and ends them in order.
 
-One task keeps one member: start → hear what it says → when it is gone: finished, or wait (exponential back-off,
+One task keeps one member: start → hear its messages → when it is gone: finished, or wait (exponential back-off,
 bounded, without end) and start it again. Before and after a restart its senders are told (`down`, `up`), so that
 nothing is queued towards a dead process, and the source is told to introduce the new one to what was before.
 
@@ -53,8 +53,8 @@ class Supervisor:
         informs: bool = False,
     ) -> None:
         """`directory` is the session's. `here`: group name → its stage objects (groups of one member). `descriptors`:
-        group name → what its processes inherit. `informs`: the last member is told the status of all, over its control
-        line, now and then. Raises `TransportError`."""
+        group name → descriptors that its processes inherit. `informs`: the last member is told the status of all, over
+        its control line, now and then. Raises `TransportError`."""
         transport = with_keys(settings.transport, directory)
         self.settings = settings.model_copy(update={"transport": transport})
         self.topology, self.directory = topology, directory
@@ -190,7 +190,7 @@ class Supervisor:
                 if not keeper.level:
                     with trio.move_on_after(keeper.patience):
                         await self._until(self._somebody_hears)
-                keeper.control = control  # from here on told of its neighbours, after what the spec says of them
+                keeper.control = control  # from here on told of its neighbours, after their state in the spec
                 if here:
                     run = TaskRun(self._spec(keeper), transport, theirs, self._here.get(keeper.group.name))
                     nursery.start_soon(run.run)
@@ -290,14 +290,14 @@ class Supervisor:
         self._fresh = trio.Event()
 
     def _status_of(self, keeper: Keeper) -> dict[str, Any]:
-        """What this process could not write is told with the last member's."""
+        """Output that this process could not write is told with the last member's."""
         status = keeper.status()
         if keeper.level == len(self._levels) - 1:
             status["supervisor_lost"] = dict(lost)
         return status
 
     async def _inform(self, control: Control) -> None:
-        """The last member, of all. One message at a time: what changes meanwhile goes with the next."""
+        """The last member, of all. One message at a time: changes meanwhile go with the next."""
         self._news = set(self.members)
         while True:
             if not self._news:
@@ -309,8 +309,8 @@ class Supervisor:
     # ---- limits
 
     async def _watch(self, keeper: Keeper) -> None:
-        """Says so of what has gone silent, and kills it in the end; kills a newcomer that nobody needs any more.
-        Forgives the failures of what lives."""
+        """Tells of silent members, and kills them in the end; kills a newcomer that is not needed any more. Forgives
+        the failures of members that live."""
         policy, began = self.policy, trio.current_time()
         while True:
             await trio.sleep(WATCH_SECONDS)
@@ -344,7 +344,7 @@ class Supervisor:
                 self._kill(keeper, "takes no words")
 
     async def _tell_what_is_spent(self) -> None:
-        """From when all are there and have their kernels: what came before is spent once, whatever is traced."""
+        """From when all are there and have their kernels: the cost before is spent once, at any share of tracing."""
         spending = Spending()
         await self._until(self._somebody_hears)
         while True:
@@ -360,7 +360,7 @@ class Supervisor:
             await self._tell(source, do="stop")
 
     async def _bound_the_end(self, keepers: trio.CancelScope) -> None:
-        """Ends whatever has not ended in time."""
+        """Ends the members that have not ended in time."""
         policy = self.policy
         last, since = self._progress(), trio.current_time()
         while (

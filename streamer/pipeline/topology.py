@@ -1,4 +1,5 @@
-"""What runs where: groups of stages. Inside a group messages pass by direct call, between groups over sockets.
+"""The stages in groups, and each group's processes. Inside a group messages pass by direct call, between groups over
+sockets.
 
     [capture] → [decode, segment, ready, follow, attribute, profile] × N → [hub]
 
@@ -27,21 +28,21 @@ from streamer.transport.routing import route
 
 @dataclass(frozen=True)
 class Place:
-    """What a factory is told: where and for whom it makes a stage."""
+    """The argument of a factory: the member and the place in it for which a stage is made."""
 
     settings: Settings
     directory: Path  # of the session
     index: int  # member of its group: the shard
     incarnation: int = 1  # counts the restarts of the member
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the group; `live`: its source waits for nobody
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the group; `live`: its source does not wait
     shared: dict[str, Any] = field(default_factory=dict)  # between the stages of one member
 
 
 class Stage(Protocol):
-    """Computation. What it does not consume it passes on.
+    """Computation. A stage passes on the messages that it does not consume.
 
-    One whose work may take long also has `steps(message)` and `flush_steps()`: iterators that give what `feed` and
-    `flush` do, and None wherever its member may turn to something else, at least ten times a second.
+    A stage whose work may take long also has `steps(message)` and `flush_steps()`: iterators that give the messages of
+    `feed` and `flush`, and None wherever its member may turn to something else, at least ten times a second.
     """
 
     def feed(self, message: Any, /) -> Iterable[Any]: ...
@@ -68,7 +69,7 @@ class TopologyError(ValueError):
 
 
 class InputError(Exception):
-    """What a source reads is damaged or cannot be had, and starting it again would not help: one clear line."""
+    """A source's input is damaged or cannot be had, and starting the source again would not help: one clear line."""
 
 
 FACTORIES = "streamer.pipeline.stage_factory"
@@ -187,7 +188,7 @@ def _name(stage: str) -> str:
 
 
 def feed_chain(stages: Sequence[Stage], message: Any) -> Iterator[Any]:
-    """What comes out at the end of `stages` when `message` goes in; None between two steps of a stage that takes long
+    """The messages at the end of `stages` when `message` goes in; None between two steps of a stage that takes long
     (see `Stage`)."""
     if not stages or message is None:
         yield message

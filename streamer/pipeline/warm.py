@@ -6,8 +6,8 @@ code, real packets, two threads. The flow kernel alone takes as long to compile 
 own does it meanwhile (`streamer.pipeline.warm_flow`).
 
 A stamp in the cache says that the kernels of a fidelity are there, for sources with the same content. Where it is
-missing, a live source waits for nobody: the JVM starts, a worker at fidelity `flow` compiles what reading addresses
-needs, and sheds until a process beside it (`python -m streamer.pipeline.warm`, `Compiling`) has compiled the rest.
+missing, a live source does not wait: the JVM starts, a worker at fidelity `flow` compiles what reading addresses needs,
+and sheds until a process beside it (`python -m streamer.pipeline.warm`, `Compiling`) has compiled the rest.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def is_warm(fidelity: str) -> bool:
 
 
 def sheds(place: Place) -> bool:
-    """Whether a stage may count by addresses only what comes too fast, or too soon. A recording waits, however old it
-    is."""
+    """Whether a stage may count trace that comes too fast, or too soon, by its addresses alone. A recording waits,
+    however old it is."""
     return place.settings.flow.most_behind_seconds > 0 and bool(place.options.get("live", False))
 
 
@@ -63,8 +63,8 @@ def concerns(stages: Sequence[str], place: Place) -> bool:
 
 
 def warm(stages: Sequence[str], place: Place) -> int:
-    """Compiles what a member with these `stages` will use, as far as it has to be there before the member begins; how
-    many messages came out."""
+    """Compiles the kernels that a member with these `stages` will use, as far as it has to be there before the member
+    begins; how many messages came out."""
     if "reconstruct" in stages:
         compile_reconstruct()
     if not concerns(stages, place):
@@ -73,7 +73,7 @@ def warm(stages: Sequence[str], place: Place) -> int:
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
     if "follow" in stages and sheds(place) and not is_warm("flow"):
         return _feed(make_chain(MIDDLE["ip"], here))  # the rest comes later: `Compiling`
-    return _warm_all(names[: names.index(stages[-1]) + 1], here)  # what comes before it makes its input
+    return _warm_all(names[: names.index(stages[-1]) + 1], here)  # the stages before it make its input
 
 
 def freeze_heap() -> None:
@@ -104,7 +104,7 @@ class Compiling:
             self._process = subprocess.Popen(boot.command("streamer.pipeline.warm"), stdin=subprocess.DEVNULL)
 
     def done(self) -> bool:
-        """However it ended: what is missing is compiled where it is used."""
+        """However it ended: missing kernels are compiled where they are used."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         return self._process is None

@@ -1,6 +1,6 @@
 """Has numba compile the flow kernels, which takes as long as all others twice: a process of its own, beside the rest.
 
-Needs numpy and numba only, so that set-up can start it before everything else is there (Makefile). Who comes second
+Needs numpy and numba only, so that set-up can start it before everything else is there (Makefile). A second process
 waits for the first and finds the kernels on disk.
 """
 
@@ -67,8 +67,8 @@ def compile_flow() -> None:
 
 
 def _wait_for_others(directory: Path) -> None:
-    """Until nobody else compiles the same, to find it on disk then; `MOST_SECONDS` at most: a lock may be held by a
-    process that is stopped. The lock is this process's until it ends, and its file names it."""
+    """Until no other process compiles the same, to find it on disk then; `MOST_SECONDS` at most: a lock may be held by
+    a process that is stopped. The lock is this process's until it ends, and its file names it."""
     lock = (directory / "warm.lock").open("a+")
     end = time.monotonic() + MOST_SECONDS
     while time.monotonic() < end:

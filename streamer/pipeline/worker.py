@@ -1,17 +1,17 @@
 """One member of a group at work: receive → stages → send, until every sender has ended.
 
 `Member` is that, wherever it runs; `python -m streamer.pipeline.worker FD NAME` is a process around it, whose whole
-configuration comes over the control line on descriptor FD. What is said there, one JSON object each:
+configuration comes over the control line on descriptor FD. The messages there, one JSON object each:
 
     supervisor → member
         {"do": "start", …}                  a `Spec`, first of all
         {"do": "down" | "gone", "worker": i}
-        {"do": "up", "worker": i, "stranger": bool, "again": bool}    again: it knows nothing of what was sent before
-        {"do": "heard", "members": [status, …]}    what `Keeper.status` says of them
+        {"do": "up", "worker": i, "stranger": bool, "again": bool}    again: it knows nothing of the messages before
+        {"do": "heard", "members": [status, …]}    each of `Keeper.status`
         {"do": "spent", "cpu_seconds": x}   by all members, to a source that has a budget
-        {"do": "introduce"}                 tell all workers what was before
+        {"do": "introduce"}                 introduce all workers to the past
         {"do": "ended", "source": member}   it will not come back
-        {"do": "stop"}                      a source: stop; others: finish what is there
+        {"do": "stop"}                      a source: stop; others: finish the input
     member → supervisor
         {"is": "ready"}                     bound; messages will be received
         {"is": "beat", "statistics": {…}}   now and then
@@ -56,7 +56,7 @@ from streamer.transport.transport import Address, Transport, open_transport
 
 BEAT_SECONDS = 0.5
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
-FINISH_SECONDS = 600.0  # for the next group's acknowledgement of the end; the supervisor is the one who hurries
+FINISH_SECONDS = 600.0  # for the next group's acknowledgement of the end; only the supervisor hurries
 STOP_SECONDS = 1.0  # from "stop" on input is taken no longer than this: the senders may go on for ever
 ORPHAN_SECONDS = 3.0  # for an end in order after the supervisor's death
 CHECKPOINT_EVERY = 16  # messages handled between two turns for the member's other tasks
@@ -87,7 +87,7 @@ class Spending(Protocol):
 
 @runtime_checkable
 class Introducing(Protocol):
-    """A stage that tells a receiver which has begun anew what was said once and is still needed."""
+    """A stage that sends a receiver which has begun anew the messages that were sent once and are still needed."""
 
     def introduce(self) -> Iterable[Any]: ...
 
@@ -113,13 +113,13 @@ class Member:
         self._introduces = False  # a receiver has begun anew
 
     async def run(self) -> None:
-        """To the end. Raises what a stage raises, `TransportError` and `TopologyError`."""
+        """To the end. Raises a stage's errors, `TransportError` and `TopologyError`."""
         spec = self.spec
         if self._given is not None:
             self._stages = self._given
         else:
             place = spec.place()
-            if concerns(spec.stages, place):  # in a thread: whoever shares this process with it goes on
+            if concerns(spec.stages, place):  # in a thread: the other tasks of this process go on
                 await trio.to_thread.run_sync(warm, spec.stages, place, abandon_on_cancel=True)
             self._stages = make_chain(spec.stages, place)
             freeze_heap()
@@ -194,7 +194,7 @@ class Member:
         self._complete = self._told_to_stop or not self._stopping
 
     async def _pump(self, receiver: Receiver) -> None:
-        ending = False  # somebody ended outside the stream: look for what it left behind
+        ending = False  # a sender ended outside the stream: look for the messages it left behind
         while trio.current_time() < self._stop_at:
             if self._introduces:
                 self._introduces = False
@@ -225,7 +225,7 @@ class Member:
         await self._emit(flush_chain(self._stages))
 
     async def _emit(self, messages: Iterable[Any]) -> None:
-        """`messages` of `feed_chain` or `flush_chain`: between the steps of what takes long others have their turn."""
+        """`messages` of `feed_chain` or `flush_chain`: between the steps of long work other tasks have their turn."""
         for message in messages:
             self._steps += 1
             if message is None:
@@ -273,7 +273,7 @@ class Member:
                 log.warning("not understood", words=words)
 
     def stop(self) -> None:
-        """Finish: a source stops, others work off what is there."""
+        """Finish: a source stops, others work off their input."""
         self._stopping = True
         self._stop_at = min(self._stop_at, trio.current_time() + STOP_SECONDS)
         if self._receiver is None:
@@ -335,7 +335,7 @@ class Failed:
 
     @classmethod
     def by(cls, error: Exception) -> Failed:
-        """What was expected to be possible, in one line; of anything else there is a traceback in the log."""
+        """A fault that is known to be possible, in one line; of any other there is a traceback in the log."""
         match error:
             case InputError() | TopologyError():
                 return cls(str(error), again=False)

@@ -1,8 +1,8 @@
-"""Whose a session's directory is and what is in it: `session.json`, written before anything else stands there.
+"""A session directory's owner and contents: `session.json`, written before anything else stands there.
 
 A session's files are made by several processes, the traced JVM among them, as threads and CPUs appear. So the manifest
-names the patterns of their names, not each of them. Clearing up goes by it: what no pattern names, is not this user's,
-or is neither a file nor a socket was not made by a session, and stays. Links are not followed.
+names the patterns of their names, not each of them. Clearing up goes by it: an entry that no pattern names, that is not
+this user's, or that is neither a file nor a socket was not made by a session, and stays. Links are not followed.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def read(directory: Path) -> Manifest:
 
 
 def remove(directory: Path) -> list[str]:
-    """Removes what the manifest names, then itself and the directory. Returns the names that stay; then the directory
-    and its manifest stay too. The caller holds the lock. Raises ManifestError, OSError."""
+    """Removes the files that the manifest names, then itself and the directory. Returns the names that stay; then the
+    directory and its manifest stay too. The caller holds the lock. Raises ManifestError, OSError."""
     with _opened(directory) as fd:
         files = _read(fd, directory).files
         own = (f"{NAME}.new", NAME, LOCK)
@@ -135,7 +135,8 @@ def _read(fd: int, directory: Path) -> Manifest:
 
 
 def _clear(fd: int, prefix: str, files: tuple[str, ...]) -> list[str]:
-    """Removes what `files` names from the open directory, which the session knows as `prefix`; the names that stay."""
+    """Removes the entries that `files` names from the open directory, which the session knows as `prefix`; the names
+    that stay."""
     left = []
     for entry in sorted(os.listdir(fd)):
         name = prefix + entry

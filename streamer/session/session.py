@@ -1,8 +1,8 @@
 """One session of tracing: a private directory with everything that belongs to it.
 
 `<runtime_dir>/<name>/` holds the rings, the spooled JIT export and the sockets; docs/architecture.md lists them.
-It goes when the session ends. What an earlier session left behind goes when a new one begins, if its manifest says
-what that is (`streamer.session.manifest`), nobody holds its lock, and the JVM that it traced has ended too.
+It goes when the session ends. An earlier session's remains go when a new one begins, if its manifest names them
+(`streamer.session.manifest`), its lock is free, and the JVM that it traced has ended too.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _sweep_one(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Says what stays."""
+    """Logs the names that stay."""
     with suppress(FileNotFoundError):  # another process swept it
         try:
             left = manifest.remove(directory)

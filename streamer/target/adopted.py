@@ -10,7 +10,7 @@ from streamer.session.manifest import Process
 
 
 class AdoptedProcess:
-    """Where `TargetProcess` stands in a session that is taken up. Its exit status is nobody's to know."""
+    """Where `TargetProcess` stands in a session that is taken up. Its exit status cannot be known."""
 
     started = True
     status = 0

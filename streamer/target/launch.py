@@ -29,8 +29,8 @@ def with_agent(java_argv: Sequence[str], session: Path, agent: AgentConfig) -> l
 
 
 def native(java_argv: Sequence[str], session: Path, settings: Settings) -> list[str]:
-    """The command as it is, for Intel PT of the processor. Raises TargetError, HardwareError, BuildError: each says in
-    one line what is missing."""
+    """The command as it is, for Intel PT of the processor. Raises TargetError, HardwareError, BuildError: each names
+    the missing thing in one line."""
     perf_event.check()
     if java_argv and shutil.which(java_argv[0]) is None:
         raise TargetError(f"{java_argv[0]}: no such program")
@@ -48,7 +48,7 @@ def hardware(session: Path, settings: Settings) -> SessionHardware:
 def emulated(java_argv: Sequence[str], session: Path, settings: Settings) -> list[str]:
     """The command under the emulated PT, its rings in `<session>/pt`.
 
-    Raises TargetError, EmulatorError, BuildError: each says in one line what is missing.
+    Raises TargetError, EmulatorError, BuildError: each names the missing thing in one line.
     """
     options = EmulatorOptions.from_fields(settings.emulator)
     return launch.command(with_agent(java_argv, session, settings.agent), session / "pt", options)

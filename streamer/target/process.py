@@ -1,14 +1,14 @@
 """The life of the target JVM: one owner starts it, passes signals on to it, waits for it, and never ends it.
 
-Whatever becomes of us, it goes on. A fault of ours that reaches `TargetProcess.__exit__` is told, then the JVM is
-waited for as if there were no tracing, and its exit status is ours. A signal that is meant to end us is meant for
-the JVM, as if it stood there without us:
+The JVM goes on, even if we fail. A fault of ours that reaches `TargetProcess.__exit__` is told, then the JVM is waited
+for as if there were no tracing, and its exit status is ours. A signal that is meant to end us is meant for the JVM, as
+if it stood there without us:
 
     SIGTERM, SIGINT   once: passed on, and the JVM has `patience` seconds to end; twice, or when these are over: passed
                       on, and we end without it (in order, with a summary); once more: at once
     SIGHUP, SIGQUIT   passed on, no more (the JVM has a use for them: a thread dump, a handler of the program's)
 
-What was ignored when we began stays ignored, by us and by the JVM, which inherits that (nohup, `&` in a script). As
+Signals ignored when we began stay ignored, by us and by the JVM, which inherits that (nohup, `&` in a script). As
 process 1 of a container we have no end without the JVM: the kernel would kill it.
 
 Everything that can happen is an event on one epoll descriptor: the JVM's end on its pidfd, a signal on an eventfd. So
@@ -95,7 +95,7 @@ class TargetProcess:
         for number in self._endings:  # between the question above and now
             self._pass_on(number)
 
-    # ---- what came of it
+    # ---- the result
 
     @property
     def started(self) -> bool:
@@ -117,7 +117,7 @@ class TargetProcess:
 
     @property
     def is_over(self) -> bool:
-        """Nobody waits for it any more."""
+        """There is nothing to wait for any more."""
         return self.ended or self._left or (self._process is None and bool(self._endings))
 
     @property
@@ -130,7 +130,7 @@ class TargetProcess:
     # ---- signals
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        """Between any two bytecodes of the main thread: passes it on; what else is to be done `look` does."""
+        """Between any two bytecodes of the main thread: passes it on; `look` does the rest."""
         self._pass_on(number)
         if number in _ENDING or self._process is None:
             self._endings.append(number)
@@ -142,7 +142,7 @@ class TargetProcess:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def look(self) -> bool:
-        """Answers what has happened; is it over? Raises KeyboardInterrupt when we are to end at once."""
+        """Answers the events so far; is it over? Raises KeyboardInterrupt when we are to end at once."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         if self._process is not None and self._status is None and self._process.poll() is not None:

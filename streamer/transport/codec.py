@@ -10,8 +10,8 @@ message is its key. How to write and read a class follows from its annotations, 
 SCHEMA is a checksum over all classes and field types: two builds that disagree about a message refuse each other
 with one clear error instead of misreading fields.
 
-A received message is not trusted: all sizes, counts, types and dtypes are checked against the class; whatever does
-not fit raises `CodecError` and nothing else. Received arrays are read-only views of the frames, without a copy.
+A received message is not trusted: all sizes, counts, types and dtypes are checked against the class; any mismatch
+raises `CodecError` and nothing else. Received arrays are read-only views of the frames, without a copy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CodecError(ValueError):
 
 
 class Envelope(NamedTuple):
-    """A decoded message, who sent it, and its number in that sender's stream (see `sequence`)."""
+    """A decoded message, its sender, and its number in that sender's stream (see `sequence`)."""
 
     message: Any
     sender: str
@@ -296,7 +296,7 @@ def encode(message: Any, sender: str = "", number: int = 0) -> Frames:
 
 
 def decode(frames: Sequence[Buffer]) -> Envelope:
-    """The message in `frames`. Raises `CodecError`, and only that, for whatever `encode` would not have made."""
+    """The message in `frames`. Raises `CodecError`, and only that, for frames that `encode` would not have made."""
     if not frames or len(frames[0]) > MAX_HEADER or max(map(len, frames)) > MAX_FRAME:
         raise CodecError("no header, or a frame over the limit")
     try:

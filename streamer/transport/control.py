@@ -34,7 +34,7 @@ class Control:
         return cls(trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))))
 
     async def say(self, **words: Any) -> bool:
-        """False if nobody hears any more."""
+        """False if the other end has closed."""
         line = json.dumps(words, default=_plain).encode() + b"\n"
         async with self._lock:
             try:

@@ -1,12 +1,12 @@
 """A link: one sender's PUSH to one receiver's PULL, and the acknowledged end.
 
-libzmq drops what a PULL has not read yet when its peer hangs up, even if the peer lingers for ever. So a sender
-closes only after the receiver has said that it *has* the end-of-stream message, which is behind all others in the
-same pipe. PUSH cannot hear, so the question travels over a second pair of sockets (DEALER → ROUTER): the sender
+libzmq drops the messages that a PULL has not read yet when its peer hangs up, even if the peer lingers for ever. So a
+sender closes only after the receiver has said that it *has* the end-of-stream message, which is behind all others in
+the same pipe. PUSH cannot hear, so the question travels over a second pair of sockets (DEALER → ROUTER): the sender
 asks "have you seen my end?", and the answer comes when the receiver's owner calls `acknowledge`.
 
 Back-pressure is explicit: `try_send` says that there is no room; `send` waits. While a receiver's process is being
-replaced its senders are `down`: what was queued towards the dead one is gone, nothing is queued, `send` waits.
+replaced its senders are `down`: messages queued towards the dead one are gone, nothing is queued, `send` waits.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Sender:
                     raise
 
     def _attempt(self, socket: Socket, message: Any) -> bool:
-        # A number is used only when its message has gone: what is refused leaves no gap behind it.
+        # A number is used only when its message has gone: a refused message leaves no gap behind it.
         stream = stream_of(message)
         frames = encode(message, self.name, self._numbers.next(stream))
         if not socket.try_send(frames):
@@ -113,7 +113,7 @@ class Sender:
         return not self._gone
 
     def down(self) -> None:
-        """The receiver has died: forget what was queued towards it."""
+        """The receiver has died: forget the messages queued towards it."""
         if self._socket is not None:
             self._replace(None)
 
@@ -152,7 +152,7 @@ class Sender:
         return False
 
     def close(self) -> None:
-        """At once. What has not been acknowledged may be lost."""
+        """At once. Messages not acknowledged may be lost."""
         if self._socket is not None:
             self._socket.close()
         self._gone = True
@@ -182,7 +182,7 @@ class Receiver:
         self.received = self.received_bytes = self.rejected = 0
 
     def try_receive(self) -> Envelope | None:
-        """The next message if one is there. What is no message of ours is counted and left out."""
+        """The next message if one is there. Frames that are no message of ours are counted and left out."""
         while (frames := self._data.try_receive()) is not None:
             envelope = self._accept(frames)
             if envelope is not None:

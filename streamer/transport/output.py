@@ -13,7 +13,8 @@ from streamer.transport.routing import FOR_ALL, route
 
 class Output:
     """`lane` of `lanes`: which member of the sending group this is. `introduces`: it is a source's, which introduces
-    restarted workers to what they missed (`heal`); a worker that is down or not introduced gets nothing else."""
+    restarted workers to the messages they missed (`heal`); a worker that is down or not introduced gets nothing
+    else."""
 
     def __init__(self, senders: Sequence[Sender], lane: int = 0, lanes: int = 1, *, introduces: bool = False) -> None:
         self.senders = list(senders)
@@ -37,7 +38,7 @@ class Output:
         return False
 
     async def wait_room(self) -> None:
-        """Until each worker has had room, or its fate has changed: what was refused may fit then."""
+        """Until each worker has had room, or its fate has changed: a refused message may fit then."""
         await trio.lowlevel.checkpoint()
         for sender in self.senders:
             await sender.wait_room()
@@ -66,8 +67,8 @@ class Output:
         return route(message, self._lane, self._lanes, len(self.senders))
 
     async def heal(self, introduction: Callable[[], Iterable[Any]]) -> None:
-        """Tell restarted workers what they missed. To be called by the source between two looks at its input, in the
-        task that sends: then nothing can come between an introduction and what follows it."""
+        """Introduces restarted workers to the messages they missed. To be called by the source between two looks at its
+        input, in the task that sends: then nothing can come between an introduction and the messages that follow it."""
         await trio.lowlevel.checkpoint_if_cancelled()
         for i in sorted(self._strangers):
             sender = self.senders[i]
@@ -78,12 +79,12 @@ class Output:
             else:
                 if sender.is_up and sender.reopened == opened:
                     self._strangers.discard(i)
-        if self._all_strange:  # somebody further down was restarted: whatever lies between passes it on
+        if self._all_strange:  # a member further down was restarted: the groups between pass it on
             self._all_strange = False
             for message in introduction():
                 await self.send(message)
 
-    # ---- what the supervisor says
+    # ---- news from the supervisor
 
     def down(self, worker: int) -> None:
         self.senders[worker].down()

@@ -1,12 +1,12 @@
 """Which workers of the next group a message goes to.
 
 Bulk data goes to one worker, by key: a key's state lives in one worker. Threads of a process wander over its per-CPU
-streams, and the accounts of a stream are joined by whoever sees its segments; so all of a process goes one way,
+streams, and the accounts of a stream are joined by the worker that sees its segments; so all of a process goes one way,
 unless each thread has a stream of its own.
 
-What all workers must know (streams, code, time, the end) goes to all. `lane` says which of `lanes` senders we are: the
-receivers of such a message are shared out among the lanes, so that each receiver hears it once. Between groups of
-one size a key keeps its lane, so that code and trace come to a worker over one link, in order. The end comes from
+Messages that all workers must know (streams, code, time, the end) go to all. `lane` says which of `lanes` senders we
+are: the receivers of such a message are shared out among the lanes, so that each receiver hears it once. Between groups
+of one size a key keeps its lane, so that code and trace come to a worker over one link, in order. The end comes from
 every lane.
 """
 
@@ -56,7 +56,7 @@ def key_of(stream: StreamKey) -> Key:
 
 
 FOR_ALL = (StreamOpen, StreamEnd, JitBatch, Tick)
-"""What every worker has to know. A worker that was not there is told by an introduction."""
+"""The messages that every worker has to know. A worker that was not there is told by an introduction."""
 
 
 def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
         case EndOfStream():
             return tuple(range(workers))
         case Pieces() | Paths() | Bytecodes() | Counts() | Contradicted() | Watermark() | TreeReport() | OffDuty():
-            # What one worker found goes on in its lane: its keys are those of one worker of the next group, too.
+            # Messages of one worker go on in its lane: its keys are those of one worker of the next group, too.
             return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)
         case PaneReport():  # to the hub, which is one
             return (0,)

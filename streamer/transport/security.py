@@ -1,4 +1,4 @@
-"""CURVE keys: who may connect over tcp. On loopback too, for every user of this machine can connect there.
+"""CURVE keys: the peers that may connect over tcp. On loopback too, for every user of this machine can connect there.
 
 Keys are made for a session in its directory, or given by `transport.keys` where hosts connect to each other. A
 directory of keys holds
@@ -77,7 +77,7 @@ def session_keys(directory: Path) -> Path:
 
 
 def load_keys(directory: Path) -> Keys:
-    """Raises `TransportError`, saying what to do, if keys are absent, unreadable or open to other users."""
+    """Raises `TransportError`, which names the remedy, if keys are absent, unreadable or open to other users."""
     secret_file = directory / "own.key_secret"
     if not secret_file.is_file():
         raise TransportError(f"no key in {directory}: create one with `streamer keys {directory}`")
@@ -113,9 +113,9 @@ def use_curve(raw: zmq.Socket[bytes], keys: Keys) -> None:
 
 
 class Gatekeeper:
-    """The ZAP handler of one context: admits the allow-list, read again for each newcomer, and counts the rest: who
-    is not on it (such a client does not try again with the same socket, libzmq ends its session), and, of sockets that
-    are watched, who does not even speak CURVE, or not to our key."""
+    """The ZAP handler of one context: admits the allow-list, read again for each newcomer, and counts the rest: clients
+    not on it (such a client does not try again with the same socket, libzmq ends its session), and, of sockets that are
+    watched, clients that do not even speak CURVE, or not to our key."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
         self._context, self._peers = context, keys.peers

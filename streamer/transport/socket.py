@@ -5,8 +5,8 @@ Any operation on the socket, a send too, may consume the edge that another task 
 ZMQ_FD). Hence the rules this file follows:
 
 - try NOBLOCK first; on EAGAIN read ZMQ_EVENTS; only if that says no, wait for the descriptor;
-- one task waits for the descriptor, the others in a parking lot; whoever wakes, wakes all, and each looks for itself;
-- after each operation, if somebody waits for what ZMQ_EVENTS now shows, all are woken.
+- one task waits for the descriptor, the others in a parking lot; a waking task wakes all, and each looks for itself;
+- after each operation, if a task waits for an event that ZMQ_EVENTS now shows, all are woken.
 
 Cancellation: every checkpoint comes *before* the NOBLOCK operation, none after it. So a cancelled `receive` has not
 taken a message and a cancelled `send` has not sent one.
@@ -48,7 +48,7 @@ class Socket:
         self._fd = int(raw.getsockopt(zmq.FD))
         self._lot = trio.lowlevel.ParkingLot()
         self._watch: trio.CancelScope | None = None  # of the one task that waits for the descriptor
-        self._wanted = {int(zmq.POLLIN): 0, int(zmq.POLLOUT): 0}  # how many tasks wait for what
+        self._wanted = {int(zmq.POLLIN): 0, int(zmq.POLLOUT): 0}  # how many tasks wait for each event
         self._since_checkpoint = 0
 
     # ---- sending
@@ -196,9 +196,9 @@ class Socket:
     # ---- the end
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close at once; what waits in other tasks gets `trio.ClosedResourceError`. Messages not yet written to the
-        peer are dropped after `linger_ms`, and libzmq's linger does not save what the *peer* has not read: to lose
-        nothing, have the peer acknowledge the end first (`streamer.transport.link`)."""
+        """Close at once; waiting calls of other tasks get `trio.ClosedResourceError`. Messages not yet written to the
+        peer are dropped after `linger_ms`, and libzmq's linger does not save messages that the *peer* has not read: to
+        lose nothing, have the peer acknowledge the end first (`streamer.transport.link`)."""
         if not self.raw.closed:
             if self._watch is not None:
                 trio.lowlevel.notify_closing(self._fd)  # before libzmq closes it and the number is used again

@@ -44,7 +44,7 @@ def addresses(config: TransportConfig, directory: Path, names: list[str]) -> dic
         return {n: Address(f"inproc://{directory}/{n}", f"inproc://{directory}/{n}.acks") for n in names}
     if config.mode == "ipc":
         try:
-            private_directory(directory)  # ipc sockets follow the umask: their directory is what keeps others out
+            private_directory(directory)  # ipc sockets follow the umask: their directory keeps other users out
         except PrivacyError as error:
             raise TransportError(str(error)) from None
         paths = {n: directory / f"{n.replace('/', '-')}.ipc" for n in names}
@@ -71,7 +71,7 @@ def with_keys(config: TransportConfig, directory: Path) -> TransportConfig:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports nobody listens on now. They are free again when this returns; a bind that loses the race is an error
+    """Ports without a listener now. They are free again when this returns; a bind that loses the race is an error
     there."""
     held = []
     try:
@@ -95,8 +95,8 @@ class Transport:
         self._keys = keys
         self._sockets: list[Socket] = []
         self.gatekeeper = Gatekeeper(self.context, keys) if keys else None
-        # libzmq counts messages on both sides of a pipe; half each keeps the sum near what is configured.
-        # 0 would mean "no limit".
+        # libzmq counts messages on both sides of a pipe; half each keeps the sum near the configured limit. 0 would
+        # mean "no limit".
         self._hwm = max(1, (config.hwm + 1) // 2)
 
     def bind(self, kind: int, endpoint: str) -> Socket:
@@ -164,7 +164,7 @@ def unlink_endpoint(endpoint: str) -> None:
 
 @asynccontextmanager
 async def open_transport(config: TransportConfig) -> AsyncIterator[Transport]:
-    """Raises `TransportError` if the configuration asks for what may or can not be had."""
+    """Raises `TransportError` if the configuration asks for a transport that is not allowed or not possible."""
     keys = None
     if config.mode == "tcp":
         if config.keys is None:

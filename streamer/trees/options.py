@@ -1,4 +1,4 @@
-"""What the commands about trees have in common."""
+"""Options that the commands about trees have in common."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is shown: nodes with at least this share of all, down to this depth."""
+    """The nodes to show: those with at least this share of all, down to this depth."""
 
     share: float = 0.005
     depth: int = 1000
 
 
 def weights(tree: Tree, weight: str, observed: bool) -> U64:
-    """(n,) what was spent in each node, observed alone or suspect too."""
+    """(n,) each node's own cost, observed alone or suspect too."""
     certain = CERTAINTIES[:1] if observed else CERTAINTIES
     columns = [tree.nodes[f"{certainty}_{WEIGHTS[weight]}"] for certainty in certain]
     return np.sum(columns, axis=0, dtype=np.uint64) if len(tree.nodes) else np.zeros(0, np.uint64)

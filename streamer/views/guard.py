@@ -23,7 +23,7 @@ _LONGEST = 300
 
 
 class Guard:
-    """In front of an application: 421 for another's name, 400 for what is no request to be sure of."""
+    """In front of an application: 421 for another host's name, 400 for an ambiguous request."""
 
     def __init__(self, app: ASGIApp, config: WebConfig) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes (docs/metrics.md lists it).
+"""The metrics that Prometheus scrapes (docs/metrics.md lists them).
 
 A custom collector: the client library keeps a labelled child for ever, and here methods come and go. A scrape gets
 exactly the top methods of each window and `other`, so the number of series is bounded by
@@ -153,7 +153,7 @@ class HubCollector(Collector):
         yield from (trace, decoded, shed, lost, holes, unwritten, overlaps, malformed)
 
     def _contradictions(self, keys: list[ProcessKey]) -> Iterable[Metric]:
-        """Not at fidelity ip, which follows no code: a 0 would claim what nobody checked."""
+        """Not at fidelity ip, which follows no code: a 0 would claim a check that was not made."""
         met = CounterMetricFamily(
             "streamer_contradictions",
             "Times the trace contradicted the code, by cause; fidelity flow only.",

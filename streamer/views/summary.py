@@ -1,4 +1,4 @@
-"""The summary at exit of `run` and `replay`: what was hot in the whole run, and how much of it was seen."""
+"""The summary at exit of `run` and `replay`: the hot methods of the whole run, and how much of it was seen."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _PAGE = {
     "/page.css": ("page.css", "text/css"),
 }
 _HEADERS = {
-    # names of methods come from the traced program: nothing on the page may run or load but what is ours
+    # names of methods come from the traced program: nothing on the page may run or load but our own files
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -47,7 +47,7 @@ _HEADERS = {
 
 
 class WebError(Exception):
-    """The address cannot be served on; the message says why and what to do."""
+    """The address cannot be served on; the message names the cause and the remedy."""
 
 
 def app(hub: Hub, config: WebConfig) -> Starlette:
