@@ -1,4 +1,4 @@
-"""Disks that are small and full: a tmpfs of some size, and a file that takes what is left of it."""
+"""Disks that are small and full: a tmpfs of some size, and a file that takes the rest of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def small_disk(path: Path, size: int) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """A file that takes all room but `leave` bytes. What others free is theirs."""
+    """A file that takes all room but `leave` bytes. Room that others free is theirs."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:

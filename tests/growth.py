@@ -47,7 +47,7 @@ def _inside(thing: Any) -> Iterator[tuple[str, object]]:
 
 
 def grown(before: Counter[str], after: Counter[str], slack: int) -> dict[str, tuple[int, int]]:
-    """What has become larger by more than `slack`, and by more than a tenth."""
+    """The sizes that have grown by more than `slack`, and by more than a tenth."""
     return {
         path: (before[path], size)
         for path, size in sorted(after.items())

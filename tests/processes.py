@@ -1,4 +1,4 @@
-"""Whether a process that is nobody's child here still runs."""
+"""Whether a process that is no child of ours still runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels as plain Python (NUMBA_DISABLE_JIT=1) do with small inputs what they do when compiled.
+"""The kernels as plain Python (NUMBA_DISABLE_JIT=1) do the same with small inputs as when compiled.
 
 So a debugger and coverage see them; and a kernel that leans on machine arithmetic says so here.
 """

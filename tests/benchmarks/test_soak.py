@@ -1,4 +1,4 @@
-"""What `benchmarks.soak` calls growth."""
+"""The verdicts of `benchmarks.soak` on growth."""
 
 from __future__ import annotations
 

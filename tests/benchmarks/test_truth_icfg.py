@@ -38,7 +38,7 @@ class Wait {
 
 
 def told(ring: Path) -> tuple[Icfg, dict[str, int]]:
-    """The graph of what an agent told, and classes by name."""
+    """The graph of the classes that an agent told, and classes by name."""
     icfg, classes = Icfg(), dict[str, int]()
     with RingReader(ring) as reader:
         while data := reader.drain():

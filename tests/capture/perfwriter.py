@@ -1,4 +1,4 @@
-"""Small writers for what capture reads: perf records, ring files, and a producer that follows the kernel's rules."""
+"""Small writers of capture's inputs: perf records, ring files, and a producer that follows the kernel's rules."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class Producer:
             self.lost = 0
 
     def trace(self, data: bytes, ns: int = 0) -> int:
-        """Appends what fits, with its AUX record, TRUNCATED when not all did; the number of bytes that did not."""
+        """Appends as many bytes as fit, with their AUX record, TRUNCATED when not all did; the number of bytes that did
+        not."""
         fits = data[: self.room(ring.AUX_HEAD)]
         offset, size = self.get(ring.AUX_HEAD + 16), self.get(ring.AUX_HEAD + 24)
         head = self.get(ring.AUX_HEAD)

@@ -1,4 +1,4 @@
-"""The spool is made anew with what still matters, and says the same of the code as it is now."""
+"""The spool is made anew with the records that still matter, and says the same of the code as it is now."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ Loaded = dict[int, tuple[int, int, int]]  # slot → method, compile id, size
 
 
 def apart(loaded: Loaded, slot: int, size: int) -> Loaded:
-    """Those that what begins at `slot` does not overlap."""
+    """Code that the code beginning at `slot` does not overlap."""
     return {s: of for s, of in loaded.items() if s * 64 >= slot * 64 + size or s * 64 + of[2] <= slot * 64}
 
 
@@ -180,7 +180,7 @@ class Spool:
         self.spool.attach(ring)
 
     def round(self, records: bytes, seconds: float = RECENT / 4) -> bytes:
-        """What was sent of them."""
+        """Those of them that were sent."""
         self.agent.write(*(records[at : at + size] for at, size, _ in placed_records(records)))
         self.spool.fill()
         sent = b""
@@ -206,7 +206,7 @@ def test_the_file_stays_as_large_as_what_lives(it: Spool, tmp_path: Path) -> Non
 
 
 def test_whoever_begins_anew_is_told_what_is_now(it: Spool) -> None:
-    """Numbers of batches go on without a gap; what is recent is as it was told; and so for the next process."""
+    """Numbers of batches go on without a gap; recent records are as they were told; and so for the next process."""
     told = Writer().code_cache(LOW, HIGH).method(1, "LA;", "stays").nmethod_load(LOW + 0x1800, bytes(64), 1).bytes()
     it.round(told)
     for n in range(60):

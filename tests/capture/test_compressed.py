@@ -1,4 +1,4 @@
-"""What `perf record -z` packs comes out as it went in, wherever it is cut; what cannot be is one error."""
+"""Events packed by `perf record -z` come out as they went in, wherever they are cut; impossible bytes are one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What capture keeps for its successor is damaged: it is told, what it explained is lost by name, and all goes on."""
+"""Capture's state for its successor is damaged: it is told, the trace it explained is lost by name, and all goes on."""
 
 from __future__ import annotations
 

@@ -416,7 +416,8 @@ def test_records_that_could_not_be_kept_are_lost(session: Session) -> None:
 async def test_no_trace_is_sent_whose_explanation_was_refused(
     session: Session, autojump_clock: trio.testing.MockClock, kind: type
 ) -> None:
-    """There was room again for the chunk, but what has to come before it was refused: the chunk becomes a hole."""
+    """There was room again for the chunk, but a message that has to come before it was refused: the chunk becomes a
+    hole."""
     producer, agent, drain = session.ring(), session.agent(), session.drain()
     agent.write(jitwriter.thread_start(7, "main"))
     producer.records(w.switch(9, 7, ns=1))

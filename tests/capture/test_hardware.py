@@ -186,7 +186,7 @@ def test_time_packets_where_the_processor_has_them(
 def test_tracing_is_switched_off_and_on_by_the_kernel(
     session: Path, agent: jitwriter.Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_cpu: bool
 ) -> None:
-    """The place is where the event had written to; on a CPU it is not known who runs when it goes on."""
+    """The place is where the event had written to; on a CPU the running thread is not known when it goes on."""
     kernel = FakeKernel(**SIZES)
     kernel.install(monkeypatch, tmp_path / "pmu")
     plan = Plan()

@@ -1,4 +1,4 @@
-"""Reading another process's memory: what is there, and nothing where nothing is."""
+"""Reading another process's memory: the pages that are there, and nothing where nothing is."""
 
 from __future__ import annotations
 

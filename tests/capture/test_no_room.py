@@ -53,7 +53,7 @@ def test_code_that_cannot_be_spooled_stays_in_the_ring(tmp_path: Path, disk: Pat
 
 
 def test_the_end_does_not_wait_for_a_target_that_goes_on(tmp_path: Path) -> None:
-    """It writes trace, and tells of code, at every look: what stood there at the first look after `stop` is drained."""
+    """It writes trace, and tells of code, at every look: everything there at the first look after `stop` is drained."""
     session = Session(tmp_path)
     ring, agent = session.ring(), session.agent()
     drain = session.drain()

@@ -63,7 +63,7 @@ def record(directory: Path) -> None:
 
 
 def pages(elf: Path) -> list[Version]:
-    """What is known of the code, as libipt's oracle takes it: the pages that have any."""
+    """The known code, as libipt's oracle takes it: the pages that have any."""
     with elf.open("rb") as file:
         (segment,) = ELFFile(file).iter_segments()
         code, low = segment.data(), segment["p_vaddr"]

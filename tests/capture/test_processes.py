@@ -26,7 +26,7 @@ Spawn = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def child() -> Iterator[Spawn]:
-    """Starts tests.capture.child with arguments; whatever still runs at the end is killed."""
+    """Starts tests.capture.child with arguments; processes that still run at the end are killed."""
     started = []
 
     def spawn(*arguments: str) -> subprocess.Popen[bytes]:
@@ -91,7 +91,7 @@ def test_capture_killed_in_mid_run(tmp_path: Path, child: Spawn) -> None:
                 assert offset == at
             at = offset + size
     assert at == head
-    assert gaps <= 2 * 8192  # what a killed capture had taken and not yet written: a chunk each time
+    assert gaps <= 2 * 8192  # bytes that a killed capture had taken and not yet written: a chunk each time
     pid = next(int(file.stem[4:]) for file in session.glob("jit-*.export"))
     export = open_export(session / f"jit-{pid}.export")
     tids = [record.os_tid for record in iter_records(export.records)]  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def test_capture_killed_in_mid_run(tmp_path: Path, child: Spawn) -> None:
 
 @pytest.mark.slow
 def test_nobody_drains(tmp_path: Path, child: Spawn) -> None:
-    """The source goes on with full rings, and says so; who comes late gets what there is."""
+    """The source goes on with full rings, and says so; a late reader gets the bytes that are there."""
     source = child("produce", str(tmp_path / "s"))
     ring_file = tmp_path / "s/pt/cpu0.ring"
     until(lambda: ring_file.exists() and full(ring_file))

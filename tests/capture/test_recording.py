@@ -1,4 +1,4 @@
-"""Recordings: what goes in comes out; perf reads them; nonsense is one clear error."""
+"""Recordings: every message comes out as it went in; perf reads them; nonsense is one clear error."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def replayed(path: Path) -> list[list[Any]]:
 
 
 class Run:
-    """Polls a session's drain into a recorder, and remembers what it saw."""
+    """Polls a session's drain into a recorder, and remembers the messages."""
 
     def __init__(self, session: Session, **options: Any) -> None:
         self.session = session
@@ -496,7 +496,7 @@ def test_files_of_perf_record_are_read(tmp_path: Path, options: list[str]) -> No
 
 @pytest.mark.peer
 def test_files_of_perf_record_z_are_read(tmp_path: Path) -> None:
-    """Packed by the kernel's own tool; `perf script` is what says which events are in it."""
+    """Packed by the kernel's own tool; `perf script` says which events are in it."""
     try:
         perf("record", "-z", "-e", "dummy:u", "-o", "z.data", "--", "sh", "-c", "true | true", cwd=tmp_path)
     except AssertionError as error:
@@ -510,7 +510,7 @@ def test_files_of_perf_record_z_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.peer
 def test_a_recording_after_perf_inject(recorded: Path, tmp_path: Path) -> None:
-    """It leaves out our notes, and puts all trace before all records: the times say what belongs where."""
+    """It leaves out our notes, and puts all trace before all records: the times say which belong where."""
     shutil.copytree(recorded, tmp_path / "r")
     perf("inject", "-b", "-i", "x.perf.data", "-o", "inj.perf.data", cwd=tmp_path / "r")
     shutil.copy(tmp_path / f"r/x-{PID}.export", tmp_path / f"r/inj-{PID}.export")
@@ -542,7 +542,7 @@ def test_a_recording_after_perf_inject(recorded: Path, tmp_path: Path) -> None:
 
 
 def replayed_until_damage(path: Path) -> tuple[list[list[Any]], str]:
-    """The messages, and what is said of the damage at which they end."""
+    """The messages, and the error for the damage at which they end."""
     messages: list[list[Any]] = []
     try:
         with Replay(path) as replay:
@@ -553,7 +553,7 @@ def replayed_until_damage(path: Path) -> tuple[list[list[Any]], str]:
 
 
 def test_no_damaged_byte_of_a_recording_goes_unseen(session: Session) -> None:
-    """Whichever bytes of perf.data are damaged: the messages are what they were, or the error says where."""
+    """Whichever bytes of perf.data are damaged: the messages are as before, or the error says where."""
     manifest = example(session).finish()
     good = replayed(manifest)
     data = manifest.with_name("x.perf.data")
@@ -606,7 +606,7 @@ def test_a_note_that_is_missing_is_missed(session: Session) -> None:
 
 
 def test_recordings_from_before_there_were_checksums(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their notes have another mark, no number, and nothing on what follows."""
+    """Their notes have another mark, no number, and no checksum of the bytes that follow."""
     expected = replayed(example(session).finish())
 
     def unsealed(note: notes.Note, number: int) -> bytes:

@@ -52,7 +52,7 @@ def without_sideband(tmp_path: Path) -> list[object]:
 
 @pytest.mark.parametrize("room", range(0, 96 << 10, 4096))
 def test_cut_by_a_full_disk(tmp_path: Path, disk: Path, room: int) -> None:
-    """Each message comes many times over as a new one, until the disk is full, whatever that meets first."""
+    """Each message comes many times over as a new one, until the disk is full, at any file of the recording."""
     whole = without_sideband(tmp_path)
     recorder = Recorder(disk / "rec", "x", reread_seconds=None)
     fill(disk, leave=room)
@@ -87,7 +87,7 @@ def test_cut_by_a_full_disk(tmp_path: Path, disk: Path, room: int) -> None:
     assert isinstance(back.pop(), EndOfStream)
     assert [key(m) for m in back] == given[: len(back)]
     kept = sum(len(m.data) for m in back if isinstance(m, Chunk))
-    assert offered - lost - (64 << 10) <= kept <= offered - lost  # less what stood in a buffer
+    assert offered - lost - (64 << 10) <= kept <= offered - lost  # less the bytes in a buffer
 
 
 def test_one_that_nobody_ended(tmp_path: Path) -> None:

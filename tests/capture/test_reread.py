@@ -1,4 +1,4 @@
-"""Changes of code that no one tells of: a process whose memory we write, and an export that we make up."""
+"""Changes of code without an event: a process whose memory we write, and an export that we make up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Scene:
         self.learn(Writer(5000).dynamic_code(self.low + offset, "stub", code if told is None else told))
 
     def look(self, seconds: float = 0.2) -> list[export.CodePatch]:
-        """What is found after so many seconds."""
+        """The changes found after so many seconds."""
         self.seconds += seconds
         records = list(iter_records(self.poller.look()))
         assert all(isinstance(record, export.CodePatch) for record in records)
@@ -370,7 +370,7 @@ def test_patches_go_the_way_of_the_agents_records(child: CodeChild, tmp_path: Pa
     assert (patch.address, bytes(patch.code)) == (child.address + 70, b"\xaa\xbb")
     assert drain.statistics()["reread_patches"] == 1
     drain.close()
-    # A capture that is started again knows what has been told, and tells it to who does not.
+    # A capture that is started again knows the changes told before, and tells them to workers that do not.
     again = Drain(tmp_path, host="h", now=lambda: next(ticks))
     whole = told(again)
     assert [bytes(r.code) for r in whole if isinstance(r, export.CodePatch) and len(r.code)] == [b"\xaa\xbb"]

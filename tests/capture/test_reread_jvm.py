@@ -1,4 +1,4 @@
-"""Real JVMs: what has been told, at the end, is what stands in their memory."""
+"""Real JVMs: the code as told, at the end, equals the code in their memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("jvm-ag
 
 
 def steers(code: NDArray[np.uint8], begin: int, end: int) -> bool:
-    """Could bytes [begin, end) steer control flow? Not within the constant of a mov, or of a comparison with what
-    lies in the thread (r15: the guard value of an entry barrier), as a disassembler reads them."""
+    """Could bytes [begin, end) steer control flow? Not within the constant of a mov, or of a comparison with a field of
+    the thread (r15: the guard value of an entry barrier), as a disassembler reads them."""
     for size in range(4, 12):
         for start in range(max(end - size, 0), begin):
             found = next(DECODER.disasm(code[start : start + size].tobytes(), start), None)
@@ -78,7 +78,7 @@ def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, option
         memory = ProcessMemory(jvm.pid)
 
         def differences() -> list[str]:
-            """Compares everything that stands; only what the JVM changes in this moment may differ."""
+            """Compares all standing code; only code that the JVM changes in this moment may differ."""
             told()
             view = code.view()
             found = []

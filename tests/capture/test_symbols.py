@@ -1,4 +1,4 @@
-"""Names of code for perf: what stood where, by the records of the JIT export."""
+"""Names of code for perf: the code at each place, by the records of the JIT export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def named(symbols: list[Symbol]) -> dict[int, str]:
 @pytest.mark.parametrize("limit", [3, 4096])
 @given(told=st.lists(STUB, max_size=30))
 def test_the_newest_name_wins(limit: int, told: list[tuple[int, int, str]]) -> None:
-    """Against one name an address, written over and over; with and without dropping what is covered on the way."""
+    """Against one name an address, written over and over; with and without dropping covered symbols on the way."""
     symbols, painted = Symbols(), {}
     symbols._limit = limit
     for start, size, name in told:

@@ -80,7 +80,7 @@ def test_a_ring_is_read_out_when_it_has_ended_and_is_empty(session: Session) -> 
     source.remove(key(7, 1))
     assert source.read_out() == {}
     assert not list(session.path.rglob("*tid7*"))
-    source.remove(key(7, 1))  # whoever was killed in the middle does it again
+    source.remove(key(7, 1))  # a process killed in the middle does it again
     producer.close()
 
 
@@ -170,7 +170,7 @@ def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path)
         if number > 300 and number % 50 == 0:
             halves[number > 650] |= sizes(drain, source, ledger, recorder)
             files.append(len(list(session.path.rglob("*"))))
-    assert grown(*halves, slack=16).keys() <= {"Recorder._file._index"}  # a recording grows with what is recorded
+    assert grown(*halves, slack=16).keys() <= {"Recorder._file._index"}  # a recording grows with its messages
     assert closed == 1000
     assert ledger.totals().decoded == 5000
     assert len(set(files)) == 1

@@ -1,4 +1,4 @@
-"""What is kept of a ring's records, in memory and in a file, while trace that they explain has not been taken."""
+"""The records of a ring that are kept, in memory and in a file, while trace that they explain has not been taken."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ steps = st.lists(st.tuples(st.sampled_from("stac"), st.integers(1, 40)), max_siz
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.integers(0, 400))
 def test_a_killed_process_leaves_what_explains_the_rest(tmp_path: Path, steps: list[tuple[str, int]], cut: int) -> None:
-    """Every record of trace that was not taken, and who ran before it, is in the file, or in the ring behind the
-    position that the file tells; even if the last append was cut."""
+    """Every record of trace that was not taken, and the thread switch before it, is in the file, or in the ring behind
+    the position that the file tells; even if the last append was cut."""
     path = tmp_path / "told"
     path.unlink(missing_ok=True)
     grown, told_module.GROWN = told_module.GROWN, 64
@@ -150,7 +150,7 @@ def three(path: Path) -> tuple[list[Words], list[int]]:
 
 
 def test_only_what_stands_behind_damage_is_believed(tmp_path: Path) -> None:
-    """Before it somebody ran, but who ran in between is not known."""
+    """Before it a thread ran, but the thread that ran in between is not known."""
     path = tmp_path / "told"
     words, begins = three(path)
     good = path.read_bytes()
@@ -159,7 +159,7 @@ def test_only_what_stands_behind_damage_is_believed(tmp_path: Path) -> None:
         found = Told(path)
         hit = max(n for n, begin in enumerate(begins) if begin <= at)
         kept = words[hit + 1 :]
-        if hit == 2 and not found.damage:  # it looks like one that is cut: the ring has its records
+        if hit == 2 and not found.damage:  # it looks like a cut one: the ring has its records
             kept = words[:2]
             assert found.left_end == 2000
         else:

@@ -1,4 +1,4 @@
-"""Made-up programs of compiled methods: what they do, as `Paths`, and the tree that it makes."""
+"""Made-up programs of compiled methods: their control flow, as `Paths`, and the tree that it makes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Made:
 
 
 class Call(NamedTuple):
-    """A method, and what it calls: at which site, by a direct call or not."""
+    """A method, and its calls: at which site, by a direct call or not."""
 
     method: int
     calls: tuple[tuple[int, bool, Call], ...]
@@ -103,7 +103,7 @@ class Block(NamedTuple):
 
 
 def run(program: Call) -> list[Block]:
-    """The blocks that are executed. A range is one instruction: the entry, what a call returns to, or a call's; a call
+    """The blocks that are executed. A range is one instruction: the entry, that behind a call, or a call; a call
     directly behind another's return is that instruction."""
     out: list[Block] = []
     open_: list[Range] = []
@@ -143,7 +143,7 @@ def _at(own: Stack, offset: int) -> Stack:
 
 
 def expected(blocks: Sequence[Block], lowest: int) -> Counter[tuple[Stack, str]]:
-    """What the tree holds of blocks of which the frames from `lowest` on are known."""
+    """The tree's counts of blocks of which the frames from `lowest` on are known."""
     out: Counter[tuple[Stack, str]] = Counter()
     for block in blocks:
         for r in block.ranges:

@@ -128,7 +128,7 @@ def test_deep_recursion_goes_down_and_up_again() -> None:
 
 
 def test_returns_out_of_deep_calls_behind_an_overflow() -> None:
-    """Only what was lost is missing: each frame that is returned to is there again, above the one before."""
+    """Only lost calls are missing: each frame that is returned to is there again, above the one before."""
     d, cct = Dictionaries(), stage(Room(1 << 18, 1 << 18, 1 << 18))
     back = d.path([UP])
     order = [d.path([LOOP]), d.path([DOWN]), BREAK, d.path([INNERMOST]), back, -(DEEP - 1), d.path([ROUND])]

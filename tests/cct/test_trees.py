@@ -164,7 +164,7 @@ def test_damaged_files_are_refused(tree: Tree, data: st.DataObject) -> None:
         with pytest.raises(CctFileError):
             unpacked(bad)
     begin = len(MAGIC) + 8
-    frame = bytearray(good[begin:])  # the checksum is right, what is in it is not
+    frame = bytearray(good[begin:])  # the checksum is right, the contents are not
     frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
     head = MAGIC + struct.pack("<II", 1, zlib.crc32(frame))
     with suppress(CctFileError):

@@ -1,4 +1,4 @@
-"""Whatever a command is given to read, and wherever it has to write: one line, a status, no traceback, no wait."""
+"""Any file to read, and any file to write, for each command: one line, a status, no traceback, no wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Status, output, and what was said on stderr."""
+    """Status, output, and stderr."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["streamer", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 @pytest.fixture(params=["fifo", "device", "directory"])
 def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
-    """What is no regular file, and what is to be said of it."""
+    """A file that is not regular, and its error."""
     path = tmp_path / "x"
     match request.param:
         case "fifo":

@@ -1,4 +1,4 @@
-"""What a program of ours does when nobody can read what it says: it goes on, and counts."""
+"""A program of ours whose output cannot be read: it goes on, and counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.disk import fill, small_disk
 
-# Says so much on every way that there is, then what was lost, in a file.
+# Writes so much on every way that there is, then the losses, in a file.
 PROGRAM = """
 import json, pathlib, sys
 import click, structlog
@@ -39,7 +39,7 @@ def run(tmp_path: Path, out: int, err: int, times: int = 1) -> dict[str, int]:
 
 @pytest.fixture
 def nowhere() -> int:
-    """A pipe that nobody reads."""
+    """A pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
@@ -62,7 +62,7 @@ def test_a_reader_that_went_away(tmp_path: Path, nowhere: int) -> None:
 
 
 def test_a_reader_that_does_not_read(tmp_path: Path) -> None:
-    """More than a pipe takes: nobody waits for room again and again."""
+    """More than a pipe takes: the writer does not wait for room again and again."""
     reading, writing = os.pipe()
     lost = run(tmp_path, writing, writing, 1000)
     assert lost.keys() == {"stdout/EAGAIN", "stderr/EAGAIN"}

@@ -32,7 +32,7 @@ def rules() -> list[dict[str, object]]:
 
 
 def names_in(expression: str) -> set[str]:
-    """The metrics an expression selects; raises on what is not PromQL."""
+    """The metrics an expression selects; raises if it is not PromQL."""
     concrete = re.sub(r"\$__rate_interval", "5m", expression)
     names: set[str] = set()
 

@@ -45,7 +45,7 @@ public class Stuck {
 
 @pytest.fixture(scope="session")
 def kernels() -> None:
-    """Compiled: a live run does not wait for them, and what nobody follows is not seen."""
+    """Compiled: a live run does not wait for them, and trace that is not followed shows no methods."""
     subprocess.run([sys.executable, "-m", "streamer.pipeline.warm"], check=True, timeout=600)
 
 
@@ -74,7 +74,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 def start(root: Path) -> Iterator[Callable[..., Streamer]]:
-    """Starts `streamer` with the given arguments; whatever of it is left at the test's end is killed."""
+    """Starts `streamer` with the given arguments; its processes that are left at the test's end are killed."""
     started: list[Streamer] = []
 
     def starter(*arguments: str | Path, **more: Any) -> Streamer:

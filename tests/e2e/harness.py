@@ -1,7 +1,7 @@
 """`streamer` as a user starts it: a process of its own, in a runtime directory of its own, watched from outside.
 
 Nothing of it may stay behind when it has ended: `Streamer.gone` looks for processes that inherited its environment
-and for what is left in the runtime directory.
+and for files left in the runtime directory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Ended:
         return sum(int(s["decoded"]) for s in self.summary["streams"])
 
     def check_seen(self) -> None:
-        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round. Of what is shed, too, some
+        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round. Of shed trace, too, some
         is followed."""
         assert self.methods["[interpreter] invokestatic"][0] > 0
 
@@ -76,7 +76,7 @@ class Ended:
         return dict(self.summary["run"]["holes"])
 
     def check_books(self) -> None:
-        """The target's end was a good one, and what it wrote is decoded or in holes, to the byte, on every stream."""
+        """The target's end was a good one, and its trace is decoded or in holes, to the byte, on every stream."""
         assert self.status == 0, self.err
         assert self.summary["target_status"] == 0
         assert self.summary["failed"] == []
@@ -117,7 +117,7 @@ class Streamer:
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err}"
 
     def get(self, path: str) -> str:
-        """From its page; empty while nobody answers."""
+        """From its page; empty while the page does not answer."""
         self._running()
         url = re.search(r"serving (http://\S+?)/? \(page\)", self.err)
         if url is None:
@@ -132,7 +132,7 @@ class Streamer:
             return ""
 
     def component(self, name: str) -> dict[str, Any]:
-        """What a member last said of itself; empty before."""
+        """A member's last statistics; empty before."""
         text = self.get("/api/statistics")
         return dict(json.loads(text)["components"].get(name, {})) if text else {}
 
@@ -221,7 +221,7 @@ class Streamer:
         return {pid: line for pid, line in found.items() if line}  # none: a zombie whose parent has not looked yet
 
     def members(self) -> dict[str, int]:
-        """Processes that the supervisor started: name → pid. Also while nobody answers."""
+        """Processes that the supervisor started: name → pid. Also while the page does not answer."""
         lines = {pid: line.split() for pid, line in self.processes().items() if " streamer.pipeline.worker " in line}
         return {words[-1]: pid for pid, words in lines.items()}
 

@@ -1,4 +1,4 @@
-"""Whatever it is given: one clear line, an exit status that says so, no traceback, nothing left behind."""
+"""Any bad input: one clear line, an exit status that says so, no traceback, nothing left behind."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_truncated_recording(start: Start, recording: Path) -> None:
 
 
 def test_a_recording_damaged_in_the_middle(start: Start, recording: Path) -> None:
-    """What is found while it plays: the summary of what came before, one line, and no second try."""
+    """Damage found while it plays: the summary of the part before, one line, and no second try."""
     data = recording / "x.perf.data"
     whole = bytearray(data.read_bytes())
     last = whole.rindex(struct.pack("<IHH", Event.AUXTRACE, 0, 48))

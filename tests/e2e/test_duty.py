@@ -1,4 +1,4 @@
-"""A CPU budget: a JVM is traced for a random part of the time, and what is shown says so."""
+"""A CPU budget: a JVM is traced for a random part of the time, and the page says so."""
 
 from __future__ import annotations
 

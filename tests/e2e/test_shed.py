@@ -1,4 +1,4 @@
-"""A JVM whose trace takes longer to follow than to write: what is shown stays young, because load is shed."""
+"""A JVM whose trace takes longer to follow than to write: the figures shown stay young, because load is shed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.harness import Streamer, until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
-LAG = 10.0  # seconds: what dashboards/rules/streamer.rules.yml calls too old; usual are 1 to 3, on a busy machine too
+LAG = 10.0  # seconds: too old by dashboards/rules/streamer.rules.yml; usual are 1 to 3, on a busy machine too
 MB = 1 << 20
 
 

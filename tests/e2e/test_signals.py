@@ -1,4 +1,4 @@
-"""What happens to it from outside in mid-run: it is killed in part, interrupted, told to end."""
+"""Signals from outside in mid-run: processes are killed, interrupted, told to end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Run = Callable[..., Streamer]
 
 @pytest.mark.parametrize("together", [True, False])
 def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
-    """Both are back, what they had is in holes of a cause of their own, and the JVM did not notice. The thread that
-    runs on meanwhile has no switch record of its own for whoever comes later, and is known all the same."""
+    """Both are back, their messages are in holes of a cause of their own, and the JVM did not notice. The thread that
+    runs on meanwhile has no switch record of its own for a later reader, and is known all the same."""
     streamer = run("Tiny enough", env={"STREAMER_TRANSPORT__HWM": "100000"})
     streamer.when_decoded(300 << 10)
     # stopped first, so that there is something on its way to it when it dies
@@ -42,12 +42,12 @@ def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
     assert ended.lost["worker_down"] > 0
     assert ended.holes["capture_down"] > 0
     ended.check_seen()
-    # No more than between two time marks for each switch; without who ran, a whole ring would be.
+    # No more than between two time marks for each switch; without the running thread, a whole ring would be.
     assert ended.lost.get("unknown_thread", 0) < ended.decoded / 4
 
 
 def test_kill_9_of_the_hub(run: Run) -> None:
-    """The page is there again under the same address, knows what it knew, with the names, and counts on."""
+    """The page is there again under the same address, has its former counts, with the names, and counts on."""
     streamer = run("Tiny enough", env={"STREAMER_TRANSPORT__HWM": "100000"})
     streamer.when_decoded(300 << 10)
     for times in (1, 2):
@@ -94,7 +94,8 @@ def test_the_hub_is_lost_at_the_end(run: Run) -> None:
 
 
 def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) -> None:
-    """The other worker has ended by then. The end comes all the same, and before that nobody says that all is well."""
+    """The other worker has ended by then. The end comes all the same, and before that no status says that all is
+    well."""
     streamer = run("Tiny enough", "--workers", "2", "--per-thread")
     streamer.when_decoded(100 << 10)
     os.kill(streamer.pid("decode/1"), signal.SIGSTOP)

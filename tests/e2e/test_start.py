@@ -1,4 +1,4 @@
-"""The start on a machine where nothing has been compiled yet: the JVM waits for nobody, and nobody is left behind."""
+"""The start on a machine where nothing has been compiled yet: the JVM does not wait, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEMO = Path(__file__).parents[2] / "streamer" / "demo" / "shop.json"
 
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
-    """Somebody compiles, and does not come to an end."""
+    """Another process compiles, and does not come to an end."""
     lock.parent.mkdir(mode=0o700, parents=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

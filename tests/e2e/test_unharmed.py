@@ -1,5 +1,5 @@
-"""Whatever becomes of us, the JVM goes on to its own end: no room, nobody who reads what we say, a fault of ours, a JVM
-that does not end, a machine that has much else to do."""
+"""The JVM goes on to its own end, even if we fail: no room, no reader of our output, a fault of ours, a JVM that does
+not end, a machine that has much else to do."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_room_for_a_session(start: Run, classes: Path, root: Path, command: s
     assert "runs without tracing" in line
 
 
-# ---- what we write
+# ---- our output
 
 
 def test_nobody_reads_stderr_any_more(run: Run, root: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_recording_on_a_full_disk(start: Run, classes: Path, root: Path) -> No
 
 
 def test_a_second_recording_that_cannot_be_made(run: Run, root: Path) -> None:
-    """Capture is started again, and there is nowhere to record: what is live goes on."""
+    """Capture is started again, and there is nowhere to record: the live run goes on."""
     streamer = run("Tiny enough", "--record", "rec")
     streamer.when_decoded()
     (root / "rec").rename(root / "elsewhere")

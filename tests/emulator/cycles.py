@@ -17,7 +17,7 @@ _TIMING = (p.TSC, p.TMA, p.MTC, p.CYC, p.CBR, p.PSB, p.PSBEND)
 
 
 class Times(NamedTuple):
-    """Of each packet that tells the time: what was estimated before it, and what it says, in TSC ticks."""
+    """Of each packet that tells the time: the estimate before it, and the packet's time, in TSC ticks."""
 
     kind: NDArray[np.uint8]  # stages.pt.packets.TSC or MTC
     header: NDArray[np.bool_]  # it stands in PSB+

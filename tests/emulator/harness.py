@@ -1,4 +1,4 @@
-"""Runs a JVM under the emulated PT and keeps what came of it."""
+"""Runs a JVM under the emulated PT and keeps its trace and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.oracles import ipt
 
 TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
 # Calls, loops, string instructions with REP, implicit null checks, a stack overflow, threads, exceptions: everything
-# that takes another way through the encoder. Ends with what it computed.
+# that takes another way through the encoder. Ends with its result.
 PROGRAM = """
 public class Ways {
     static volatile Object nothing;
@@ -98,7 +98,7 @@ class Run:
 
 
 class Drain:
-    """A consumer: takes what stands in each ring when it is left, and before that, if `slow`, whenever a ring has been
+    """A consumer: takes the contents of each ring when it is left, and before that, if `slow`, whenever a ring has been
     full. `duty`: it also switches tracing off and on, all rings at once."""
 
     def __init__(self, directory: Path, slow: bool, duty: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""JVMs under the emulated PT: libipt must find in the packets exactly what ran."""
+"""JVMs under the emulated PT: libipt must find in the packets exactly the instructions that ran."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_compilers(classes: Path, tmp_path: Path, options: dict[str, Any]) -> No
 @pytest.mark.peer
 @pytest.mark.parametrize("stream", ["old", "new"])
 def test_a_thread_goes_on_in_code_that_its_stream_does_not_have(stream: str, plugin: Path, tmp_path: Path) -> None:
-    """On a stream that says already that this code has changed; on one that does not say so yet."""
+    """On a stream that says already that this code has changed; on a stream that does not say so yet."""
     source = Path(__file__).with_name("moved.c")
     command = [
         cbuild.compiler(),
@@ -117,7 +117,7 @@ def test_newer_jdks(version: int, classes: Path, tmp_path: Path) -> None:
 
 @pytest.mark.peer
 def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
-    """A consumer that is too slow: pieces are missing, and what is there is right."""
+    """A consumer that is too slow: pieces are missing, and the others are right."""
     run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 256}, slow_consumer=True)
     same(run, all_of_it=False)
     for stream in run.streams:
@@ -128,7 +128,7 @@ def test_aux_area_full(classes: Path, tmp_path: Path) -> None:
 @pytest.mark.peer
 @pytest.mark.parametrize("options", [{}, {"per_thread": True}], ids=["cpu", "thread"])
 def test_tracing_is_switched_off_and_on(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    """What is there is right, a record says where the rest is missing, and nothing is written meanwhile."""
+    """The trace there is right, a record says where the rest is missing, and nothing is written meanwhile."""
     run = emulate(tmp_path, java(classes, *XINT), options, duty=True)
     same(run, all_of_it=False)
     for stream in run.streams:
@@ -179,7 +179,7 @@ def pages(code: list[Version]) -> list[tuple[int, bytes]]:
 
 
 def test_no_consumer(classes: Path, tmp_path: Path) -> None:
-    """Nobody reads: the JVM runs to its end, each area is filled once and stays so."""
+    """No reader: the JVM runs to its end, each area is filled once and stays so."""
     run = emulate(tmp_path, java(classes, *XINT), {"aux_kib": 64, "data_kib": 64})
     books(run)
     assert sum(stream.counters["aux_full"] for stream in run.streams) >= 1
@@ -197,7 +197,7 @@ def test_overflow(classes: Path, tmp_path: Path) -> None:
 @pytest.mark.peer
 @pytest.mark.parametrize("options", [{}, {"mtc": 3}], ids=["TSC", "MTC"])
 def test_times(classes: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    """What libipt says a packet's time is, is when the emulator wrote it, at the same place of the program."""
+    """A packet's time by libipt is the time at which the emulator wrote it, at the same place of the program."""
     run = emulate(tmp_path, java(classes, *XINT, n=20), {"per_thread": True, **options})
     same(run)
     stream = max(run.streams, key=lambda each: len(each.trace))

@@ -1,4 +1,4 @@
-"""Where there is no room for what the emulated PT writes, the JVM runs as if there were no PT."""
+"""Where there is no room for the emulated PT's files, the JVM runs as if there were no PT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(classes: Path, argv: list[str]) -> str:
-    """What it says on stderr, when it ended and printed as it does."""
+    """Its stderr, when it ended and printed as it does."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "caught 31\n"), done.stderr
     return done.stderr
@@ -44,7 +44,7 @@ def test_some_threads_have_no_ring(classes: Path, disk: Path) -> None:
     rings = list((disk / "pt").glob("*.ring"))
     assert 1 <= len(rings) <= 5
     assert all(path.stat().st_blocks * 512 >= RING for path in rings)  # no hole in them
-    assert not list((disk / "pt").glob("*.new"))  # what did not get its room gave back what it had
+    assert not list((disk / "pt").glob("*.new"))  # a file that did not get its room gave back its part
     state = json.loads((disk / "pt" / "emulator.json").read_text())
     assert (state["state"], state["unexplained"]) == ("ended", 0)
     assert state["refused"] >= 3
@@ -73,7 +73,7 @@ def test_the_truth_has_no_room(classes: Path, tmp_path: Path, disk: Path) -> Non
 
 
 def test_nobody_reads_what_it_says(classes: Path, disk: Path) -> None:
-    """A line to a pipe that nobody reads is SIGPIPE, before the JVM has its handlers the end of it."""
+    """A line to a pipe without a reader is SIGPIPE, before the JVM has its handlers the end of it."""
     argv = traced(classes, disk / "pt")
     fill(disk)
     reading, writing = os.pipe()

@@ -40,6 +40,6 @@ def breaks(outputs: list[FlowOutput]) -> list[int]:
 
 
 def decode(flow: Flow, trace: bytes) -> tuple[list[int], list[int]]:
-    """What ran and why it was broken off, of a trace in one piece."""
+    """The addresses that ran and the causes of breaks, of a trace in one piece."""
     outputs = flow.feed(segment(trace))
     return addresses(outputs), breaks(outputs)

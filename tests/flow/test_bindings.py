@@ -1,4 +1,4 @@
-"""What becomes of a call when the JVM has been at work on it."""
+"""The target of a call when the JVM has been at work on it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def to(target: int, at: int = SITE, opcode: int = CALL) -> Branch:
         ("invokestatic", False, "resolve_static_call", 0x1234, [to(STUBS["resolve_static_call"])]),  # unknown code
         ("invokestatic", False, "resolve_static_call", CALLEE + 0x24, [to(STUBS["resolve_static_call"])]),  # no entry
         ("invokevirtual", True, "resolve_virtual_call", 0x1234, [to(STUBS["resolve_virtual_call"])]),
-        ("invokevirtual", True, "resolve_virtual_call", CALLEE + 0x1020, [to(CALLEE + 0x1000)]),  # the one that checks
+        ("invokevirtual", True, "resolve_virtual_call", CALLEE + 0x1020, [to(CALLEE + 0x1000)]),  # the checking entry
         ("invokevirtual", True, "resolve_virtual_call", ADAPTER + 0x30, [to(ADAPTER + 0x23)]),
         ("invokevirtual", True, "ic_miss", CALLEE + 0x1020, [to(TABLE)]),
         ("invokevirtual", True, "wrong_method", CALLEE + 0x20, [to(STUBS["resolve_virtual_call"])]),
@@ -97,8 +97,8 @@ def test_a_call_that_nothing_describes(before: bytes, by: str, expected: int) ->
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
-    """CALL, the caller's stub, and the adapter: it tests whether its method is compiled; if so it calls what fixes the
-    call; it jumps to the interpreter. The next time the call goes to the compiled method, which runs like that."""
+    """CALL, the caller's stub, and the adapter: it tests whether its method is compiled; if so it calls the fixing
+    routine; it jumps to the interpreter. The next time the call goes to the compiled method, which runs like that."""
     image = CodeImage()
     adapter, interpreter, outside = 0x40000, 0x48000, 0x90000
     body = bytearray(b"\x90" * 0x60)

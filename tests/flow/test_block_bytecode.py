@@ -1,4 +1,4 @@
-"""Bytecode of blocks, instruction by instruction, against what the debug info says of each address."""
+"""Bytecode of blocks, instruction by instruction, against the debug info of each address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Java call may lead to by its bytecode."""
+"""The targets that a Java call may lead to by its bytecode."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_fingerprint_of_arguments(opcode: int, descriptor: str, expected: st
 def test_stubs_that_do_not_come_out_even_are_nobodys() -> None:
     image = image_of("invokestatic", stubs=2)
     assert candidates(image)[0] == 0
-    # but one that goes where the call has been seen to go is as good
+    # but a target where the call has been seen to go is as good
     assert to_adapter(image, ADAPTER) == (CALLER + STUB, True)
     assert to_adapter(image, ADAPTER + 1) == (ADAPTER + 1, False)
 
@@ -312,7 +312,7 @@ def test_the_calls_of_a_real_jvm() -> None:
                 assert k is not None
                 if to in entries(table, k):
                     seen["compiled"] += 1
-                else:  # bytecode does not say what a method handle is linked to
+                else:  # bytecode does not tell the target of a method handle
                     assert led.name.startswith("java.lang.invoke.")
                     seen["linked"] += 1
             elif k is not None:

@@ -1,4 +1,4 @@
-"""What an instruction may have been, against bytes put together one after the other."""
+"""The candidates of an instruction, against bytes put together one after the other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _read(code: bytes, here: int) -> tuple[int, int]:
 def _naive(
     now: bytes, patches: list[tuple[int, bytes, bytes, int, int]], calls: list[int], tsc: int, slack: int
 ) -> list[tuple[int, int, int, int]]:
-    """(instruction, target, distance in time, inferred); the first is what stands there, the others in any order."""
+    """(instruction, target, distance in time, inferred); first the present one, then the others in any order."""
     touching = [p for p in patches if -len(p[1]) < p[0] < WINDOW - 1][-24:]
     state = bytearray(now)
 

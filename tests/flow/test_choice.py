@@ -1,4 +1,4 @@
-"""Code that is patched while it runs, and known only by what stood there before and after: the trace decides."""
+"""Code that is patched while it runs, and known only by its bytes before and after: the trace decides."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _Patched(Processor):
 
 
 def patched_run(seed: int) -> tuple[list[int], list[int], int]:
-    """What ran, what was handed on as observed, and how many breaks there were."""
+    """The addresses that ran, those handed on as observed, and the number of breaks."""
     rng = Random(seed)
     code, instructions = program(rng, 60)
     calls = [at for at, i in instructions.items() if i.kind == "call"]

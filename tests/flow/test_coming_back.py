@@ -40,7 +40,7 @@ def limited(code: bytes) -> Flow:
     return flow
 
 
-@pytest.mark.parametrize("padding", [0, 1])  # the fast part of the walker takes what it can
+@pytest.mark.parametrize("padding", [0, 1])  # the fast part of the walker takes all it can
 @pytest.mark.parametrize(
     ("one", "other", "back", "doubted"),
     [

@@ -1,4 +1,5 @@
-"""No search takes long, whatever there is to search, and however long the way to it is. Work is counted, not timed."""
+"""No search takes long, with any number of candidates, and however long the way to it is. Work is counted, not
+timed."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ def test_many_small_pieces_cannot_sum_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_large_piece_is_walked_in_steps() -> None:
-    """What comes out is the same, and in between others have their turn."""
+    """The output is the same, and in between others have their turn."""
     trace = START + (rounds(600) + w.tip(BASE)) * 2000
     flow, again = (Flow(PtConfig(), context=False) for _ in range(2))
     for each in (flow, again):

@@ -48,7 +48,7 @@ class Walk:
         self._offset = 0
 
     def __call__(self, trace: bytes, tsc: int) -> list[int]:
-        """What ran in a piece from the call on, written about `tsc`."""
+        """The addresses that ran in a piece from the call on, written about `tsc`."""
         self.flow.set_code(self.image.view(tsc))
         self.flow.jumps = of_image(self.image)
         start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()

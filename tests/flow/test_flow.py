@@ -1,4 +1,4 @@
-"""The walker against a processor that knows what it executed, against the exact decoder, and on real traces."""
+"""The walker against a processor that knows its own execution, against the exact decoder, and on real traces."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def last_ip_at(trace: bytes, offset: int) -> int:
 @_many
 @given(some.integers(0, 1 << 32), some.integers(2, 40), some.integers(50, 400), some.randoms(use_true_random=False))
 def test_hostile_traces(seed: int, size: int, steps: int, rng: Random) -> None:
-    """Bytes changed at random: it ends, and up to the first contradiction it saw what the exact decoder sees."""
+    """Bytes changed at random: it ends, and up to the first contradiction it saw the same as the exact decoder."""
     code, processor = executed(seed, size, steps, True)
     trace = bytearray(processor.trace)
     for _ in range(rng.randrange(1, 6)):
@@ -178,7 +178,7 @@ def test_the_return_stack_keeps_the_youngest_64() -> None:
 
 
 def test_filter_edges() -> None:
-    """A direct call out of the filter gives a PGD; what it pushed is popped when tracing comes back."""
+    """A direct call out of the filter gives a PGD; the address it pushed is popped when tracing comes back."""
     code = b"\xe8\xfb\x0f\x00\x00" + b"\xc3"  # call BASE + 0x1000; ret
     main = BASE + 16
     flow = Flow(PtConfig(filter_lo=BASE, filter_hi=BASE + 0x1000))
@@ -199,7 +199,8 @@ def test_loops_cost_nothing() -> None:
 
 
 def test_code_that_changes() -> None:
-    """Old paths keep their meaning, new ones are walked over the new code, and only what changed is forgotten."""
+    """Old paths keep their meaning, new ones are walked over the new code, and only paths over changed code are
+    forgotten."""
     flow = flow_over(b"\x74\x02\x90\x90\xff\xe0")  # je +2; nop; nop; jmp rax
     trace = _START + w.tnt8(".") + w.tip(BASE) + w.tnt8(".") + w.fup(BASE + 2) + w.tip_pgd()
     first = flow.feed(segment(trace))
@@ -265,7 +266,7 @@ def test_code_that_comes_late() -> None:
 
 
 def test_full_tables_make_a_new_generation() -> None:
-    """However small the tables: the same addresses, in pieces that know what their ids mean."""
+    """However small the tables: the same addresses, in pieces that know the meaning of their ids."""
     rng = Random(5)
     code, instructions = program(rng, 4000)
     processor = Processor(rng, instructions)
@@ -305,7 +306,7 @@ def test_time_goes_where_instructions_went() -> None:
 
 @pytest.mark.parametrize(("name", "lo", "hi"), [("mruby", 0x400000, 0x4B6000), ("foo", 0x7FFFF7819000, 0x7FFFF79CA000)])
 def test_hardware(name: str, lo: int, hi: int) -> None:
-    """Recorded on Intel processors; libipt and perf agree on what ran."""
+    """Recorded on Intel processors; libipt and perf agree on the instructions that ran."""
     directory = DATA / name
     if not directory.exists():
         pytest.skip(f"{directory} is absent")

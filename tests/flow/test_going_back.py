@@ -1,4 +1,4 @@
-"""What comes of contradictions: what is suspect, walks that go back, code that is patched in between."""
+"""Contradictions and their effects: suspect blocks, walks that go back, code that is patched in between."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_contradiction_leaves_the_return_stack() -> None:
 @_many
 @given(some.integers(0, 1 << 32), some.integers(2, 40), some.integers(50, 400), some.randoms(use_true_random=False))
 def test_going_back_changes_nothing(seed: int, size: int, steps: int, rng: Random) -> None:
-    """Contradictions that are trapped and then let pass leave what there is without holding; the walker stands at the
+    """Contradictions that are trapped and then let pass leave the results without holding; the walker stands at the
     last address before each of them."""
     maker = Random(seed)
     code, instructions = program(maker, size)
@@ -111,7 +111,7 @@ def test_going_back_changes_nothing(seed: int, size: int, steps: int, rng: Rando
     contradictions = {(t[0], t[1], t[3]) for t in told(expected, trace) if t[1] not in gaps}
     doubts = {state.B_TNT_AT_TIP, state.B_NOT_DISABLED}  # of deferred TIPs, and of jumps out of the filter
     assert {cause for _, cause, _ in set(held) - contradictions} <= doubts
-    first = {(at, sure) for at, cause, sure in held if cause in doubts}  # what comes of them is at the same packet
+    first = {(at, sure) for at, cause, sure in held if cause in doubts}  # their effects are at the same packet
     assert {t for t in contradictions - set(held) if (t[0], t[2]) not in first} == set()
 
 
@@ -139,7 +139,7 @@ def test_a_patch_is_as_good_as_new_code(seed: int, size: int, steps: int, rng: R
 
 
 def test_a_search_that_finds_the_code_is_not_noticed() -> None:
-    """A call that was patched: the walker walks the packets again with what stands there now."""
+    """A call that was patched: the walker walks the packets again with the present code."""
     old = bytearray(b"\x90" * 64)
     old[0:5] = b"\xe8\x0b\x00\x00\x00"  # call 16
     old[5:7] = b"\xff\xe0"  # jmp rax

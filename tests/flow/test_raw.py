@@ -1,4 +1,4 @@
-"""What kernels make of bare pointers and of numbers that overflow."""
+"""Bare pointers and overflowing numbers in kernels."""
 
 from __future__ import annotations
 

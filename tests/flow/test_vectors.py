@@ -1,9 +1,8 @@
-"""Intel's decoder vectors through the fast path: what ran, where it broke off, when it was.
+"""Intel's decoder vectors through the fast path: the addresses that ran, the breaks, the times.
 
-The exact decoder, which `tests/pt/test_vectors.py` compares with Intel's expectations, says what is right. The fast
-path hands on less: whole blocks alone, so where it breaks off the beginning of one is missing; and where a packet
-leads to code that is not known it waits for the next address without a word, since a trace without filter is full of
-it.
+The exact decoder, which `tests/pt/test_vectors.py` compares with Intel's expectations, is the reference. The fast path
+hands on less: whole blocks alone, so where it breaks off the beginning of one is missing; and where a packet leads to
+code that is not known it waits for the next address without a word, since a trace without filter is full of it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ NOT_KNOWN = {
 
 
 class Piece(NamedTuple):
-    """What ran up to a mark."""
+    """The addresses that ran up to a mark."""
 
     ran: list[int]
     mark: str  # off, break, unknown (code), end
@@ -103,7 +102,7 @@ def fast(vector: Vector) -> tuple[list[Piece], set[int]]:
 
 
 def exact(vector: Vector) -> tuple[list[Piece], bool]:
-    """Pieces, without what ran in 16- and 32-bit code; and whether any did, or might have."""
+    """Pieces, without addresses in 16- and 32-bit code; and whether any did, or might have."""
     options, view = vector.options[vector.tool].split(), code_of(vector)
     config = config_of(vector)
     filters = (AddressFilter(config.filter_lo, config.filter_hi - 1),) if config.filter_hi else ()
@@ -180,7 +179,7 @@ def test_what_ran(vector: Vector) -> None:
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("mode_first", [True, False])
 def test_16_and_32_bit_code_is_refused_in_plain_words(bits: int, mode_first: bool) -> None:
-    """Once, however long it goes on; what ran before it, to the branch that leads there, is handed on."""
+    """Once, however long it goes on; the way before it, to the branch that leads there, is handed on."""
     other = [w.mode_exec(bits), w.fup(BASE + 2)]
     back = w.mode_exec(64) + w.tip(BASE) + w.tip_pgd()
     for trace, ran in (

@@ -30,7 +30,8 @@ _SMALL = Capacity(blocks=1 << 16, paths=1 << 14, pool=1 << 19, links=1 << 18, no
 
 
 def flows(code: bytes, *, noretcomp: bool = False, reach: int = 0, windows: int = 1 << 12) -> tuple[Flow, Flow]:
-    """One that takes packets one by one, one that does not. `reach`: size of the filter's range; 0: no filter."""
+    """A walker that takes packets one by one, and another that does not. `reach`: size of the filter's range; 0: no
+    filter."""
     made = []
     for n in (0, windows):
         config = PtConfig(noretcomp=noretcomp, filter_lo=BASE if reach else 0, filter_hi=BASE + reach if reach else 0)
@@ -134,7 +135,7 @@ def test_units_change_nothing(
         piece = segment(bytes(trace) * rng.choice((3, 3, 20)), times=times, tsc=(1, 9))
         assert told(several.feed(piece)) == told(one.feed(piece))
         assert stands(several) == stands(one)
-        if rng.random() < 0.5:  # the code changes under what is remembered
+        if rng.random() < 0.5:  # the code changes under the remembered windows
             at = rng.randrange(len(code))
             new = bytes([rng.choice((rng.randrange(256), code[at], 0x90))])
             now[at : at + 1] = new

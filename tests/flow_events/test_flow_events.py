@@ -1,7 +1,7 @@
-"""What is hard to follow, on stock JVMs: each event really happened, and what ran there is decoded right or flagged.
+"""Events that are hard to follow, on stock JVMs: each really happened, and the code there is decoded right or flagged.
 
-One run a JDK makes all events (Events.java) under the emulated PT, and everything that ran is compared with what the
-decoder handed on (docs/flow-truth.md).
+One run a JDK makes all events (Events.java) under the emulated PT, and everything that ran is compared with the
+decoder's output (docs/flow-truth.md).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EVENTS: dict[str, list[tuple[tuple[SiteKind, ...], str, int]]] = {
     ],
     "deoptimisation": [
         (STUB, r".*(UncommonTrapBlob|DeoptimizationBlob|uncommon_trap|deopt).*", 1),
-        (STUB, r".*wrong_method.*", 4),  # called what is not entrant any more
+        (STUB, r".*wrong_method.*", 4),  # called a version not entrant any more
         ((SiteKind.C2,), r"Events\.(speculative|hierarchy)", 1000),
     ],
     "on-stack replacement": [(COMPILED, r"Events\.(loop|counted)", 1000)],
@@ -68,7 +68,7 @@ class Ran:
     result: Result
 
     def of(self, kinds: tuple[SiteKind, ...], name: str) -> Counter[int]:
-        """Blocks of a kind of code, by what became of them."""
+        """Blocks of a kind of code, by fate."""
         out: Counter[int] = Counter()
         assert self.evaluation.places is not None
         for (place, what), n in self.evaluation.places.items():

@@ -1,4 +1,4 @@
-"""Invocations of methods that exist only inlined: what a stock JVM tells of its code is enough to count them."""
+"""Invocations of methods that exist only inlined: a stock JVM's own records of its code are enough to count them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PREFIX = "Methods"
 
 
 class Reports:
-    """What the whole chain says of a recording."""
+    """The whole chain's report of a recording."""
 
     def __init__(self, recording: Path) -> None:
         self.bytecodes = Counter[str]()

@@ -1,17 +1,17 @@
-"""Throw bytes at what reads bytes from outside.
+"""Throw bytes at the readers of bytes from outside.
 
     python -m tests.fuzz packets --inputs 10000000            own mutations of good inputs (repeat with --seed N)
     python -m tests.fuzz export --atheris -runs=1000000 DIR   guided by coverage (pip install atheris)
-    python -m tests.fuzz export --corpus DIR                  mutations of what that found
+    python -m tests.fuzz export --corpus DIR                  mutations of its finds
     python -m tests.fuzz flow --replay input.bin              one input again
 
 Targets stand in `tests.fuzz.targets`; several run one after the other. Inputs lie between forbidden pages (FENCE=low:
 their beginnings do, else their ends), so a read outside is a SIGSEGV; with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR
 of its own) kernels over arrays raise IndexError besides. --last FILE keeps the input under way, behind 4 bytes of
-length, to be found when the process dies. What takes longer than 20 s is a hang, and ends by SIGALRM.
+length, to be found when the process dies. An input that takes longer than 20 s is a hang, and ends by SIGALRM.
 
 Coverage is seen in Python code only, and numba does not compile instrumented code: so under atheris all kernels run as
-Python (NUMBA_DISABLE_JIT). That finds paths, slowly; the mutations, on compiled kernels, are what is fast.
+Python (NUMBA_DISABLE_JIT). That finds paths, slowly; the mutations, on compiled kernels, are fast.
 """
 
 from __future__ import annotations

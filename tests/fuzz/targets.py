@@ -1,5 +1,5 @@
-"""What is thrown bytes at. A target takes one input and raises (or dies) at anything that must not be: it must end,
-stay within its buffers, account for every byte where it promises to, and refuse what it cannot read by its own
+"""The targets of the bytes. A target takes one input and raises (or dies) at anything that must not be: it must end,
+stay within its buffers, account for every byte where it promises to, and refuse bytes that it cannot read by its own
 exception.
 
 Traces lie between fences (`tests.fuzz.fence`), and so do the tables of the flow kernels, which have no bounds of their
@@ -269,7 +269,7 @@ def _runs(out: list[object]) -> Iterator[tuple[int, int]]:
 
 
 def export_records(data: bytes) -> None:
-    """The export parser, and the code image fed with what it makes of the bytes."""
+    """The export parser, and the code image fed with its records."""
     with suppress(export.ExportError):
         for _ in iter_records(data):
             pass

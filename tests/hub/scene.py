@@ -1,4 +1,4 @@
-"""A hub that has seen a program for a while: what the page, the metrics and the table are tested on."""
+"""A hub that has seen a program for a while, to test the page, the metrics and the table on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md names what is exported, no more and no less."""
+"""docs/metrics.md names the exported metrics, no more and no less."""
 
 from __future__ import annotations
 

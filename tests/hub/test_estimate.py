@@ -1,4 +1,4 @@
-"""Shares that were seen in part of the time: what their intervals hold, and where they are shown."""
+"""Shares that were seen in part of the time: the coverage of their intervals, and where they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub that dies goes on where it was noted last, says what it missed, and does not die of its own note for ever."""
+"""A hub that dies goes on where it was noted last, counts its gap, and does not die of its own note for ever."""
 
 from __future__ import annotations
 

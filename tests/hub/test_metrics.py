@@ -122,7 +122,7 @@ def test_flow_exports_both_weights_and_invocations():
 
 
 def test_invocations_are_exact_or_a_lower_bound_or_absent():
-    """What is known of a method's calls: all, some, none. A lower bound in one pane makes the window's sum one."""
+    """A method's known calls: all, some, none. A lower bound in one pane makes the window's sum one."""
     hub, _ = scene(fidelity="flow", seconds=3)
     names = {1: "a.All.of", 2: "a.Some.of", 3: "a.None.of"}
     for pane, some, none in ((3, 0, 1), (4, 2, 0)):

@@ -86,7 +86,7 @@ def test_a_program_of_alternating_phases_has_a_usual_distance():
 
 
 def verdicts(program: Program, phases: list[tuple[int, dict[str, int]]]) -> list[bool]:
-    """For each second of the phases, whether the shift is one that the rules alert on."""
+    """For each second of the phases, whether the rules alert on the shift."""
     found = []
     for seconds, mixture in phases:
         for _ in range(seconds):

@@ -151,7 +151,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
 
 
 def test_any_view_is_shown_or_refused() -> None:
-    """Each part of a view in turn is what it should not be; what shows only when it is printed, too."""
+    """Each part of a view in turn is wrong; also where that shows only when it is printed."""
     hub, _ = scene()
     good = json.loads(json.dumps(hub.hot().json()))
     refused = 0

@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_windows_are_the_sums_of_their_panes(steps):
-    """Against the definition: keep all panes, sum those in range, whatever the order, gaps and late reports."""
+    """Against the definition: keep all panes, sum those in range, in any order, with gaps and late reports."""
     windows = Windows(MethodTable(), SPANS, HITS)
     panes: dict[int, Counter[str]] = defaultdict(Counter)
     newest = None

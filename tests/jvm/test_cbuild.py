@@ -1,5 +1,5 @@
-"""Building C when it is asked for: cached by what it is made from, one line for what is missing; and the cache, which
-nobody else can put anything into."""
+"""Building C when it is asked for: cached by its sources, one line for a missing tool; and the cache, which no other
+user can put anything into."""
 
 from __future__ import annotations
 

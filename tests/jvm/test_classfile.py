@@ -248,7 +248,7 @@ def test_what_is_no_class_file_is_refused() -> None:
             f"class file: a constant of unknown kind {tag} at byte 10",
             10,
         )
-    for places in (0, 2):  # none, not even the one that is never used; the second half of a Long
+    for places in (0, 2):  # none, not even the never used one; the second half of a Long
         assert "does not end with a constant" in refusal(small().bytes(places))[0]
 
 

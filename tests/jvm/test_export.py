@@ -176,7 +176,7 @@ def make_ring(path: Path, size: int = 4096) -> np.ndarray:
 
 
 def put(ring: np.ndarray, data: bytes) -> None:
-    """What a writer does: a PAD where the record does not fit before the end."""
+    """As a writer does: a PAD where the record does not fit before the end."""
     octets, size = ring.view(np.uint8), len(ring) * 8 - 4096
     head = int(ring[16])
     if head % size + len(data) > size:

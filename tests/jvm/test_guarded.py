@@ -1,4 +1,4 @@
-"""A file that is cut while it is mapped: what was read is marked, and nobody dies of it."""
+"""A file that is cut while it is mapped: its bytes as read are marked, and no process dies of it."""
 
 from __future__ import annotations
 

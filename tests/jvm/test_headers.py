@@ -1,5 +1,5 @@
-"""The C of the agent and of the emulator: each header stands alone, declares what its own file defines, and includes
-go one way. (`make lint` holds their style.)"""
+"""The C of the agent and of the emulator: each header stands alone, declares the symbols that its own file defines, and
+includes go one way. (`make lint` holds their style.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled kernels are kept by what they were made from: their own module and all that it imports."""
+"""Compiled kernels are kept by their sources: their own module and all that it imports."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ AT, COPY, STUB = 0x08, 0x20, 0x33
 
 
 def method(*, patched: bool = True, to: int = BLOB, short: bool = False, asks: bool = True) -> bytes:
-    """A MOV r64, imm64 at AT, its copy, four bytes that ask who initialises, the record, and CALL; JMP back."""
+    """A MOV r64, imm64 at AT, its copy, four bytes that ask for the initialising thread, the record, and CALL; JMP
+    back."""
     mov = b"\x48\xbe" + bytes(range(1, 9))
     code = bytearray(b"\x90" * 0x40)
     code[AT : AT + len(mov)] = mov if patched else call(CODE + AT, CODE + STUB, 0xE9).ljust(len(mov), b"\x90")
@@ -59,7 +60,7 @@ def test_of_an_image() -> None:
     assert [column.tolist() for column in told.columns()] == expected
     image.feed(Writer(tsc=956).nmethod_unload(0x5000, 4).bytes())
     image.forget_before(957)
-    waits = 0x3000  # read as it was: what has not been is where it leads while a class is being initialised
+    waits = 0x3000  # read as it was; not read: its target while a class is being initialised
     code = method(patched=False, to=BLOB + CODE - waits)
     image.feed(Writer(tsc=960).nmethod_load(waits, code, 3, level=2).bytes())
     expected = [[CODE + AT] * 2 + [waits + AT], [CODE + COPY, CODE + STUB, waits + COPY], [900, 900, 1 << 62]]

@@ -76,7 +76,7 @@ def decode(
     instructions: bool = False,
     timeout: float = 600,
 ) -> NDArray[np.void]:
-    """(n,) ROW_DTYPE of what libipt makes of a stream. `regions` are (begin, end, tsc): each is decoded by a fresh
+    """(n,) ROW_DTYPE, libipt's decoding of a stream. `regions` are (begin, end, tsc): each is decoded by a fresh
     decoder with the code as of `tsc`; default: the whole stream with the last code."""
     if regions is None:
         regions = [(0, len(trace), (1 << 64) - 1)]
@@ -139,7 +139,7 @@ def compare(
         [(part.offset, end, part.tsc) for part, end in zip(parts, bounds, strict=True)],
         instructions,
     )
-    # An OVF packet begins a region of its own, within what one decoder decoded.
+    # An OVF packet begins a region of its own, within the output of one decoder.
     step = (rows["region"][1:] != rows["region"][:-1]) | (rows["kind"][1:] == Kind.OVERFLOW)
     cuts = np.concatenate(([0], np.flatnonzero(step) + 1, [len(rows)])) if len(rows) else np.zeros(1, np.int64)
     groups: dict[tuple[int, int], NDArray[np.void]] = {}

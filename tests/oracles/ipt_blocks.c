@@ -1,4 +1,4 @@
-// Decodes a raw PT stream with libipt's block decoder, or its instruction decoder, and writes what it says.
+// Decodes a raw PT stream with libipt's block decoder, or its instruction decoder, and writes its output.
 //
 //   ipt_blocks TRACE CODE REGIONS OUT FILTER_LO FILTER_HI MTC CTC_NUM CTC_DEN NOM_FREQ insn|block
 //
@@ -83,7 +83,7 @@ static const struct version *next_version(const struct version *v) {
     return (const struct version *)((const uint8_t *)v + sizeof *v + ((v->size + 7u) & ~7u));
 }
 
-// libipt refuses a file whose size or time of change is not what it was: so there is room for all states from the
+// libipt refuses a file whose size or time of change is another than before: so there is room for all states from the
 // start, and the time stands still.
 static void publish(void) {
     static const struct timespec epoch[2];
@@ -139,7 +139,7 @@ static uint64_t end_of(uint64_t last) {
             }                                                                                             \
             struct unit now = {0};                                                                        \
             time = 0;                                                                                     \
-            if (status >= 0) { /* on to -pte_eos: what the last packets led to comes before it */         \
+            if (status >= 0) { /* on to -pte_eos: the effects of the last packets come before it */       \
                 status = prefix##_next(decoder, &now, sizeof now);                                        \
                 prefix##_time(decoder, &time, NULL, NULL);                                                \
                 left--;                                                                                   \

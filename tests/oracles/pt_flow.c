@@ -1,4 +1,4 @@
-// What libipt makes of a trace: packets, or executed instructions and events, one a line.
+// libipt's decoding of a trace: packets, or executed instructions and events, one a line.
 //
 //   pt_flow packets TRACE
 //   pt_flow flow TRACE CODE ORG FAMILY MODEL

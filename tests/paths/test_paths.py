@@ -1,4 +1,4 @@
-"""Reading `Paths`: the dictionaries, and what an order says of each block, against the obvious way."""
+"""Reading `Paths`: the dictionaries, and an order's word on each block, against the obvious way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A processor that runs made-up programs and traces itself, as the SDM says Intel PT does: what a decoder must undo.
+"""A processor that runs made-up programs and traces itself, as the SDM says Intel PT does: a decoder must undo that.
 
-`program` lays out random code; `Processor` executes it with random outcomes and writes the packets. What it executed
-is the truth, as far as it can be known: nothing between the last packet and an OVF, and no second round of a loop that
+`program` lays out random code; `Processor` executes it with random outcomes and writes the packets. Its execution is
+the truth, as far as it can be known: nothing between the last packet and an OVF, and no second round of a loop that
 needs no packet.
 """
 
@@ -78,12 +78,12 @@ class Processor:
         self._compress = compress_returns
         self._stray = 0.0 if honest else 0.05
         self._stack: list[int] = []  # the program's own
-        self._known: list[int] = []  # what a decoder knows of it,
+        self._known: list[int] = []  # a decoder's knowledge of it,
         self._known_before: list[list[int]] = []  # and knew before each instruction
         self._bits = ""
         self._deferred: list[bytes] = []
         self._last_ip = 0
-        self._anchor = 0  # what is executed up to here a decoder can know
+        self._anchor = 0  # up to here a decoder can know the execution
         self._free_of_packets = 0
         self.ip = rng.choice(self._starts)
         self.psb()
@@ -194,7 +194,7 @@ class Processor:
         self.trace += w.tip_pge(*self._address(self.ip))
 
     def lose(self) -> None:
-        """An overflow: what runs meanwhile is not seen."""
+        """An overflow: code that runs meanwhile is not seen."""
         self._flush()
         del self.executed[self._anchor :], self._known_before[self._anchor :]
         self.ip = self._rng.choice(self._starts)
@@ -227,8 +227,8 @@ class Processor:
 
 
 class Confined(Processor):
-    """One with an IP filter, [BASE, BASE + reach). What is outside is not executed: control comes back to where it was
-    called from, or elsewhere."""
+    """A processor with an IP filter, [BASE, BASE + reach). Code outside is not executed: control comes back to where it
+    was called from, or elsewhere."""
 
     def __init__(self, rng: Random, code: dict[int, Instruction], reach: int, compress_returns: bool = True) -> None:
         inside = {ip: i for ip, i in code.items() if ip + len(i.code) <= BASE + reach}

@@ -175,7 +175,7 @@ _STAYS_IN_BLOCK = {
 
 
 def full_ip(last: int, ip_bytes: int, payload: int) -> int:
-    """The address an IP packet stands for after one that stood for `last`."""
+    """The address an IP packet stands for when the packet before stood for `last`."""
     if ip_bytes == 0:
         return last
     if ip_bytes == 3:

@@ -1,4 +1,4 @@
-"""What a user gets wrong is one clear line and exit status 1 (2 for usage)."""
+"""A user's mistake is one clear line and exit status 1 (2 for usage)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and compounds, written by hand: one trace each, and what is executed and told, in order.
+"""Events and compounds, written by hand: one trace each, and the instructions and events, in order.
 
 The same was compared once with libipt's block decoder (2.3), which knows all of these but the block packets.
 """

@@ -1,4 +1,4 @@
-"""Flow against a processor that knows what it executed, and rules that need a trace of their own."""
+"""Flow against a processor that knows its own execution, and rules that need a trace of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""libipt on the same traces: where packets begin and end, what was executed."""
+"""libipt on the same traces: where packets begin and end, which instructions ran."""
 
 from __future__ import annotations
 

@@ -261,7 +261,8 @@ _streams = some.lists(_packets, max_size=30).map(lambda parts: w.psb() + w.psben
 
 
 def _whole(packets: list[naive.Packet]) -> tuple[list[int], list[tuple[int, int, int]], list[int]]:
-    """What a walk must find: where it may stop, its marks but TIME (kind, offset, ip), and the last IP at each stop."""
+    """The expected results of a walk: where it may stop, its marks but TIME (kind, offset, ip), and the last IP at each
+    stop."""
     stops, marks, last, ips = [0], [], 0, [0]
     psb = -1
     for at in packets:

@@ -56,7 +56,7 @@ def test_no_processor_explains_what_is_damaged(far: int, tmp_path: Path) -> None
 
 
 def test_a_right_place_behind_many_damaged_ones(tmp_path: Path) -> None:
-    """Places are looked at in order; those that no erratum explains do not hide one that is."""
+    """Places are looked at in order; those that no erratum explains do not hide an explained one."""
     said = run(tmp_path, (w.psb() + w.psbend() + b"\x02\xff") * 3 + SKZ84, "dump")
     assert f"at byte {3 * 20 + 18:#x} " in said.stderr
 

@@ -58,7 +58,7 @@ def methods(g: Graph, tokens: Tokens) -> list[set[int]]:
 
 
 def _after(g: Graph, stack: Stack, between: list[int]) -> list[Stack]:
-    """States at the next OP, whatever its opcode."""
+    """States at the next OP, of any opcode."""
     below, node = stack[:-1], stack[-1]
     kind = Kind(int(g.nodes.kind[node]))
     if Token.ENTER in between:

@@ -1,4 +1,4 @@
-"""Small graphs, and what a thread that goes along them would leave in a trace."""
+"""Small graphs, and the trace that a thread along them would leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matcher's kernel against every way through small graphs, and against what really ran."""
+"""The matcher's kernel against every way through small graphs, and against the bytecodes that really ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plainest way to say what the stages do with a stream: one packet at a time, in lists."""
+"""The plainest form of the stages' work on a stream: one packet at a time, in lists."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def find_psb(data: bytes, at: int) -> int:
 
 
 def end_psb_plus(marks: list[tuple[int, int, int, int]], psb: int, ip: int, tsc: int, timed: bool) -> int:
-    """Marks the PSB+ that began at `psb` (−1: none), whatever ended it; the time behind it."""
+    """Marks the PSB+ that began at `psb` (−1: none), with any end; the time behind it."""
     if psb >= 0:
         tsc = tsc if timed else max(tsc, DRAINED)
         marks.append((MarkKind.PSB, psb, ip, tsc))

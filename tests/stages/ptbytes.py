@@ -1,4 +1,4 @@
-"""Packets as bytes, from the SDM's tables: what the tests of the stages are fed with."""
+"""Packets as bytes, from the SDM's tables: the input of the stages' tests."""
 
 from __future__ import annotations
 

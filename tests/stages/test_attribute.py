@@ -90,7 +90,7 @@ def feed(
     messages: list[object] = [StreamOpen(KEY, PtConfig(), Clock(1, 0, 0, 0)), code()]
     messages += [side] if side is not None else []
     for seq, (a, b) in enumerate(pairwise(places)):
-        time = 60 * FAR + seq if drains else 0  # soon after one another: what is not settled is not old
+        time = 60 * FAR + seq if drains else 0  # soon after one another: unsettled trace is not old
         here = tuple(m for m in losses if m.offset == a)
         messages.append(Chunk(KEY, seq, a, np.frombuffer(stream[a:b], np.uint8), here, time))
     return [*messages, EndOfStream("test")]

@@ -1,4 +1,4 @@
-"""What was executed, summed by site, against a plain sum."""
+"""Executed instructions, summed by site, against a plain sum."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_each_drain_gives_one_tick_and_the_rest_passes() -> None:
 
 @pytest.mark.parametrize(("first", "start"), [(True, 0), (False, 100)])
 def test_what_is_missing_before_the_first_chunk(first: bool, start: int) -> None:
-    """It is lost only if nobody was there before who decoded it."""
+    """It is lost only if no worker before decoded it."""
     stage = Decode(first=first)
     out = [*stage.feed(Chunk(KEY, 3, 100, np.frombuffer(psb_plus(100, 0x1000), np.uint8))), *stage.flush()]
     found = account(out)

@@ -75,8 +75,8 @@ def as_pieces(process: Process, segment: Segment) -> Pieces:
 
 
 def calls_along(image: CodeImage, at: int, addresses: list[int]) -> Counter[int]:
-    """By site: what is called along the executed addresses, looked up one by one. The last may be a branch of which it
-    is not known where it led."""
+    """By site: the calls along the executed addresses, looked up one by one. The last may be a branch of which it is
+    not known where it led."""
     inlining = Inlining(image)
     dead_ends = inlining.dead_ends()
     calls: dict[tuple[int, int], Counter[int]] = {}

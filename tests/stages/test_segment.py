@@ -76,7 +76,7 @@ def total(out: list[object]) -> Account:
 
 
 def naive_owners(owners: list[Owner], code: list[bool], through_start: bool, through_end: bool) -> list[set[int]]:
-    """Every way to give spans their owners in order; what each span may be."""
+    """Every way to give spans their owners in order; the owners that each span may have."""
     m = len(owners) - 1
     able: list[set[int]] = [set() for _ in code]
     for ways in product(range(m + 1), repeat=len(code)):
@@ -118,7 +118,7 @@ def test_who_it_was() -> None:
 
 @dataclass
 class Machine:
-    """A CPU that runs threads: writes the trace, the sideband, and who wrote each byte."""
+    """A CPU that runs threads: writes the trace, the sideband, and the owner of each byte."""
 
     dated_switches: bool
     stream: bytearray = field(default_factory=bytearray)
@@ -324,7 +324,7 @@ def test_a_thread_is_forgotten_when_it_has_ended_or_been_silent() -> None:
 
 
 def test_a_stream_takes_its_thread_with_it() -> None:
-    """What waits for a time mark is decided; the thread is another one in the next stream of its id."""
+    """Bytes that wait for a time mark are decided; the thread is another one in the next stream of its id."""
     again = PER_THREAD._replace(number=1)
     decode, segment = Decode(first=True), Segmentation()
     out: list[object] = []
@@ -401,7 +401,7 @@ class Fed:
                 self.out += self.segment.feed(d)
 
     def trace(self, data: bytes, *losses: Loss, skip: int = 0) -> None:
-        """The next bytes; behind `skip` bytes that nobody sent."""
+        """The next bytes; behind `skip` bytes that were not sent."""
         self.offset += skip
         marks = tuple(LossMark(self.offset, cause, 0, 6 * FAR) for cause in losses)
         self.feed(Chunk(CPU, self.seq, self.offset, np.frombuffer(data, np.uint8), marks))
@@ -434,7 +434,7 @@ IN, OUT, GONE = SideKind.SWITCH_IN, SideKind.SWITCH_OUT, 30  # bytes that died w
 
 
 def test_what_a_new_capture_tells_again_changes_nothing() -> None:
-    """It tells what explains the trace that is left in the ring, told before or not."""
+    """It tells the records that explain the trace left in the ring, told before or not."""
     fed = Fed()
     fed.opened()
     fed.feed(sideband((FAR, IN, 7), (4 * FAR, OUT, 7), (4 * FAR, IN, 8)))
@@ -449,7 +449,7 @@ def test_what_a_new_capture_tells_again_changes_nothing() -> None:
         (7, 0, len(code(0)) + 1, False),
         (8, len(code(0)) + 1, first - len(code(0)) - 1, False),
         (8, second, half, False),
-        (7, second + half, fed.offset - second - half, True),  # it was not the one that ran when bytes were lost
+        (7, second + half, fed.offset - second - half, True),  # it did not run when bytes were lost
     ]
 
 
@@ -494,7 +494,7 @@ def test_what_no_capture_can_tell_again_is_nobodys() -> None:
 
 
 def test_who_goes_has_been_running() -> None:
-    """Nobody said who ran before the first record: a thread that is switched out did."""
+    """No record names the thread before the first record: a thread that is switched out ran."""
     fed = Fed()
     fed.opened()
     fed.feed(sideband((4 * FAR, OUT, 7), (5 * FAR, IN, 8)))
@@ -504,7 +504,7 @@ def test_who_goes_has_been_running() -> None:
 
 
 def test_records_that_never_came_make_it_unknown_who_ran_before_them() -> None:
-    """Capture had to drop records: what it drained before that is anybody's, until a record says more."""
+    """Capture had to drop records: bytes drained before that may be any thread's, until a record says more."""
     fed = Fed()
     fed.opened()
     fed.feed(sideband((FAR, IN, 7)))
@@ -514,7 +514,7 @@ def test_records_that_never_came_make_it_unknown_who_ran_before_them() -> None:
     mark = LossMark(at, Loss.SIDEBAND_LOST, 0, 6 * FAR)
     data = tip(0x1000) + tsc(4 * FAR) + pgd() + pge(0x2000) + code(7 * FAR) + pgd() + pge(0x1000) + code(10 * FAR)
     fed.feed(Chunk(CPU, 1, at, np.frombuffer(data, np.uint8), (mark,)))
-    known = at - len(tsc(0))  # what is behind a time mark waits
+    known = at - len(tsc(0))  # bytes behind a time mark wait
     comes = at + data.index(pge(0x1000))
     assert fed.segments() == [(7, 0, known, False), (7, comes, at + len(data) - comes, False)]
     unknown = sum(n for m in fed.out if isinstance(m, Account) for cause, n in m.holes if cause == Loss.UNKNOWN_THREAD)
@@ -522,7 +522,7 @@ def test_records_that_never_came_make_it_unknown_who_ran_before_them() -> None:
 
 
 def test_a_thread_that_may_have_run_unseen_does_not_go_on() -> None:
-    """7 and 8 are known; records are lost: trace of either may be among what is nobody's."""
+    """7 and 8 are known; records are lost: trace of either may be among the bytes of no thread."""
     fed = Fed()
     fed.opened()
     switches = [
@@ -543,8 +543,8 @@ def test_a_thread_that_may_have_run_unseen_does_not_go_on() -> None:
 
 
 def drained(*messages: object) -> list[Segment]:
-    """What comes out without an end of the stream. A number is a drain at that time, which says that the one before it
-    is complete."""
+    """The output without an end of the stream. A number is a drain at that time, which says that the one before it is
+    complete."""
     segment = Segmentation()
     segment.feed(StreamOpen(CPU, PtConfig(), CLOCK))
     out: list[object] = []
@@ -569,7 +569,7 @@ SLEEPS = sideband((FAR // 2, SideKind.SWITCH_IN, 7), (3 * FAR, SideKind.SWITCH_O
 
 
 def test_a_thread_that_sleeps_is_told_when_its_switch_is() -> None:
-    """Its last bytes have no time mark behind them; they end at the switch, and what it does next begins there."""
+    """Its last bytes have no time mark behind them; they end at the switch, and its next bytes begin there."""
     pieces = drained(SLEEPS, beat(), 4 * FAR, 5 * FAR)
     assert [(s.thread.tid, s.tsc, s.tsc_end) for s in pieces][-1] == (7, FAR, 3 * FAR)
     assert b"".join(s.data.tobytes() for s in pieces) == BEAT
@@ -595,13 +595,13 @@ def test_a_thread_that_runs_on_is_told_when_its_bytes_are_old() -> None:
 
 
 def test_code_that_nobody_ran_waits_for_a_mark() -> None:
-    """The records say that nobody runs, the trace that code is being run: the next time mark may tell."""
+    """The records say that no thread runs, the trace that code is being run: the next time mark may tell."""
     running = BEAT[: -len(pgd())]
     assert drained(SLEEPS, beat(data=running), 4 * FAR, 5 * FAR) == []
 
 
 def test_time_does_not_go_back_behind_a_drain() -> None:
-    """A TSC packet that the processor had not written out yet when a drain settled what stood before it."""
+    """A TSC packet that the processor had not written out yet when a drain settled the bytes before it."""
     runs = sideband((FAR // 2, SideKind.SWITCH_IN, 7))
     late = tsc(FAR + 5) + tip(0x1004)
     pieces = drained(

@@ -1,4 +1,4 @@
-"""When load is shed, and what becomes of what is shed: with a clock that moves when told."""
+"""When load is shed, and the fate of shed trace: with a clock that moves when told."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def image_of(**code: bytes) -> Images:
 
 
 def counted(images: Images, trace: bytes) -> dict[str, dict[str, int]]:
-    """By method: what is not 0."""
+    """By method: the counts other than 0."""
     process = images.of(THREAD.host, THREAD.pid)
     follow, profile = Follow(images), Profile(images=images)
     start = w.psb() + w.mode_exec(64) + w.fup(OWN) + w.psbend()

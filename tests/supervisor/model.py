@@ -1,9 +1,9 @@
 """Supervisor, members and links as they are, on a model of processes and sockets: in one task tree, on a virtual clock.
 
-A process can be killed or stopped at any of its steps: a step is whatever it asks of the world (a word said or heard on
-the control line, a message sent, a look for one). Sockets are those of libzmq as far as the protocol leans on them:
-nothing is queued towards an endpoint that nobody has bound, a bounded number of messages towards one that somebody has;
-messages that a receiver has not read are gone when either side closes.
+A process can be killed or stopped at any of its steps: a step is each request to the world (a word said or heard on the
+control line, a message sent, a look for one). Sockets are those of libzmq as far as the protocol leans on them: nothing
+is queued towards an endpoint that is not bound, a bounded number of messages towards a bound one; messages that a
+receiver has not read are gone when either side closes.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Net:
 class Transport:
     """A process's view of the net; stands for `streamer.transport.transport.Transport`."""
 
-    turned_away = 0  # everybody in the model has the session's keys
+    turned_away = 0  # every member of the model has the session's keys
 
     def __init__(self, net: Net, owner: Process) -> None:
         self._net, self._owner = net, owner
@@ -251,7 +251,7 @@ class Process:
 
 
 class World:
-    """Everything of one run. `hit` says what befalls processes: (number of the step, name of the member) → fault."""
+    """Everything of one run. `hit` gives the faults of processes: (number of the step, name of the member) → fault."""
 
     def __init__(self, faults: dict[int, list[tuple[str, Fault]]]) -> None:
         self.net = Net()
@@ -283,7 +283,7 @@ class World:
 
 
 class Insisting(Numbers):
-    """Holes for what has no room, like capture; and like capture it does not end before its last word is taken."""
+    """Holes for chunks without room, like capture; and like capture it does not end before its last word is taken."""
 
     def __init__(self, place: Any) -> None:
         super().__init__(place)
@@ -305,7 +305,7 @@ LEDGERS: dict[Path, list[Ledger]] = {}
 
 
 def sink(place: Any) -> Ledger:
-    """A new ledger for each incarnation: nothing is known of what the last one had."""
+    """A new ledger for each incarnation: nothing is known of the last one's accounts."""
     LEDGERS.setdefault(place.directory, []).append(Ledger())
     return LEDGERS[place.directory][-1]
 

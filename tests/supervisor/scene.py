@@ -1,4 +1,4 @@
-"""Tiny stages that count everything, so that tests can say what became of each chunk.
+"""Tiny stages that count everything, so that tests can tell the fate of each chunk.
 
 The source numbers the chunks of some streams and keeps its position in a file, as real capture has its in the rings:
 a new incarnation goes on where the dead one was. The tally reports each chunk that it sees with its own incarnation;

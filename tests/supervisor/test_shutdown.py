@@ -1,4 +1,4 @@
-"""The end comes, in time, whatever befalls whichever process at whichever step of it (docs/shutdown.md).
+"""The end comes, in time, with any fault of any process at any step of it (docs/shutdown.md).
 
 Enumerated on the model of `tests.supervisor.model`: real supervisor, members and links, processes and sockets of the
 model. `test_supervisor` has real processes.
@@ -21,7 +21,7 @@ STOP_AT = 0.005
 
 
 def check(result: Result, *hit: str) -> None:
-    """All have ended, none had to be killed for not doing so; what was sent past those that were hit has arrived."""
+    """All have ended, none had to be killed for not doing so; messages sent past those that were hit have arrived."""
     assert result.alive == []
     assert result.killed == []
     assert set(result.states.values()) <= {State.ENDED, State.LOST}

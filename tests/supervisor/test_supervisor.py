@@ -126,7 +126,7 @@ async def test_over_tcp_another_user_of_the_machine_puts_nothing_in(tmp_path: Pa
         with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
             stranger.linger = 0
             stranger.connect(endpoint)
-            with suppress(zmq.Again):  # it may have been turned away already: then there is nobody to send it to
+            with suppress(zmq.Again):  # it may have been turned away already: then there is no receiver for it
                 stranger.send_multipart(encode(evil, "work0/0#1", 0), flags=zmq.NOBLOCK)
             await eventually(lambda: scene.statistics("sink/0")["input"].get("turned_away", 0) > 0)
         await scene.some()
@@ -162,8 +162,8 @@ async def test_a_killed_worker_is_back_and_what_it_had_is_accounted(tmp_path: Pa
     for pid in PIDS:
         refused = scene.source()[pid]["refused"]
         if pid not in killed:
-            assert len(lost(scene, pid)) == refused  # nothing but what had no room
-    # The new incarnation's numbers tell how many went to the old one; what that did not report is lost.
+            assert len(lost(scene, pid)) == refused  # nothing but chunks without room
+    # The new incarnation's numbers tell how many went to the old one; those it did not report are lost.
     entered = scene.statistics("work0/0")["input"]
     assert entered["missing"] == 0
     not_reported = entered["skipped"] - scene.ledger.by[0, 1]
@@ -185,8 +185,8 @@ async def test_a_killed_source_is_back_and_the_workers_did_not_notice(tmp_path: 
         await scene.some()
     for pid in PIDS:
         holes = lost(scene, pid)
-        # Sent by the dead one and not read yet (its queue, and what the kernel held when the connection broke): one
-        # run of positions. What had no room is holes of its own.
+        # Sent by the dead one and not read yet (its queue, and the kernel's buffers when the connection broke): one run
+        # of positions. Chunks without room are holes of their own.
         runs = sum(1 for i, at in enumerate(holes) if i == 0 or holes[i - 1] != at - 1)
         assert runs <= 1 + scene.source()[pid]["refused"]
     assert scene.ledger.wrong == 0

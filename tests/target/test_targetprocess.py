@@ -1,4 +1,4 @@
-"""The JVM's owner, with a stand-in for the JVM: what it is told, when it is left, whose exit status is ours."""
+"""The JVM's owner, with a stand-in for the JVM: the signals passed on, the moment it is left, the exit status."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Scene:
 
 @contextmanager
 def killed(target: TargetProcess) -> Iterator[None]:
-    """Whatever comes of it, nothing is left by the test."""
+    """The test leaves no process behind, passed or failed."""
     try:
         yield
     finally:

@@ -23,8 +23,8 @@ SECONDS = 20.0
 async def test_capture_waits_for_a_worker_that_does_not_read(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """It looks at its rings a bounded number of times a second, code is told before trace, and what did not fit is a
-    hole: every byte is in a chunk or behind a mark."""
+    """It looks at its rings a bounded number of times a second, code is told before trace, and a chunk that did not fit
+    is a hole: every byte is in a chunk or behind a mark."""
     session = Session(tmp_path / "session")
     config = TransportConfig(mode="ipc", hwm=2)
     (address,) = addresses(config, tmp_path / "sockets", ["w/0"]).values()

@@ -145,7 +145,7 @@ async def test_a_replaced_receiver_is_sent_to_again(tmp_path: Path) -> None:
             for i in range(4):
                 assert await sender.send(chunk(i))
             await receiver.receive()
-            receiver.close()  # its process dies: what was queued is lost
+            receiver.close()  # its process dies: queued messages are lost
             sender.down()
             assert not sender.try_send(chunk(4))
             async with trio.open_nursery() as nursery:
@@ -222,7 +222,7 @@ def test_memory_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(numbers._next) == len(gaps._expected) == 3
 
 
-# ---- addresses and who may connect
+# ---- addresses and admission
 
 
 def test_the_directory_of_ipc_sockets_is_private(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ async def test_nothing_of_a_stranger_arrives_and_it_is_counted(tmp_path: Path) -
 
 async def test_only_listed_keys_come_in(tmp_path: Path) -> None:
     create_keys(tmp_path / "ours")
-    create_keys(tmp_path / "stray")  # a good key, but on nobody's list
+    create_keys(tmp_path / "stray")  # a good key, but on no list
     (tmp_path / "stray" / "server.key").write_bytes((tmp_path / "ours" / "own.key").read_bytes())
     config = TransportConfig(mode="tcp", keys=tmp_path / "ours")
     stray_config = TransportConfig(mode="tcp", keys=tmp_path / "stray")

@@ -79,8 +79,8 @@ async def test_bulk_goes_by_key_and_knowledge_to_all(tmp_path: Path) -> None:
 
 
 async def test_to_all_or_to_none(tmp_path: Path) -> None:
-    """A message to all that one worker has no room for is sent to nobody: it can be tried again as it is."""
-    async with scene(tmp_path, TransportConfig(mode="inproc", hwm=4)) as s:  # no thread that moves what is queued
+    """A message to all that one worker has no room for is sent to none: it can be tried again as it is."""
+    async with scene(tmp_path, TransportConfig(mode="inproc", hwm=4)) as s:  # no thread that moves queued messages
         sent = 0
         while s.output.try_send(chunk(0, sent)):
             sent += 1

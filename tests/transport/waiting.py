@@ -1,4 +1,4 @@
-"""Waiting for what happens outside trio: in libzmq's threads, in other processes."""
+"""Waiting for events outside trio: in libzmq's threads, in other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees when it cannot be done: one line, exit status 1; wrong options, 2."""
+"""Failures as a user sees them: one line, exit status 1; wrong options, 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted errors: each must be counted exactly, and what does not come out even must be noticed."""
+"""Planted errors: each must be counted exactly, and blocks that do not come out even must be noticed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass
 class World:
-    """Truth: steps. Decoded: what `order` says, by default the same."""
+    """Truth: steps. Decoded: `order`, by default the same."""
 
     steps: list[Step]
     decoded: list[tuple[int, BlockEnd, list[Block]]] = field(default_factory=list)  # blocks: address, end, ranges
@@ -248,7 +248,7 @@ def test_suspect_is_flagged(world: World, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("ran", ["what was guessed", "another stub", "no stub"])
 def test_what_is_guessed_is_flagged(ran: str) -> None:
-    """The stub alone, as far as to where it led: a call before it, and what comes behind, are right."""
+    """The stub alone, as far as to where it led: a call before it, and the blocks behind, are right."""
     call, stub, end, method = (0x1000, 0x1020), (0x7000, 0x7010), (0x7010, 0x7018), (0x5000, 0x5008)
     other = (0x8000, 0x8010), (0x8010, 0x8018)
     first, second = (stub, end) if ran == "what was guessed" else other

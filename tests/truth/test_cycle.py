@@ -69,7 +69,7 @@ def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
 
 
 def told(recording: Path) -> Hub:
-    """What a hub knows when all of a recording has been decoded."""
+    """A hub's view when all of a recording has been decoded."""
     chain = chains.flow()
     hub = Hub(WindowConfig(), fidelity="flow")
     with Replay(recording) as replay:

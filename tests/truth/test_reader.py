@@ -25,7 +25,7 @@ GUESSED = [0, 0, 0, 1, 2, 1]
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
-    """And what they say: block and how much of it is doubtful."""
+    """And their meaning: block and how much of it is doubtful."""
     blocks = st.lists(st.integers(0, len(BLOCKS) - 1), min_size=1, max_size=4)
     paths = draw(st.lists(blocks, min_size=1, max_size=5))
     whole = st.lists(st.integers(FIRST_PATH, FIRST_PATH + len(paths) - 1), min_size=1, max_size=4)

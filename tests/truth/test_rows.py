@@ -1,4 +1,5 @@
-"""What follow says of pieces, as its readers need it: rows in order, each with its own bytes, loops told as loops."""
+"""Follow's messages about pieces, as their readers need them: rows in order, each with its own bytes, loops told as
+loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods whose versions follow one another under load: no walk goes on in one that is not entrant any more."""
+"""Methods whose versions follow one another under load: no walk goes on in a version that is not entrant any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow is told whole: a reader in another process, with the messages alone, says block by block what ran."""
+"""Control flow is told whole: a reader in another process, with the messages alone, tells the way block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer knows after reading an export: the records folded in the most obvious way."""
+"""A consumer's knowledge after reading an export: the records folded in the most obvious way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Known:
     replay: dict[int, export.NmethodLoad] | None = None
 
     def read(self, ring: RingReader) -> int:
-        """Takes what is pending; returns how many bytes that was."""
+        """Takes the pending records; returns how many bytes that was."""
         data = ring.drain()
         for record in iter_records(data):
             self.add(record)

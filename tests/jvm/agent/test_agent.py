@@ -1,4 +1,4 @@
-"""The agent in real JVMs, against what the JVM says of itself by other ways: jcmd, javap, -XX flags, /proc."""
+"""The agent in real JVMs, against the JVM's word by other ways: jcmd, javap, -XX flags, /proc."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_everything_in_the_code_cache_is_told(version: int, way: str, ring: Path
         for line in lines:
             start, size, name = line.split(" ", 2)
             low, length = int(start, 16), int(size, 16)
-            # the stubs of a chunk made since the start are told, what is still empty in it is not
+            # the stubs of a chunk made since the start are told, its empty rest is not
             if not known.covers(low, low + length) and name not in ("Interpreter", "vtable chunks"):
                 missing.append(line)
         assert len(lines) > 300
-        # what was compiled between the last reading and the map may still be on its way
+        # code compiled between the last reading and the map may still be on its way
         assert not [line for line in missing if "." not in line.split(" ", 2)[2]]
         assert len(missing) <= 3
 
@@ -337,7 +337,7 @@ def test_threads_are_those_of_proc(version: int, way: str, ring: Path) -> None:
 @versions
 def test_a_full_ring_never_blocks_and_replay_heals(version: int, ring: Path) -> None:
     with Subject(version, [agentpath(ring, ",size=256k")]) as jvm, RingReader(ring) as reader:
-        jvm.tell("work 20000")  # nobody reads: 256 KiB are full long before this
+        jvm.tell("work 20000")  # no reader: 256 KiB are full long before this
         jvm.tell("brief x")
         assert reader.dropped > 100
         known = Known()
@@ -452,7 +452,7 @@ def test_a_method_that_is_entered_no_more_is_told(version: int, ring: Path) -> N
         known = Known()
 
         def retired() -> list[export.NmethodState]:
-            jvm.tell("work 20000")  # a compiler that was slow may have given up what is not called any more
+            jvm.tell("work 20000")  # a compiler that was slow may have given up methods that are not called any more
             known.read(reader)
             return [r for r in known.records if isinstance(r, export.NmethodState) and r.state == 1]
 

@@ -1,4 +1,4 @@
-"""Attaching by pid: what works, and one clear line for each thing that does not."""
+"""Attaching by pid: its success, and one clear line for each failure."""
 
 from __future__ import annotations
 

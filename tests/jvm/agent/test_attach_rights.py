@@ -1,5 +1,5 @@
-"""Root attaches to a JVM of another user, who stands in the way with all that a user can put there: nothing of root's
-is touched, and no other process is taken for the JVM. The user is a uid without an account."""
+"""Root attaches to a JVM of another user, and that user stands in the way with all that a user can put there: nothing
+of root's is touched, and no other process is taken for the JVM. The user is a uid without an account."""
 
 from __future__ import annotations
 

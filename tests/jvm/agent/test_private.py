@@ -20,7 +20,7 @@ OTHER = 65533
 
 
 def version(ring: Path) -> str:
-    """What the JVM says on stderr; it ends well."""
+    """The JVM's stderr; it ends well."""
     command = [java(17), f"-agentpath:{library()}=ring={ring},size=256k", "-Xint", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     return done.stderr

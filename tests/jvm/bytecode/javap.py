@@ -1,4 +1,4 @@
-"""The oracle of class files: what javap prints of them."""
+"""The oracle of class files: javap's output."""
 
 from __future__ import annotations
 

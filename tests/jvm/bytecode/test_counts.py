@@ -1,4 +1,4 @@
-"""What one pass over a method's bytecode finds."""
+"""The findings of one pass over a method's bytecode."""
 
 from __future__ import annotations
 

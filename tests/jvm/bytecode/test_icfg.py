@@ -47,7 +47,7 @@ def symbolic(icfg: Icfg) -> Symbolic:
 
 
 def called(found: Symbolic, name: str) -> set[str] | None:
-    """What the one invoke of a method of p.Calls may run."""
+    """The methods that the one invoke of a method of p.Calls may run."""
     (method,) = [m for m in found if m[:2] == ("p/Calls", name)]
     (callees,) = found[method].values()
     return None if callees is None else {f"{owner}.{name}" for owner, name, _ in callees}
@@ -296,7 +296,7 @@ def test_parameters_take_slots(descriptor: str, slots: int) -> None:
 
 
 def test_how_the_interpreter_enters_a_method() -> None:
-    """Of each method with code: what its class file says of locals, parameters and flags."""
+    """Of each method with code: locals, parameters and flags by its class file."""
     definitions, classes, _, _ = demo()
     told = [c for c in classes.values() if c.definition in definitions]
     files = {c.signature[1:-1]: ClassFile.of(bytes(definitions[c.definition].data)) for c in told[:200]}

@@ -54,7 +54,7 @@ def test_kind_of_compiled_code(level: int, blob: int, kind: str) -> None:
 
 
 def begun() -> Writer:
-    """What an agent tells at first."""
+    """The first records of an agent."""
     return methods(Writer(step=0)).at(1000).codelet(0x100, 0x110, 21, "iload").thread_start(7, "main", flags=REPLAYED)
 
 
@@ -211,7 +211,7 @@ def test_not_entrant() -> None:
 
 
 def _naive(versions: list[Version], ip: int, tsc: int) -> int:
-    """Of those valid the one that begins last, then the shortest, then the one told last."""
+    """Of those valid that with the last beginning, then the shortest, then that told last."""
     valid = [v for v in versions if v.start <= ip < v.end and v.since <= tsc < v.until]
     return max(valid, key=lambda v: (v.start, -v.end, v.id)).id if valid else -1
 

@@ -1,4 +1,4 @@
-"""Code that is patched in place: what stood where at which time, against a plain account of what was told."""
+"""Code that is patched in place: the bytes at each place and time, against a plain account of the records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def loaded(*patches: tuple[int, int, int, bytes]) -> CodeImage:
 
 
 def text(view: CodeView, address: int, size: int) -> bytes:
-    """What stands there, all in one blob."""
+    """The bytes that stand there, all in one blob."""
     row = int(np.searchsorted(view.start, np.uint64(address), side="right")) - 1
     assert address + size <= int(view.end[row])
     at = int(view.data_at[row]) + address - int(view.start[row])
@@ -257,7 +257,7 @@ def call(at: int, to: int) -> bytes:
 
 
 def test_inline_cache_stubs_are_seen_through() -> None:
-    """What a call that leads to one will lead to, it leads to already: the stub is soon another's."""
+    """A call to a stub leads to the stub's target already: the stub is soon another's."""
     site, stubs, to, other, third = BASE + 8, 0x9000, 0x5000, 0x6000, 0x7000
     code = CodeImage()
     written = methods(Writer()).at(900).dynamic_code(stubs, "InlineCacheBuffer", b"\x90" * 256).at(1000)
@@ -327,7 +327,7 @@ def test_a_call_leads_to_a_method_since_there_is_one() -> None:
 
 
 def test_revisions_lag_by_a_part_of_the_lateness() -> None:
-    """Also if that is told later than what was there at the beginning."""
+    """Also if that is told later than the code at the beginning."""
     site, second = BASE + 8, 0x6000
     code = CodeImage(lateness=0)
     code.feed(methods(Writer()).at(1000).nmethod_load(BASE, CODE[:8] + call(site, 0x5000) + CODE[13:], 1).bytes())
@@ -339,7 +339,7 @@ def test_revisions_lag_by_a_part_of_the_lateness() -> None:
 
 
 def test_a_patch_changes_the_epoch_and_not_the_census() -> None:
-    """What is known of versions need not be found anew because one's bytes have changed."""
+    """Facts about versions need not be found anew because one's bytes have changed."""
     image = loaded()
     epoch, census = image.epoch, image.census
     image.feed(Writer().code_patch(BASE + 3, 2000, 2100, b"\x90").bytes())

@@ -62,7 +62,7 @@ def test_compiled_code_is_found_by_name_and_a_replay_changes_nothing(version: in
         gone = {v for v in before - after if v not in {(x.id, x.start, x.end, x.name) for x in code.versions()}}
         assert not gone
         assert code.counts["repeated"] > 10
-        assert len(after) - len(before) <= code.counts["loads"] - loads  # only what was compiled meanwhile
+        assert len(after) - len(before) <= code.counts["loads"] - loads  # only methods compiled meanwhile
         assert code.counts["evicted"] == code.counts["bad_records"] == code.counts["bad_blobs"] == 0
         assert code.counts["unknown_methods"] == 0
         view = code.view()
