@@ -1,4 +1,4 @@
-/** What Tide loads under another name each time. */
+/** The class that Tide loads under another name each time. */
 public class Wave0000000 {
     public static int run(int n) {
         int sum = n;

@@ -5,7 +5,7 @@ import java.util.Map;
 
 /**
  * A small shop that serves requests at a steady rate. Half way through its life a feature flag is turned on and
- * other methods become hot: what a profiler of production should notice.
+ * other methods become hot: a profiler of production should notice that.
  *
  * <p>Usage: java Shop SECONDS [REQUESTS_PER_SECOND]
  */

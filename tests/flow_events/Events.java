@@ -123,7 +123,7 @@ public class Events {
         }
     }
 
-    /** Called once: what runs it is replaced on the stack. */
+    /** Called once: the frame that runs it is replaced on the stack. */
     static long loop(int n) {
         long sum = 0;
         for (int i = 0; i < n; i++) sum = sum * 31 + (i ^ sink);
