@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Cost:
     cpu_seconds: float = 0.0
     messages: int = 0  # taken
     given: int = 0
-    longest_ms: float = 0.0  # CPU time of one call
+    longest_ms: float = 0.0  # CPU time of one step
     memory_bytes: int = 0  # by which the process grew in its calls
 
 
@@ -115,11 +116,15 @@ class Chain:
         name, stage = self.stages[level]
         cost = part.stages.setdefault(name, Cost())
         memory = self._memory()
+        given: list[Any] = []
         begin = time.thread_time_ns()
-        given = list(stage.feed(*message) if message else stage.flush())
-        spent = time.thread_time_ns() - begin
-        cost.cpu_seconds += spent / 1e9
-        cost.longest_ms = max(cost.longest_ms, spent / 1e6)
+        how = ("steps", stage.feed) if message else ("flush_steps", stage.flush)
+        for out in chain(getattr(stage, *how)(*message), (None,)):
+            spent = time.thread_time_ns() - begin
+            cost.cpu_seconds += spent / 1e9
+            cost.longest_ms = max(cost.longest_ms, spent / 1e6)
+            given += () if out is None else (out,)
+            begin = time.thread_time_ns()
         cost.memory_bytes += self._memory() - memory
         cost.messages += len(message)
         cost.given += len(given)

@@ -96,6 +96,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def prefetch(data: Any, index: Any) -> None:
         pass
 
+    def bare(array: Any) -> Any:
+        return array
+
     def opaque(x: Any) -> Any:
         return x
 
@@ -194,6 +197,19 @@ else:
             return context.get_dummy_value()
 
         return types.void(data, types.int64), codegen
+
+    @intrinsic
+    def bare(typingctx, array):  # type: ignore[no-untyped-def]
+        """The array, whose references are not counted: as cheap as a pointer, with its shape. Its owner must outlive
+        it."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            out = context.make_array(signature.args[0])(context, builder, args[0])
+            for owner in ("meminfo", "parent"):
+                setattr(out, owner, ir.Constant(getattr(out, owner).type, None))
+            return out._getvalue()
+
+        return array(array), codegen
 
     @intrinsic
     def opaque(typingctx, x):  # type: ignore[no-untyped-def]

@@ -18,6 +18,7 @@ from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
 from stages.cct.contexts import mixed
 from stages.cct.tables import (
+    B_MOST,
     B_WAYS,
     BC,
     BLOCK_HANDLER,
@@ -45,6 +46,7 @@ from stages.cct.tables import (
     NAMES,
     PC,
     UNKNOWN_CALLER,
+    Blocks,
 )
 from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.inlining.inlining import Inlining
@@ -128,20 +130,9 @@ class Contents:
         return self._fn_count
 
     @property
-    def fns(self) -> I64:
-        return self._fns
-
-    @property
-    def place(self) -> I64:
-        return self._place
-
-    @property
-    def inline(self) -> I64:
-        return self._inline
-
-    @property
-    def item(self) -> I64:
-        return self._item
+    def arrays(self) -> Blocks:
+        """As they are now: another is made where one grows."""
+        return Blocks(self._fns, self._place, self._item, self._inline, self.block)
 
     def adopt_from(self, other: Contents, fns: I64) -> I64:
         """(n,) functions of `other`, which become known, → (n,) their numbers here."""
@@ -198,6 +189,7 @@ class Contents:
         b = self.block[begin:end]
         b[:, 0] = self._items + np.cumsum(count) - count
         b[:, 1] = count
+        b[:, B_MOST] = count + np.bincount(owner[head], items[:, 9] - items[:, 8], len(ids)).astype(np.int64)
         b[:, 2] = rows["ends"]
         b[:, 3] = rows["start"].view(np.int64)
         before, here = slice(n, n + len(ids)), slice(n + len(ids), None)
@@ -212,6 +204,7 @@ class Contents:
             begin_at, end_at = self._calls(addresses[last], way, fn[last], np.arange(len(last)), np.arange(len(last)))
             column = B_WAYS + 2 * way - 2
             b[some, column], b[some, column + 1] = begin_at, end_at
+            b[some, B_MOST] += end_at - begin_at
         self._item[:, 7][self._item[:, 7] == BEHIND_ALL] = -1
         self._items += len(items)
 
@@ -248,25 +241,28 @@ class Contents:
     def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
         """Notes the calls that are inlined at (n,) addresses, that way; of (m,) runs of addresses, where theirs begin
         and end."""
-        count = np.zeros(len(addresses) + 1, np.int64)
-        rows: dict[int, I64] = {}
-        for f in np.unique(fn).tolist():
+        count, at = np.zeros(len(addresses) + 1, np.int64), np.zeros(len(addresses), np.int64)
+        tables, size = [np.zeros((0, IN), np.int64)], 0
+        order = np.argsort(fn, kind="stable")
+        fns, first, sizes = np.unique(fn[order], return_index=True, return_counts=True)
+        for f, begin_at, size_of in zip(fns.tolist(), first.tolist(), sizes.tolist(), strict=True):
+            mine = order[begin_at : begin_at + size_of]
             version = self._image.version(self._version_of.get(f, 0))
             if version is None or version.kind != Kind.NMETHOD:
                 continue
             d = self._description(version)
-            mine = np.flatnonzero(fn == f)
+            if not len(d.at):
+                continue
             key = addresses[mine].astype(np.int64) * WAYS + way
-            lo, hi = np.searchsorted(d.at, key, "left"), np.searchsorted(d.at, key, "right")
-            count[mine + 1] = hi - lo
-            for k in np.flatnonzero(hi > lo).tolist():
-                rows[int(mine[k])] = d.inlined[lo[k] : hi[k]]
-        end = self._inlined + np.cumsum(count)
+            lo = np.searchsorted(d.at, key, "left")
+            count[mine + 1], at[mine] = np.searchsorted(d.at, key, "right") - lo, size + lo
+            tables.append(d.inlined)
+            size += len(d.inlined)
+        begin, end = self._inlined, self._inlined + np.cumsum(count)
         while end[-1] > len(self._inline):
             self._inline = np.concatenate((self._inline, np.zeros_like(self._inline)))
-        for k, calls in rows.items():
-            self._inline[end[k] : end[k + 1]] = calls
         self._inlined = int(end[-1])
+        self._inline[begin : self._inlined] = np.concatenate(tables)[spans(at, count[1:])[0]]
         return end[head], end[tail + 1]
 
     def _fn(self, v: Version | None) -> int:

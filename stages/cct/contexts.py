@@ -53,6 +53,7 @@ from stages.cct.tables import (
     HOLE,
     I_FLAGS,
     I_FN,
+    INLINED,
     INTERPRETER,
     ITEM_ENTERS,
     LEFT,
@@ -137,7 +138,12 @@ def child_of(t, parent, method, bci):  # type: ignore[no-untyped-def]
 @inner
 def inlined(t, place, node, where):  # type: ignore[no-untyped-def]
     """The node of `where`, a place in the inline tree of the nmethod that has `node`."""
-    depth = 0
+    if where == 0:
+        return node
+    i = mixed(node, where, 0) & (INLINED - 1)
+    if t.inlined[i, 0] == node and t.inlined[i, 1] == where:
+        return t.inlined[i, 2]
+    of, depth = node, 0
     up = where
     while up:
         depth += 1
@@ -147,6 +153,7 @@ def inlined(t, place, node, where):  # type: ignore[no-untyped-def]
         for _ in range(k - 1):
             up = place[up, P_UP]
         node = child(t, node, place[up, P_METHOD], place[up, P_BCI])
+    t.inlined[i, 0], t.inlined[i, 1], t.inlined[i, 2] = of, where, node
     return node
 
 
@@ -165,8 +172,9 @@ def _activation(t, parent, ret, fn, node, caller, bci):  # type: ignore[no-untyp
 
 @inner
 def frame(t, fns, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untyped-def]
-    """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. Code that calls a
-    part of its own function, and what is outside of the filter, have no node of their own."""
+    """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. What is outside of
+    the filter has no node of its own; nor has a part that a function calls of its own, which is no inlined caller's: as
+    the stub behind an nmethod's code through which it calls an interpreted method (compiledIC.hpp, static stubs)."""
     mask = len(t.by_call) - 1
     i = mixed(parent, ret, fn) & mask
     while t.by_call[i] != 0:
@@ -176,7 +184,9 @@ def frame(t, fns, parent, ret, fn, caller, bci, enters):  # type: ignore[no-unty
             return a
         i = (i + 1) & mask
     node = caller
-    if fn != PENDING and fn != OUTSIDE and not (fn == t.activation[parent, A_FN] and not enters):
+    if fn == t.activation[parent, A_FN] and not enters:
+        node = t.activation[parent, A_NODE]
+    elif fn != PENDING and fn != OUTSIDE:
         node = child(t, caller, fns[fn, F_METHOD], bci)
     a = _activation(t, parent, ret, fn, node, caller, bci)
     if a != parent:

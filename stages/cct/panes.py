@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.tables import Z_NOTED, Tables
-from stages.cct.tree import Tree, exported, merged
+from stages.cct.tree import Tree, add_rows, exported, merged
 
 _SUM_ROWS = 1 << 16
 Part = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]  # nodes, counts, ticks (see Tables)
@@ -42,6 +42,6 @@ class Pane:
     def _sum(self) -> Part:
         ids, where = np.unique(np.concatenate([part[0] for part in self.parts]), return_inverse=True)
         counts, ticks = np.zeros((len(ids), *self.parts[0][1].shape[1:]), np.int64), np.zeros((len(ids), 2))
-        np.add.at(counts, where, np.concatenate([part[1] for part in self.parts]))
-        np.add.at(ticks, where, np.concatenate([part[2] for part in self.parts]))
+        each = (np.concatenate([part[k] for part in self.parts]) for k in (1, 2))
+        add_rows(where, *each, counts, ticks)
         return ids, counts, ticks

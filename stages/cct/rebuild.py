@@ -26,26 +26,29 @@ from stages.cct.tables import (
     Z_OVERFLOW,
     Z_STRANGE,
     Tables,
+    uncounted,
 )
 
 _KEPT = (Z_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW)
 
 
 def rebuilt(before: Tables, old: Contents, t: Tables, contents: Contents, threads: I64, slots: I64) -> None:
-    """Copies the stacks of `threads[slots]`, whose states are changed, from `before` to the empty `t`."""
+    """Copies the stacks of `threads[slots]`, whose states are changed, from `before` to the empty `t`. Names and
+    functions were numbered by `old`, and are by `contents`, which may be the same."""
     for k in _KEPT:
         t.size[k] = before.size[k]
     _copy(
         before, t, threads, slots, np.zeros(len(before.node), np.int64),
         np.zeros(len(before.activation), np.int64), np.zeros(max(len(before.node), len(before.activation)), np.int64),
     )  # fmt: skip
-    nodes = t.node[1 : int(t.size[Z_NODES])]
-    used, where = np.unique(nodes[:, N_METHOD], return_inverse=True)
-    numbers = np.array([contents.names.number(old.names.all[m]) for m in used.tolist()], np.int64)
-    nodes[:, N_METHOD] = numbers[where]
-    activations = t.activation[1 : int(t.size[Z_ACTIVATIONS])]
-    used, where = np.unique(activations[:, A_FN], return_inverse=True)
-    activations[:, A_FN] = contents.adopt_from(old, used)[where]
+    if contents is not old:
+        nodes = t.node[1 : int(t.size[Z_NODES])]
+        used, where = np.unique(nodes[:, N_METHOD], return_inverse=True)
+        numbers = np.array([contents.names.number(old.names.all[m]) for m in used.tolist()], np.int64)
+        nodes[:, N_METHOD] = numbers[where]
+        activations = t.activation[1 : int(t.size[Z_ACTIVATIONS])]
+        used, where = np.unique(activations[:, A_FN], return_inverse=True)
+        activations[:, A_FN] = contents.adopt_from(old, used)[where]
     _rehash(t)
 
 
@@ -70,6 +73,7 @@ def _node(before, t, n, copied, stack):  # type: ignore[no-untyped-def]
 
 @kernel
 def _copy(before, t, threads, slots, copied, moved, stack):  # type: ignore[no-untyped-def]
+    before, t = uncounted(before), uncounted(t)
     mask = (1 << BEHIND) - 1
     for slot in slots:
         threads[slot, T_NODE] = _node(before, t, threads[slot, T_NODE], copied, stack)
@@ -90,6 +94,7 @@ def _copy(before, t, threads, slots, copied, moved, stack):  # type: ignore[no-u
 
 @kernel
 def _rehash(t):  # type: ignore[no-untyped-def]
+    t = uncounted(t)
     mask = len(t.by_call) - 1
     for a in range(1, t.size[Z_ACTIVATIONS]):
         i = mixed(t.activation[a, A_PARENT], t.activation[a, A_RETURN], t.activation[a, A_FN]) & mask

@@ -26,6 +26,7 @@ from stages.cct.tables import (
     Z_LINKS,
     Z_NODES,
     Z_OVERFLOW,
+    Z_PARTS,
     Z_STEPS,
     Z_STRANGE,
     Tables,
@@ -42,6 +43,8 @@ _COUNTERS = (
 
 SPARE_FUNCTIONS = 4096
 """With more of them, dead ones are forgotten when a generation begins."""
+SETTLED = 1 << 17
+"""So many parts of steps are settled in one step of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +107,21 @@ class Cct:
                 if (slot := p.slot.pop(message.thread.tid, None)) is not None:
                     p.free.append(slot)
             case EndOfStream():
-                yield from self.flush()
+                yield from self.flush_steps()
         yield message
 
     def flush(self) -> list[object]:
         """Nothing more comes: every pane is told."""
-        return [out for p in self._processes.values() for out in self._report(p, max([*p.panes, p.pane, p.closed]))]
+        return [out for out in self.flush_steps() if out is not None]
+
+    def flush_steps(self) -> Iterator[object]:
+        """`flush` in steps, as `steps`."""
+        for p in self._processes.values():
+            yield from self._report(p, max([*p.panes, p.pane, p.closed]))
 
     def statistics(self) -> dict[str, int | float]:
         sizes = [p.tables.size for p in self._processes.values()]
-        rows = (("activations", Z_ACTIVATIONS), ("nodes", Z_NODES), ("steps", Z_STEPS), *_COUNTERS)
+        rows = (("activations", Z_ACTIVATIONS), ("nodes", Z_NODES), ("steps", Z_STEPS), ("parts", Z_PARTS), *_COUNTERS)
         return {
             **{f"cct_{name}": sum(int(size[k]) for size in sizes) for name, k in rows},
             "cct_threads": sum(len(p.slot) for p in self._processes.values()),
@@ -138,7 +146,7 @@ class Cct:
     def _fold(self, p: Traced, message: Paths) -> Iterator[None]:
         begins = message.generation != p.dictionary.generation
         if begins:
-            self._settle(p)
+            yield from self._settle(p)
             self._forget_steps(p)
             p.contents.forget()
         p.dictionary.take(message)
@@ -161,14 +169,13 @@ class Cct:
         pane = group["pane"][rows.group]
         for number in np.unique(pane).tolist():
             if number != p.pane:
-                self._settle(p)
+                yield from self._settle(p)
                 p.pane = number
             mine = pane == number
             fold(
-                t, c.fns, c.place, c.item, c.inline, c.block, d.paths.rows, d.links.rows, p.threads,
-                slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],
-                rows.broken_end[mine], order,
-                *columns, p.last_step,
+                t, c.arrays, d.paths.rows, d.links.rows, p.threads, slots[rows.group[mine]], fresh[mine],
+                rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order, *columns,
+                p.last_step,
             )  # fmt: skip
             yield
 
@@ -181,50 +188,49 @@ class Cct:
             p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables, 0, THREAD, tid)
         return slot
 
-    def _settle(self, p: Traced) -> None:
+    def _settle(self, p: Traced) -> Iterator[None]:
         """What was counted by step becomes the pane's."""
-        d, c, t = p.dictionary, p.contents, p.tables
-        settle(t, c.fns, c.place, c.item, c.inline, c.block, d.paths.rows, d.links.rows)
-        if p.pane >= 0:
-            p.panes.setdefault(p.pane, Pane()).add(t)
-        clear(t)
+        settled = False
+        while not settled:
+            settled = settle(p.tables, SETTLED)
+            if p.pane >= 0:
+                p.panes.setdefault(p.pane, Pane()).add(p.tables)
+            clear(p.tables)
+            yield
 
     def _forget_steps(self, p: Traced) -> None:
         t = p.tables
         t.step[: int(t.size[Z_STEPS])] = 0
         t.by_state[:] = 0
-        t.size[Z_STEPS] = 1
+        t.size[Z_STEPS], t.size[Z_PARTS] = 1, 0
         p.last_step[:] = 0
 
     def _make_room(self, p: Traced, anew: bool) -> Iterator[None]:
         """Where the tables are half full, or `anew`, they are made anew, with the threads' stacks in them; open panes
         keep what was counted."""
         size, room = p.tables.size, self._room
-        if 2 * size[Z_STEPS] > room.steps:
-            self._settle(p)
+        if 2 * size[Z_STEPS] > room.steps or 2 * size[Z_PARTS] > len(p.tables.part):
+            yield from self._settle(p)
             self._forget_steps(p)
             yield
         if anew or 2 * size[Z_ACTIVATIONS] > room.activations or 2 * size[Z_NODES] > room.nodes:
             self._rebuilt += 1
-            self._settle(p)
+            yield from self._settle(p)
             for pane in p.panes.values():
                 pane.detach(p.tables, p.contents.names.all)
                 yield
             before, p.tables = p.tables, empty(room.activations, room.nodes, room.steps)
-            old, p.contents = p.contents, Contents(p.process.image)
+            old, p.contents = p.contents, Contents(p.process.image) if anew else p.contents
             rebuilt(before, old, p.tables, p.contents, p.threads, np.array(sorted(p.slot.values()), np.int64))
             p.last_step[:] = 0
             yield
 
     # Reports
 
-    def _report(self, p: Traced, upto: int) -> list[object]:
+    def _report(self, p: Traced, upto: int) -> Iterator[TreeReport | None]:
         if 0 <= p.pane <= upto:
-            self._settle(p)
-        out: list[object] = []
+            yield from self._settle(p)
         for number in sorted(n for n in p.panes if n <= upto):
             tree = p.panes.pop(number).tree(p.tables, p.contents.names.all)
-            if len(tree.nodes):
-                out.append(TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names))
+            yield TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names) if len(tree.nodes) else None
         p.closed = max(p.closed, upto)
-        return out

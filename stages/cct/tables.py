@@ -16,6 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.kernels import inner
+from stages.pointers import bare
+
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
@@ -59,23 +62,34 @@ I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_
 ITEM_CALLS, ITEM_ENTERS = 1, 2  # ends in a call; begins at an entry of its function
 
 # A block: its items; BlockEnd; address; place and bci of the instruction before it (a call that returns here); BLOCK_…;
-# the calls inlined behind its branch, [begin, end) where it is taken, then where it is not
-BC = 11
+# the calls inlined behind its branch, [begin, end) where it is taken, then where it is not; no more parts come of it
+BC = 12
 B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS, B_WAYS = range(8)
+B_MOST = 11
 BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
 
 # An inlined call: its place, and how many times it is made at once
 IN = 2
 IN_PLACE, IN_TIMES = range(2)
 
-# A step: a state and a path from there; the state behind. A state is activation << BEHIND | what the last block did.
-SC = 4
-S_STATE, S_PATH, S_NEXT = range(3)
+# A step: a state and a path from there; the state behind; its parts, [begin, end); instructions on it; how many times
+# it was made since it was settled, by certainty. A state is activation << BEHIND | what the last block did.
+SC = 8
+S_STATE, S_PATH, S_NEXT, S_PART, S_PARTS_END, S_INSTRUCTIONS, S_TIMES = range(7)
 BEHIND = 4
 WENT, RETURNED, STUB_RETURNED, UNPACKED, UNWOUND, JUMPED, LEFT, STARTED, LOST = range(9)
 """What the last block did: anything else; it returned; a stub did, into which the function had jumped; one that unpacks
 did; one that unwinds jumped; another jump where a TIP says, or out of the filter; tracing went off behind a call, a
 return or such a jump; nothing yet, of a thread that is new; there was a hole behind it."""
+
+# A part of a step: a node, and what is added to it each time. Of a path of paths: −step of one of them, and how many
+# times it is made in a row
+RC = 4
+R_NODE, R_INVOCATIONS, R_INSTRUCTIONS, R_BYTECODES = range(RC)
+PARTS = 8
+"""So many of them there is room for, a step."""
+SPARE_PARTS = 64
+"""So many rows at the end hold, for a while, those of a step for which there is no room."""
 
 # Of a node and pane: invocations, instructions, bytecodes; of each certainty
 COUNTS = 3
@@ -83,8 +97,12 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
 
 # `size`: how many rows there are, and what was counted
 (
-    Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_TOUCHED, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_SIZE,
-) = range(10)  # fmt: skip
+    Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
+    Z_OVERFLOW, Z_SIZE,
+) = range(12)  # fmt: skip
+
+INLINED = 1 << 14
+"""Rows of `Tables.inlined`."""
 
 # names that are no method's
 THREAD, UNKNOWN_CALLER, OVERFLOW_NAME, INTERPRETER_NAME = range(4)
@@ -99,25 +117,54 @@ class Tables(NamedTuple):
     by_call: I32
     node: I64  # (nodes, NC)
     by_parent: I32
+    inlined: I64  # (INLINED, 3): of a node and a place, by hash, the node below it; the last one that was looked for
     step: I64  # (steps, SC)
     by_state: I32
-    times: I64  # (steps, CERTAINTIES), since the last time they were settled
-    ticks: NDArray[np.float64]  # the same
-    touched: I32  # (steps,) those that were made since
+    ticks: NDArray[np.float64]  # (steps, CERTAINTIES), since they were settled
+    touched: I32  # (steps,) those that were made since: of paths of paths the first, others the last from the end
+    part: I32  # (PARTS * steps, RC)
+    part_of: I32  # (nodes,) the part of the node, if it is one of the step that is being made
     counts: I64  # (nodes, CERTAINTIES, COUNTS): zeros but from `settle` to `clear`
     spent: NDArray[np.float64]  # (nodes, CERTAINTIES)
     noted: I32  # (nodes,) which of these are not zero
     size: I64  # (Z_SIZE,)
 
 
+class Blocks(NamedTuple):
+    """A generation's blocks (stages.cct.contents), and what they refer to."""
+
+    fns: I64  # (functions, FC)
+    place: I64  # (places, PC)
+    item: I64  # (items, IC)
+    inline: I64  # (inlined calls, IN)
+    block: I64  # (blocks, BC)
+
+
+@inner
+def uncounted_blocks(c):  # type: ignore[no-untyped-def]
+    """The same of `Blocks`, as `uncounted`."""
+    return Blocks(bare(c.fns), bare(c.place), bare(c.item), bare(c.inline), bare(c.block))
+
+
+@inner
+def uncounted(t):  # type: ignore[no-untyped-def]
+    """The tables, as kernels use them: no references to the arrays are counted."""
+    return Tables(
+        bare(t.activation), bare(t.by_call), bare(t.node), bare(t.by_parent), bare(t.inlined), bare(t.step),
+        bare(t.by_state), bare(t.ticks), bare(t.touched), bare(t.part), bare(t.part_of), bare(t.counts), bare(t.spent),
+        bare(t.noted), bare(t.size),
+    )  # fmt: skip
+
+
 def empty(activations: int, nodes: int, steps: int) -> Tables:
     """With so much room. Memory is touched as it is used."""
     t = Tables(
         np.zeros((activations, AC), np.int64), np.zeros(_slots(activations), np.int32),
-        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((steps, SC), np.int64),
-        np.zeros(_slots(steps), np.int32), np.zeros((steps, CERTAINTIES), np.int64), np.zeros((steps, CERTAINTIES)),
-        np.zeros(steps, np.int32), np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64),
-        np.zeros((2 * nodes, CERTAINTIES)), np.zeros(2 * nodes, np.int32), np.zeros(Z_SIZE, np.int64),
+        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((INLINED, 3), np.int64),
+        np.zeros((steps, SC), np.int64), np.zeros(_slots(steps), np.int32), np.zeros((steps, CERTAINTIES)),
+        np.zeros(steps, np.int32), np.zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), np.zeros(2 * nodes, np.int32),
+        np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), np.zeros((2 * nodes, CERTAINTIES)),
+        np.zeros(2 * nodes, np.int32), np.zeros(Z_SIZE, np.int64),
     )  # fmt: skip
     t.size[[Z_ACTIVATIONS, Z_NODES, Z_STEPS]] = 1
     t.activation[0, A_FN] = HOLE

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
 from stages.cct.contexts import mixed
-from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Tables
+from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Z_NODES, Tables
 from stages.messages.trees import TREE_DTYPE
 
 COLUMNS = tuple(name for name in TREE_DTYPE.names or () if name not in ("parent", "method", "bci", "_"))
@@ -70,20 +70,30 @@ def exported(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], ticks
              names: Sequence[str]) -> Tree:  # fmt: skip
     """The tree of (n,) nodes with (n, certainties, counts) and (n, certainties) ticks, and all above them; where a
     caller has been found out since, below that."""
-    size = int(t.size[1])
+    size = int(t.size[Z_NODES])
     keys, where = np.zeros((size, 3), np.int64), np.full(size, -1, np.int64)
     slots = np.zeros(1 << (2 * size + 1).bit_length(), np.int32)
     n = int(resolve(t.node, ids, keys, slots, where, np.zeros(size, np.int64)))
     out = np.zeros(n, TREE_DTYPE)
     used, method = np.unique(keys[:n, 1], return_inverse=True)
     out["parent"], out["method"], out["bci"] = keys[:n, 0], method, keys[:n, 2]
+    sums, spent = np.zeros((n, *counts.shape[1:]), np.int64), np.zeros((n, ticks.shape[1]))
+    add_rows(where[ids], counts, ticks, sums, spent)
     for c, certainty in enumerate(("observed", "suspect")):
         for k, count in enumerate(("invocations", "instructions", "bytecodes")):
-            np.add.at(out[f"{certainty}_{count}"], where[ids], counts[:, c, k].astype(np.uint64))
-        spent = np.zeros(n)
-        np.add.at(spent, where[ids], ticks[:, c])
-        out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent)), prepend=0.0)  # whole ones, of the same sum
+            out[f"{certainty}_{count}"] = sums[:, c, k]
+        out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent[:, c])), prepend=0.0)  # whole ones, of the same sum
     return Tree(out, tuple(names[m] for m in used.tolist()))
+
+
+@kernel
+def add_rows(where, counts, ticks, sums, spent):  # type: ignore[no-untyped-def]
+    """Adds (n, certainties, counts) and (n, certainties) of rows to those of `where`."""
+    for k in range(len(where)):
+        for c in range(counts.shape[1]):
+            for q in range(counts.shape[2]):
+                sums[where[k], c, q] += counts[k, c, q]
+            spent[where[k], c] += ticks[k, c]
 
 
 @inner

@@ -11,11 +11,25 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stages.cct.stage import Cct, Room
+from stages.cct.tables import PARTS, SPARE_PARTS
 from stages.cct.tree import Tree, merged
 from stages.images import Images
 from stages.messages import TreeReport
 from stages.messages.paths import BREAK, BlockEnd
-from tests.cct.made import PROGRAMS, SPACING, Block, Call, Dictionaries, Made, Range, Stack, expected, run
+from tests.cct.made import (
+    PROGRAMS,
+    SITES,
+    SPACING,
+    UNKNOWN,
+    Block,
+    Call,
+    Dictionaries,
+    Made,
+    Range,
+    Stack,
+    expected,
+    run,
+)
 
 SMALL = Room(1 << 12, 1 << 12, 1 << 12)
 
@@ -137,6 +151,28 @@ def test_returns_out_of_deep_calls_behind_an_overflow() -> None:
     assert len(tree.nodes) == DEEP + 4  # no frame stands beside another: those before the break are among them
     assert tree.total("observed_instructions") == DEEP + 4
     assert cct.statistics()["cct_links"] == DEEP + 1
+
+
+def test_a_part_that_inlined_code_calls_of_its_function_is_not_the_inlined_methods() -> None:
+    d, cct = Dictionaries(), stage()
+    own, ret = OWN[0], SPACING + 16 * SITES + 5
+    calls = Range(ret - 5, ret, True, (*OWN, ("inlined", SITES - 1)))
+    behind = Range(SPACING + 0x100, SPACING + 0x101, False, OWN)
+    order = [d.path([Block((calls, behind), BlockEnd.INDIRECT)])]
+    base = ((UNKNOWN, -1), own)
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 9), False)), *cct.flush()])
+    assert found(tree) == {((*base, ("inlined", SITES - 1)), "instructions"): 1, (base, "instructions"): 1}
+
+
+def test_a_path_of_more_nodes_than_there_is_room_for_parts() -> None:
+    d, cct = Dictionaries(), stage(Room(1 << 12, 1 << 12, 16))
+    deep, rounds = PARTS * 16 + 3 * SPARE_PARTS, 4
+    down = d.path([LOOP, *[DOWN] * deep, INNERMOST])
+    tree = tree_of([*cct.feed(d.message(7, [down, BREAK] * rounds, (0, 9), False)), *cct.flush()])
+    assert tree.total("observed_invocations") == rounds * (deep + 2)
+    assert tree.total("observed_instructions") == rounds * (deep + 2)
+    assert tree.total("observed_ticks") == 9
+    assert depth_of(tree) == deep + 3
 
 
 @settings(deadline=None, max_examples=50)
