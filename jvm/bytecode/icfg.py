@@ -113,6 +113,7 @@ class _Call:
     seen: int = 0  # of the owner's subtypes
     turns: int = -1
     callees: dict[int, None] = field(default_factory=dict)
+    changed: bool = False  # these, since they were stored
 
 
 @dataclass(eq=False, slots=True)
@@ -325,10 +326,10 @@ class Icfg:
                 call = self._call[key]
                 if any(method in call.callees for method in mine):
                     self._forget(call)
-                    self._store(call, complete=False)
+                    self._store(call, known=False)
 
     def _forget(self, call: _Call) -> None:
-        call.callees, call.owner, call.resolved, call.seen = {}, None, None, 0
+        call.callees, call.owner, call.resolved, call.seen, call.changed = {}, None, None, 0, True
 
     def _changed(self, loaded: Loaded) -> set[str]:
         """A class has come or goes: calls whose owner is a supertype of it or of a class below it are to be looked at.
@@ -351,11 +352,12 @@ class Icfg:
         while self._dirty and limit > 0:
             key = next(iter(self._dirty))
             call = self._call[key]
-            before = len(call.callees), call.resolved, call.seen
             complete, steps = self._look(call, limit)
             limit -= 1 + steps
-            if (len(call.callees), call.resolved, call.seen) != before:
-                self._store(call, complete)
+            known = complete and call.resolved is not None
+            stored = self._calls.columns.callees[call.id] != OPEN
+            if known != stored or (known and call.changed):
+                self._store(call, known)
             if complete:
                 del self._dirty[key]
         if self._callees.wasteful:
@@ -404,15 +406,17 @@ class Icfg:
 
     def _callee(self, call: _Call, method: hierarchy.Method) -> None:
         holder = self._classes.get(method[0].id)
-        if holder is not None:
-            call.callees[holder.number[method[1]]] = None
+        number = holder.number[method[1]] if holder is not None else NOWHERE
+        if number != NOWHERE and number not in call.callees:
+            call.callees[number], call.changed = None, True
 
-    def _store(self, call: _Call, complete: bool) -> None:
+    def _store(self, call: _Call, known: bool) -> None:
+        """`known`: its callees, all of them; else it is open."""
         table = self._calls.columns
         self._callees.garbage += max(int(table.callees[call.id]), 0)
-        known = complete and call.resolved is not None
         table.callee[call.id] = self._callees.append(np.fromiter(call.callees if known else (), np.int32))
         table.callees[call.id] = len(call.callees) if known else OPEN
+        call.changed = False
         self.epoch += 1
 
     def _pack(self) -> None:

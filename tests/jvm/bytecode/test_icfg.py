@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jvm.bytecode.cfg import NOWHERE, cfg
-from jvm.bytecode.class_file import ClassFile
+from jvm.bytecode.class_file import INTERFACE, ClassFile
 from jvm.bytecode.icfg import NO_HANDLERS, NO_OPENING, Graph, Icfg, parameter_slots
 from jvm.bytecode.opcodes import NAMES, OPCODE, TIER, Kind
 from jvm.bytecode.space import Space
@@ -109,6 +109,50 @@ def test_any_order_of_loading_and_unloading_gives_the_same_graph(data: st.DataOb
         pass
     assert symbolic(icfg) == symbolic(icfg_of({name: files[name] for name in names if name in loaded}))
     check_numbers(icfg.graph())
+
+
+def shape(above: str | None = None, interface: str = "", flags: int = 1, code: bytes | None = None) -> ClassFile:
+    """A class, with `code` of f()V if it has one."""
+    file = Made()
+    if code is not None:
+        file.method("f", "()V", code)
+    interfaces = [file.class_(interface)] if interface else []
+    return ClassFile.of(file.bytes(interfaces=interfaces, flags=flags, above=above))
+
+
+def caller(owner: str) -> ClassFile:
+    """f()V calls f()V of another class."""
+    file = Made()
+    file.method("f", "()V", b"\xb6" + file.ref("f", "()V", owner).to_bytes(2, "big") + b"\xb1")
+    return ClassFile.of(file.bytes())
+
+
+CALLED = ("p/Calls", "f", "()V")
+
+
+def test_a_call_is_known_again_when_the_subtype_that_was_not_looked_at_is_gone() -> None:
+    icfg = Icfg()
+    icfg.add(1, 0, "p/Calls", caller("A"))
+    icfg.add(2, 0, "A", shape(code=b"\xb1"))
+    icfg.add(3, 0, "B", shape(above="A"))
+    icfg.add(4, 0, "C", shape(above="A"))
+    assert icfg.update(2) == 1  # A and B
+    assert symbolic(icfg)[CALLED] == {0: None}
+    icfg.remove(4)
+    assert icfg.update() == 0
+    assert symbolic(icfg)[CALLED] == {0: frozenset({("A", "f", "()V")})}
+
+
+def test_as_many_callees_as_before_may_be_others() -> None:
+    icfg = Icfg()
+    icfg.add(1, 0, "p/Calls", caller("I"))
+    icfg.add(2, 0, "I", shape(flags=INTERFACE | 1, code=b"\xb1"))
+    icfg.add(3, 0, "D", shape(above="B", interface="I"))
+    assert icfg.update() == 0
+    assert symbolic(icfg)[CALLED] == {0: frozenset({("I", "f", "()V")})}
+    icfg.add(4, 0, "B", shape(code=b"\xb1"))  # D inherits from it, which goes before the default
+    assert icfg.update() == 0
+    assert symbolic(icfg)[CALLED] == {0: frozenset({("B", "f", "()V")})}
 
 
 def check_numbers(graph: Graph) -> None:
