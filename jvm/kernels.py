@@ -51,6 +51,12 @@ def inner(function: Any) -> Any:
     return _cached(njit(nogil=True, **_NO_ENTRY)(function))
 
 
+def apart(function: Any) -> Any:
+    """An `inner` that stays a function of its own, as large as it may be. (Numba hands the option of a `near` down to
+    those `inner` ones that are compiled first when it calls them: they are written out as well, and theirs.)"""
+    return _cached(njit(nogil=True, forceinline=False, **_NO_ENTRY)(function))
+
+
 def near(function: Any) -> Any:
     """The same, written out where it is called: for the steps of a hot loop."""
     return _cached(njit(nogil=True, forceinline=True, **_NO_ENTRY)(function))

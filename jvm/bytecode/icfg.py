@@ -440,10 +440,13 @@ class Icfg:
         found = self._classes.get(class_id)
         return found.number.get((name, descriptor), NOWHERE) if found is not None else NOWHERE
 
-    def nodes_of_class(self, class_id: int) -> tuple[int, int]:
-        """Where its nodes begin, and how many they are."""
+    def numbers_of(self, class_id: int) -> tuple[range, range]:
+        """Those of its nodes and of its methods."""
         found = self._classes.get(class_id)
-        return found.parts[1][1:] if found is not None else (0, 0)
+        if found is None:
+            return range(0), range(0)
+        methods, nodes = (range(at, at + count) for _, at, count in found.parts[:2])
+        return nodes, methods
 
     def selector(self, method: int) -> tuple[str, str, str]:
         """Class, name and descriptor of a method. Raises KeyError if there is none of that number."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.bytecode.opcodes import KIND, Kind
-from jvm.kernels import inner, near
+from jvm.kernels import apart, near
 from stages.reconstruct.candidates import (
     ALONE,
     BEFORE,
@@ -19,8 +19,10 @@ from stages.reconstruct.candidates import (
     E_ENTER,
     E_NONE,
     FALLBACK,
+    METHODS,
     NEXT,
     SCANNED,
+    SITES,
     WAITED,
     WORK,
     emit,
@@ -40,23 +42,23 @@ from stages.reconstruct.state import (
 )
 
 
-@inner
-def _few(g, opening):  # type: ignore[no-untyped-def]
+@apart
+def _few(g, s, opening):  # type: ignore[no-untyped-def]
     count = 0
-    for m in range(len(g.methods.opening)):
+    for m in range(s.at[METHODS]):
         count += g.methods.opening[m] == opening
     return count <= FEW_ENTRIES
 
 
-@inner
+@apart
 def any_entry(g, s, i, opening):  # type: ignore[no-untyped-def]
     """Any method that is entered so; from now on it must be proven which (SURE)."""
-    known = not is_bottom(s.front[i]["node"])
-    if not known and not _few(g, opening):
+    known = not is_bottom(s.front.node[i])
+    if not known and not _few(g, s, opening):
         return
-    cell = pushed(s, np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"])) if known else np.int64(EMPTY)
-    s.at[WORK] += len(g.methods.opening) >> 4
-    for m in range(len(g.methods.opening)):
+    cell = pushed(s, np.int64(s.front.node[i]), np.int64(s.front.cell[i])) if known else np.int64(EMPTY)
+    s.at[WORK] += s.at[METHODS] >> 4
+    for m in range(s.at[METHODS]):
         if g.methods.opening[m] == opening:
             emit(s, np.int64(g.methods.entry[m]), cell, i, E_ENTER)
     s.at[ALONE] = 0
@@ -65,11 +67,11 @@ def any_entry(g, s, i, opening):  # type: ignore[no-untyped-def]
         emit(s, np.int64(UNKNOWN), cell, i, E_ENTER)
 
 
-@inner
+@apart
 def returned_below(g, s, i, op):  # type: ignore[no-untyped-def]
     """Behind any call of the method that has returned out of the first frame that was known."""
-    method = np.int64(BOTTOM) - 1 - np.int64(s.front[i]["node"])
-    for k in range(len(g.sites.node)):
+    method = np.int64(BOTTOM) - 1 - np.int64(s.front.node[i])
+    for k in range(s.at[SITES]):
         node = g.sites.node[k]
         if node == NONE:
             continue
@@ -86,7 +88,7 @@ def returned_below(g, s, i, op):  # type: ignore[no-untyped-def]
         if fits:
             emit(s, np.int64(to), np.int64(EMPTY), i, E_NONE)
     s.at[SCANNED], s.at[ALONE], s.at[FALLBACK] = 0, 0, -1
-    s.at[WORK] += len(g.sites.node) >> 2
+    s.at[WORK] += s.at[SITES] >> 2
 
 
 @near
@@ -99,7 +101,7 @@ def _follows(g, node, back, opcode):  # type: ignore[no-untyped-def]
     )
 
 
-@inner
+@apart
 def begin(g, index, s, op):  # type: ignore[no-untyped-def]
     """Nothing is known: any bytecode of this opcode that stands behind those before it, if this opcode is rare, or
     nothing rarer came."""

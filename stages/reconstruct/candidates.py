@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.bytecode.opcodes import Kind
-from jvm.kernels import inner, near
+from jvm.kernels import apart, near
 from stages.messages.bytecodes import FrameEvent
 from stages.reconstruct.state import (
     BACK_SEVERAL,
@@ -28,6 +28,7 @@ AT = {name: int(place) for name, place in At.__members__.items()}
 PHASE, TAKEN, LAST, ENTRY, CLEARED, COUNT, NEXT = (
     AT[name] for name in ("PHASE", "TAKEN", "LAST", "ENTRY", "CLEARED", "COUNT", "NEXT")
 )
+METHODS, SITES = AT["METHODS"], AT["SITES"]
 SCANNED, ALONE, FALLBACK, DEPTH, WAITED, CELL, STAMP, BEFORE, WORK = (
     AT[name] for name in ("SCANNED", "ALONE", "FALLBACK", "DEPTH", "WAITED", "CELL", "STAMP", "BEFORE", "WORK")
 )
@@ -75,7 +76,7 @@ def pushed(s, node, cell):  # type: ignore[no-untyped-def]
     used = s.at[CELL]
     if used >= CELLS:
         return np.int64(EMPTY)
-    s.cells[used]["node"], s.cells[used]["below"] = node, cell
+    s.cells.node[used], s.cells.below[used] = node, cell
     s.at[CELL] = used + 1
     return used
 
@@ -83,26 +84,26 @@ def pushed(s, node, cell):  # type: ignore[no-untyped-def]
 @near
 def below(g, s, i):  # type: ignore[no-untyped-def]
     """Candidate i without its frame on top: frame and cell."""
-    cell = np.int64(s.front[i]["cell"])
+    cell = np.int64(s.front.cell[i])
     if cell == EMPTY:
-        method = owner(g, s.front[i]["node"])
+        method = owner(g, s.front.node[i])
         return (np.int64(BOTTOM) if method == NONE else np.int64(BOTTOM) - 1 - method), np.int64(EMPTY)
-    return np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"])
+    return np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell])
 
 
-@inner
+@apart
 def _hashed(s, key, n):  # type: ignore[no-untyped-def]
     """The candidate with this key among those hashed, or n, which now has it."""
     where = (key * np.int64(0x9E3779B97F4A7C15 - (1 << 64)) >> 24) & (HASH - 1)
-    while s.hash[where]["stamp"] == s.at[STAMP]:
-        if s.hash[where]["key"] == key:
-            return np.int64(s.hash[where]["at"])
+    while s.hash.stamp[where] == s.at[STAMP]:
+        if s.hash.key[where] == key:
+            return np.int64(s.hash.at[where])
         where = (where + 1) & (HASH - 1)
-    s.hash[where]["stamp"], s.hash[where]["key"], s.hash[where]["at"] = s.at[STAMP], key, n
+    s.hash.stamp[where], s.hash.key[where], s.hash.at[where] = s.at[STAMP], key, n
     return n
 
 
-@inner
+@apart
 def emit(s, node, cell, back, event):  # type: ignore[no-untyped-def]
     """A candidate of the next frontier, that candidate `back` led to. One that several led to has no known past."""
     n = s.at[NEXT]
@@ -110,19 +111,19 @@ def emit(s, node, cell, back, event):  # type: ignore[no-untyped-def]
     found = n
     if n < _DENSE:
         for k in range(n):
-            if s.next[k]["node"] == node and s.next[k]["cell"] == cell:
+            if s.next.node[k] == node and s.next.cell[k] == cell:
                 found = np.int64(k)
                 break
     else:
         if n == _DENSE:
             s.at[STAMP] += 1
             for k in range(n):
-                _hashed(s, np.int64(s.next[k]["node"]) << 32 | np.int64(s.next[k]["cell"]), np.int64(k))
+                _hashed(s, np.int64(s.next.node[k]) << 32 | np.int64(s.next.cell[k]), np.int64(k))
         if n < CANDIDATES:
             found = _hashed(s, np.int64(node) << 32 | np.int64(cell), n)
     if found < n:
-        if s.next[found]["back"] != back:
-            s.next[found]["back"] = BACK_SEVERAL
+        if s.next.back[found] != back:
+            s.next.back[found] = BACK_SEVERAL
     elif n < CANDIDATES:
-        s.next[n]["node"], s.next[n]["cell"], s.next[n]["back"], s.next[n]["event"] = node, cell, back, event
+        s.next.node[n], s.next.cell[n], s.next.back[n], s.next.event[n] = node, cell, back, event
         s.at[NEXT] = n + 1

@@ -16,8 +16,8 @@ CALLS = 1 << 9  # looked at in one step
 
 
 class Classes:
-    def __init__(self, going: Callable[[int, int], None]) -> None:
-        """`going` hears of nodes that go, before they do: where they begin, and how many they are."""
+    def __init__(self, going: Callable[[range, range], None]) -> None:
+        """`going` hears of nodes and methods that go, before they do."""
         self.icfg = Icfg()
         self.bad_records = 0
         self._going = going
@@ -34,7 +34,7 @@ class Classes:
                     case export.Class() if self._definition.get(record.id) == record.definition:
                         pass  # told again
                     case export.Class():
-                        self._going(*self.icfg.nodes_of_class(record.id))
+                        self._going(*self.icfg.numbers_of(record.id))
                         self._definition[record.id] = record.definition
                         yield from self.icfg.feeding(record)
                         yield
@@ -42,16 +42,22 @@ class Classes:
                         self.icfg.feed(record)
         except export.ExportError:
             self.bad_records += 1
-        while self.icfg.update(CALLS):
-            yield
+        yield from self._update()
 
-    def forget_before(self, tsc: int) -> None:
-        """Classes that were unloaded before that."""
+    def forget_before(self, tsc: int) -> Iterator[None]:
+        """Classes that were unloaded before that, in steps."""
         while self._gone and self._gone[0][0] < tsc:
             _, id_ = self._gone.popleft()
-            self._going(*self.icfg.nodes_of_class(id_))
+            yield
+            self._going(*self.icfg.numbers_of(id_))
             self.icfg.remove(id_)
             self._definition.pop(id_, None)
+        yield from self._update()
+
+    def _update(self) -> Iterator[None]:
+        """Behind it no call has a callee that is gone."""
+        while self.icfg.update(CALLS):
+            yield
 
     def name(self, method: int) -> str:
         holder, name, _ = self.icfg.selector(method)

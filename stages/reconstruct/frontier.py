@@ -14,7 +14,7 @@ import numpy as np
 from jvm.bytecode.icfg import NATIVE as NATIVE_FLAG
 from jvm.bytecode.icfg import NO_HANDLERS, opening_of
 from jvm.bytecode.opcodes import Kind
-from jvm.kernels import inner, near
+from jvm.kernels import apart, near
 from stages.reconstruct.anywhere import any_entry, returned_below
 from stages.reconstruct.candidates import (
     ABSTRACT,
@@ -66,40 +66,40 @@ from stages.reconstruct.state import (
 )
 
 
-@inner
+@apart
 def _jumped_back(g, s, i, node, op):  # type: ignore[no-untyped-def]
     """RET: behind any JSR of the method."""
     m = g.nodes.method[node]
     for other in range(g.methods.entry[m], g.methods.entry[m] + g.methods.nodes[m]):
         if g.nodes.kind[other] == Kind.JSR and g.nodes.opcode[other + 1] == op:
-            emit(s, np.int64(other + 1), np.int64(s.front[i]["cell"]), i, E_NONE)
+            emit(s, np.int64(other + 1), np.int64(s.front.cell[i]), i, E_NONE)
 
 
-@inner
+@apart
 def _handled(g, s, i, node, op):  # type: ignore[no-untyped-def]
     m = g.nodes.method[node]
     if g.methods.flags[m] & NO_HANDLERS:
         for other in range(g.methods.entry[m], g.methods.entry[m] + g.methods.nodes[m]):
             if g.nodes.opcode[other] == op:
-                emit(s, np.int64(other), np.int64(s.front[i]["cell"]), i, E_NONE)
+                emit(s, np.int64(other), np.int64(s.front.cell[i]), i, E_NONE)
         return
     for k in range(g.methods.handler[m], g.methods.handler[m] + g.methods.handlers[m]):
-        to = g.handler[k, 2]
-        if g.handler[k, 0] <= node < g.handler[k, 1] and g.nodes.opcode[to] == op:
-            emit(s, np.int64(to), np.int64(s.front[i]["cell"]), i, E_NONE)
+        to = g.handler[4 * k + 2]
+        if g.handler[4 * k] <= node < g.handler[4 * k + 1] and g.nodes.opcode[to] == op:
+            emit(s, np.int64(to), np.int64(s.front.cell[i]), i, E_NONE)
 
 
-@inner
+@apart
 def _callees(g, node):  # type: ignore[no-untyped-def]
     """Where the callees of a call begin, and how many they are; −1: open."""
     call = g.sites.call[g.nodes.target[node]]
     return np.int64(g.calls.callee[call]), np.int64(g.calls.callees[call])
 
 
-@inner
+@apart
 def _entered(g, s, i, op):  # type: ignore[no-untyped-def]
     """The first bytecode of a method that candidate i called."""
-    node = np.int64(s.front[i]["node"])
+    node = np.int64(s.front.node[i])
     opening = opening_of(op, s.at[ENTRY] == SYNCHRONIZED, s.at[CLEARED])
     if node >= 0:
         if g.nodes.kind[node] != CALL:
@@ -110,29 +110,29 @@ def _entered(g, s, i, op):  # type: ignore[no-untyped-def]
             for k in range(first, first + count):
                 m = g.callee[k]
                 if g.methods.opening[m] == opening:
-                    cell = pushed(s, node, np.int64(s.front[i]["cell"])) if cell == NONE else cell
+                    cell = pushed(s, node, np.int64(s.front.cell[i])) if cell == NONE else cell
                     emit(s, np.int64(g.methods.entry[m]), cell, i, E_ENTER)
             if s.at[NEXT] == before and s.at[COUNT] == 1:  # a class that is not known, or not yet
-                emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+                emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
             return
     elif is_native(node):
         return
     if s.at[COUNT] == 1 and s.at[FALLBACK] < 0:
         any_entry(g, s, i, opening)
     else:
-        emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+        emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
 
 
-@inner
+@apart
 def on_op(g, s, op):  # type: ignore[no-untyped-def]
     """A bytecode is dispatched."""
     phase = s.at[PHASE]
     for i in range(s.at[COUNT]):
-        node = np.int64(s.front[i]["node"])
+        node = np.int64(s.front.node[i])
         if phase == ENTERED:
             _entered(g, s, i, op)
         elif node == UNKNOWN:
-            emit(s, np.int64(UNKNOWN), np.int64(s.front[i]["cell"]), i, E_NONE)
+            emit(s, np.int64(UNKNOWN), np.int64(s.front.cell[i]), i, E_NONE)
         elif is_bottom(node):
             if phase == BEHIND and s.at[COUNT] == 1:
                 returned_below(g, s, i, op)
@@ -152,19 +152,19 @@ def on_op(g, s, op):  # type: ignore[no-untyped-def]
             elif kind == Kind.SWITCH:
                 for k in range(g.nodes.target[node], g.nodes.target[node] + g.nodes.arms[node]):
                     if g.nodes.opcode[g.arm[k]] == op:
-                        emit(s, np.int64(g.arm[k]), np.int64(s.front[i]["cell"]), i, E_NONE)
+                        emit(s, np.int64(g.arm[k]), np.int64(s.front.cell[i]), i, E_NONE)
             elif kind == Kind.RET:
                 _jumped_back(g, s, i, node, op)
             if to >= 0 and g.nodes.opcode[to] == op:
-                emit(s, np.int64(to), np.int64(s.front[i]["cell"]), i, E_NONE)
+                emit(s, np.int64(to), np.int64(s.front.cell[i]), i, E_NONE)
 
 
-@inner
+@apart
 def on_native(g, s):  # type: ignore[no-untyped-def]
     """A method is entered that has no bytecode, or none that runs."""
     native = s.at[ENTRY] == NATIVE_ENTRY
     for i in range(s.at[COUNT]):
-        node = np.int64(s.front[i]["node"])
+        node = np.int64(s.front.node[i])
         if is_native(node) or is_bottom(node) or (node >= 0 and g.nodes.kind[node] != CALL):
             continue
         cell = np.int64(NONE)
@@ -173,13 +173,13 @@ def on_native(g, s):  # type: ignore[no-untyped-def]
             for k in range(first, first + max(count, 0)):
                 m = g.callee[k]
                 if not native or g.methods.flags[m] & NATIVE_FLAG:
-                    cell = pushed(s, node, np.int64(s.front[i]["cell"])) if cell == NONE else cell
+                    cell = pushed(s, node, np.int64(s.front.cell[i])) if cell == NONE else cell
                     emit(s, np.int64(NATIVE - m), cell, i, E_ENTER)
         if cell == NONE:
-            emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_ENTER)
+            emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
 
 
-@inner
+@apart
 def _pop_to_interpreter(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and one of the interpreter goes on."""
     node, cell = below(g, s, i)
@@ -188,28 +188,28 @@ def _pop_to_interpreter(g, s, i, event):  # type: ignore[no-untyped-def]
         emit(s, np.int64(node), cell, BACK_SEVERAL if short else i, event)
 
 
-@inner
+@apart
 def on_behind(g, s):  # type: ignore[no-untyped-def]
     """A call has returned to the interpreter."""
     for i in range(s.at[COUNT]):
-        node = np.int64(s.front[i]["node"])
+        node = np.int64(s.front.node[i])
         calls = s.at[PHASE] == RUN and (
             s.at[LAST] == CALL if node == UNKNOWN else node >= 0 and g.nodes.kind[node] == CALL
         )
         if calls:  # of its callee nothing was seen
-            emit(s, np.int64(node), np.int64(s.front[i]["cell"]), i, E_NONE)
+            emit(s, np.int64(node), np.int64(s.front.cell[i]), i, E_NONE)
         elif node == COMPILED:
             _pop_to_interpreter(g, s, i, E_BACK)
         elif node == UNKNOWN or is_native(node) or (node >= 0 and s.at[PHASE] == RUN and g.nodes.kind[node] == RETURN):
             _pop_to_interpreter(g, s, i, E_RETURN)
 
 
-@inner
+@apart
 def on_rethrow(g, s):  # type: ignore[no-untyped-def]
     """An exception arrives in a frame of the interpreter: out of the frame above if it was thrown there or that is
     compiled, else out of the VM (JDK: InterpreterRuntime and the stub forward_exception)."""
     for i in range(s.at[COUNT]):
-        node = np.int64(s.front[i]["node"])
+        node = np.int64(s.front.node[i])
         if node == COMPILED:
             _pop_to_interpreter(g, s, i, E_BACK)
         elif is_boundary(node) or is_bottom(node):
@@ -217,18 +217,18 @@ def on_rethrow(g, s):  # type: ignore[no-untyped-def]
         elif s.at[PHASE] == THROWN:
             _pop_to_interpreter(g, s, i, E_UNWIND)
         else:
-            emit(s, np.int64(node), np.int64(s.front[i]["cell"]), i, E_NONE)
+            emit(s, np.int64(node), np.int64(s.front.cell[i]), i, E_NONE)
 
 
-@inner
+@apart
 def on_throw(s):  # type: ignore[no-untyped-def]
     """An exception is thrown in the frame on top."""
     for i in range(s.at[COUNT]):
-        if s.front[i]["node"] >= 0 or s.front[i]["node"] == UNKNOWN or is_native(s.front[i]["node"]):
-            emit(s, np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"]), i, E_NONE)
+        if s.front.node[i] >= 0 or s.front.node[i] == UNKNOWN or is_native(s.front.node[i]):
+            emit(s, np.int64(s.front.node[i]), np.int64(s.front.cell[i]), i, E_NONE)
 
 
-@inner
+@apart
 def _leave(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and compiled code goes on."""
     node, cell = below(g, s, i)
@@ -238,16 +238,16 @@ def _leave(g, s, i, event):  # type: ignore[no-untyped-def]
         emit(s, np.int64(COMPILED), np.int64(EMPTY), i, event)
 
 
-@inner
+@apart
 def on_compiled(g, s):  # type: ignore[no-untyped-def]
     """Compiled code runs: called by the frame on top, or what it returns or throws to, or in its place (OSR)."""
     for i in range(s.at[COUNT]):
-        node = np.int64(s.front[i]["node"])
+        node = np.int64(s.front.node[i])
         kind = np.int64(g.nodes.kind[node]) if node >= 0 else s.at[LAST]
         if node == COMPILED:
-            emit(s, np.int64(COMPILED), np.int64(s.front[i]["cell"]), i, E_NONE)
+            emit(s, np.int64(COMPILED), np.int64(s.front.cell[i]), i, E_NONE)
         elif is_boundary(node):
-            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_COMPILED)
+            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front.cell[i])), i, E_COMPILED)
         elif is_bottom(node):
             continue
         elif is_native(node):
@@ -257,11 +257,11 @@ def on_compiled(g, s):  # type: ignore[no-untyped-def]
         elif s.at[PHASE] != RUN:
             continue
         elif kind == CALL:
-            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front[i]["cell"])), i, E_COMPILED)
+            emit(s, np.int64(COMPILED), pushed(s, node, np.int64(s.front.cell[i])), i, E_COMPILED)
         elif kind == RETURN:
             _leave(g, s, i, E_RETURN)
         elif kind == Kind.CONDITIONAL or kind == Kind.GOTO or kind == Kind.SWITCH:
-            emit(s, np.int64(COMPILED), np.int64(s.front[i]["cell"]), i, E_OSR)
+            emit(s, np.int64(COMPILED), np.int64(s.front.cell[i]), i, E_OSR)
 
 
 @near
@@ -275,26 +275,26 @@ def unpack(s, bits):  # type: ignore[no-untyped-def]
     s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 3, bits >> 2 & 1, bits >> 3 & 15, bits >> 7
 
 
-@inner
+@apart
 def on_upcall(s):  # type: ignore[no-untyped-def]
     """The VM calls Java, whatever the frame on top was doing."""
     bits = packed(s)
     for i in range(s.at[COUNT]):
-        cell = pushed(s, np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"]))
+        cell = pushed(s, np.int64(s.front.node[i]), np.int64(s.front.cell[i]))
         emit(s, np.int64(BOUNDARY - bits), cell, i, E_UPCALL)
     if s.at[COUNT] == 0:
         emit(s, np.int64(BOUNDARY - bits), np.int64(EMPTY), np.int64(BACK_NONE), E_UPCALL)
 
 
-@inner
+@apart
 def on_upreturn(s):  # type: ignore[no-untyped-def]
     """Java returns to the VM. The state that the boundary keeps; −1: there is none below any candidate."""
     bits = np.int64(-1)
     for i in range(s.at[COUNT]):
-        node, cell = np.int64(s.front[i]["node"]), np.int64(s.front[i]["cell"])
+        node, cell = np.int64(s.front.node[i]), np.int64(s.front.cell[i])
         while not is_boundary(node) and cell != EMPTY:
-            node, cell = np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"])
+            node, cell = np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell])
         if is_boundary(node) and cell != EMPTY:
             bits = BOUNDARY - node
-            emit(s, np.int64(s.cells[cell]["node"]), np.int64(s.cells[cell]["below"]), i, E_UPRETURN)
+            emit(s, np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell]), i, E_UPRETURN)
     return bits

@@ -10,8 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.icfg import Graph
-from stages.messages.bytecodes import KNOWN_DTYPE, METHOD_DTYPE
-from stages.reconstruct.state import CARRIED, CARRIED_SCALARS, CELLS, NO_OP, UNKNOWN, At, Counts, new_counts, new_state
+from stages.columns import table
+from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE
+from stages.reconstruct.state import (
+    BOTTOM,
+    CARRIED,
+    CARRIED_SCALARS,
+    CELLS,
+    NATIVE,
+    NO_OP,
+    UNKNOWN,
+    At,
+    Counts,
+    Events,
+    new_counts,
+    new_state,
+)
 from stages.reconstruct.walk import compact, open_window, walk
 from stages.reconstruct.window import Blocks
 
@@ -54,18 +68,23 @@ class Matcher:
 
     def __init__(self) -> None:
         self.state = new_state()
+        self._state_at = table(self.state)
         self.threads: dict[int, Thread] = {}
         self._counts = new_counts(0, 0)
 
     def forget(self, tid: int) -> None:
         self.threads.pop(tid, None)
 
-    def going(self, first: int, count: int) -> None:
-        """Nodes [first, first + count) are about to mean something else."""
-        if count:
-            s = self.state
-            for nodes in (s.cells["node"][: s.at[At.CELL]], *(thread.node for thread in self.threads.values())):
-                nodes[(nodes >= first) & (nodes < first + count)] = UNKNOWN
+    def going(self, nodes: range, methods: range) -> None:
+        """Those numbers are about to mean something else."""
+        s = self.state
+        for frames in (s.cells.node[: s.at[At.CELL]], *(thread.node for thread in self.threads.values())):
+            for first, last, put in (
+                (nodes.start, nodes.stop - 1, UNKNOWN),
+                (NATIVE - methods.stop + 1, NATIVE - methods.start, UNKNOWN),
+                (BOTTOM - methods.stop, BOTTOM - 1 - methods.start, BOTTOM),
+            ):
+                frames[(frames >= first) & (frames <= last)] = put
 
     def group(
         self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, paths: NDArray[np.void],
@@ -76,14 +95,16 @@ class Matcher:
         thread = self.threads.setdefault(tid, Thread())
         if s.at[At.CELL] > CELLS // 2:
             self._compact()
+        s.at[At.METHODS], s.at[At.SITES] = len(graph.methods.entry), len(graph.sites.node)
         self._load(thread)
+        where = table(graph), self._state_at, table(counts), table(blocks)
         events: list[NDArray[np.void]] = []
         while True:
             done = walk(
-                graph, s, counts, blocks, paths, links, order, parts.ends, parts.fresh, parts.row, parts.broken,
-                parts.broken_end, breaks, BUDGET,
+                *where, paths, links, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks,
+                BUDGET,
             )  # fmt: skip
-            events.append(s.events[: s.at[At.EVENT]].copy())
+            events.append(_rows(s.events, int(s.at[At.EVENT])))
             s.at[At.EVENT] = 0
             if done == len(parts.ends):
                 break
@@ -102,8 +123,8 @@ class Matcher:
         s.at[:CARRIED_SCALARS] = thread.scalars
         s.at[[At.STEP, At.ELEMENT, At.BLOCK, At.EVENT, At.PART, At.PASSED, At.SEEN, At.TOUCHED]] = 0
         s.at[At.ORDER] = -1
-        s.front["node"][:n], s.front["cell"][:n] = thread.node, thread.cell
-        open_window(s)
+        s.front.node[:n], s.front.cell[:n] = thread.node, thread.cell
+        open_window(self._state_at)
 
     def _keep(self, thread: Thread) -> None:
         s = self.state
@@ -117,14 +138,14 @@ class Matcher:
             thread.scalars[:] = Thread().scalars
         elif thread.scalars[At.FALLBACK] >= 0:  # a cell of its own would have to be kept
             thread.scalars[At.FALLBACK] = -1
-        thread.node, thread.cell = s.front["node"][:n].copy(), s.front["cell"][:n].copy()
+        thread.node, thread.cell = s.front.node[:n].copy(), s.front.cell[:n].copy()
 
     def _compact(self) -> None:
         """Drops the cells that no thread's stack has. If they are many all the same, all stacks are forgotten."""
         s = self.state
         threads = list(self.threads.values())
         cells = np.concatenate([np.zeros(0, np.int32), *(thread.cell for thread in threads)])
-        s.at[At.CELL] = compact(cells, s.cells, int(s.at[At.CELL]))
+        s.at[At.CELL] = compact(cells, s.cells.node, s.cells.below, int(s.at[At.CELL]))
         if s.at[At.CELL] > CELLS // 2:
             cells[:], s.at[At.CELL] = 0, 1
         at = 0
@@ -143,3 +164,10 @@ class Matcher:
         known["group"], known["block"], known["times"] = number, touched, c.times[touched]
         c.times[touched] = 0
         return methods, known
+
+
+def _rows(events: Events, count: int) -> NDArray[np.void]:
+    rows = np.zeros(count, EVENT_DTYPE)
+    for name, column in events._asdict().items():
+        rows[name] = column[:count]
+    return rows

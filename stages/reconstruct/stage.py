@@ -71,7 +71,7 @@ class Reconstruct:
                 yield message
             case Watermark():
                 p = self._of(message.host, message.pid)
-                p.classes.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.process.hz)))
+                yield from p.classes.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.process.hz)))
                 self.images.take(message)
                 yield message
             case ThreadEnd():

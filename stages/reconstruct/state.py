@@ -11,16 +11,16 @@ window, and what lies in it gets its methods; until then the blocks that ran are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.messages.bytecodes import EVENT_DTYPE
-
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+T = TypeVar("T")
 
 # Frames that are no nodes.
 NONE = -1
@@ -86,43 +86,90 @@ class At(IntEnum):
     LAST_PATH = 26
     PART = 27  # of the order
     WORK = 28  # candidates made and looked at since it was asked
+    METHODS = 29  # of the graph
+    SITES = 30
 
 
 CARRIED_SCALARS = 13
 
 
-CANDIDATE_DTYPE = np.dtype([("node", "<i4"), ("cell", "<i4"), ("back", "<i4"), ("event", "<i4")])
-"""A frame, the cell below it; the candidate of the frontier before that led to it, or BACK_…; FrameEvent."""
-CELL_DTYPE = np.dtype([("node", "<i4"), ("below", "<i4")])
-STEP_DTYPE = np.dtype(
-    [("order", "<i8"), ("passed", "<i4"), ("first", "<i4"), ("block", "<i4"), ("flags", "<i4"), ("chosen", "<i4"),
-     ("_", "<i4")]
-)  # fmt: skip
-"""Where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes it is, and
-FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
-HASH_DTYPE = np.dtype([("key", "<i8"), ("stamp", "<i8"), ("at", "<i4"), ("_", "<i4")])
+class Frames(NamedTuple):
+    """Candidates of now: a frame, the cell below it."""
+
+    node: I32
+    cell: I32
+
+
+class Candidates(NamedTuple):
+    """And the candidate of the frontier before that led to it, or BACK_…; FrameEvent."""
+
+    node: I32
+    cell: I32
+    back: I32
+    event: I32
+
+
+class Cells(NamedTuple):
+    node: I32
+    below: I32
+
+
+class Steps(NamedTuple):
+    """Where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes it is, and
+    FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
+
+    order: I64
+    passed: I32
+    first: I32
+    block: I32
+    flags: I32
+    chosen: I32
+
+
+class Hash(NamedTuple):
+    key: I64
+    stamp: I64
+    at: I32
+
+
+class Events(NamedTuple):
+    """Columns of EVENT_DTYPE."""
+
+    row: I32
+    kind: I32
+    order: I64
+    block: I32
+    method: I32
+    bci: I32
+    bytecodes: I64
+
+
 BYTECODES, FORWARD = 3, 4  # of a step's flags
 
 
 class State(NamedTuple):
     at: I64
-    front: NDArray[np.void]
-    next: NDArray[np.void]
-    cells: NDArray[np.void]
-    steps: NDArray[np.void]
-    elements: NDArray[np.void]
+    front: Frames
+    next: Candidates
+    cells: Cells
+    steps: Steps
+    elements: Candidates
     block: I32  # those that ran in the window
-    hash: NDArray[np.void]
-    events: NDArray[np.void]
+    hash: Hash
+    events: Events
 
 
 def new_state() -> State:
+    def columns(kind: Callable[..., T], size: int, *long: str) -> T:
+        names = kind._fields  # type: ignore[attr-defined]
+        return kind(*(np.zeros(size, np.int64 if name in long else np.int32) for name in names))
+
     state = State(
-        np.zeros(len(At), np.int64), np.zeros(CANDIDATES, CANDIDATE_DTYPE), np.zeros(CANDIDATES, CANDIDATE_DTYPE),
-        np.zeros(CELLS, CELL_DTYPE), np.zeros(STEPS + 1, STEP_DTYPE), np.zeros(ELEMENTS, CANDIDATE_DTYPE),
-        np.zeros(BLOCKS, np.int32), np.zeros(HASH, HASH_DTYPE), np.zeros(EVENTS, EVENT_DTYPE),
+        np.zeros(len(At), np.int64), columns(Frames, CANDIDATES), columns(Candidates, CANDIDATES),
+        columns(Cells, CELLS), columns(Steps, STEPS + 1, "order"), columns(Candidates, ELEMENTS),
+        np.zeros(BLOCKS, np.int32), columns(Hash, HASH, "key", "stamp"), columns(Events, EVENTS, "order", "bytecodes"),
     )  # fmt: skip
-    state.cells["node"][EMPTY] = NONE
+    state.cells.node[EMPTY] = NONE
     state.at[At.CELL] = 1
     return state
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.bytecode.icfg import Graph
 from jvm.bytecode.opcodes import KIND, Kind
-from jvm.kernels import inner, kernel, near
+from jvm.kernels import apart, kernel, near
+from stages.columns import pointers_to
 from stages.messages.paths import BREAK, FIRST_PATH, PathKind
 from stages.messages.reports import Break
 from stages.reconstruct.anywhere import begin
@@ -73,6 +75,8 @@ from stages.reconstruct.state import (
     PATIENCE,
     SURE,
     UNKNOWN,
+    Counts,
+    State,
 )
 from stages.reconstruct.tokens import Entry, Token
 from stages.reconstruct.window import (
@@ -86,6 +90,7 @@ from stages.reconstruct.window import (
     STEP,
     TOLD,
     TOUCHED,
+    Blocks,
     credit_block,
     lose,
     remember,
@@ -103,9 +108,10 @@ SYNCHRONIZED = int(Entry.SYNCHRONIZED)
 OF_PATHS = int(PathKind.OF_PATHS)
 PLAIN, CONDITIONAL, GOTO = int(Kind.PLAIN), int(Kind.CONDITIONAL), int(Kind.GOTO)
 OFF_CODE = int(Break.OFF_CODE)
+graph_at, state_at, counts_at, blocks_at = (pointers_to(kind) for kind in (Graph, State, Counts, Blocks))
 
 
-@inner
+@apart
 def _fall_back(s):  # type: ignore[no-untyped-def]
     """No method that is known fits since the last call of one that might be any: it is not known."""
     cell = s.at[FALLBACK]
@@ -116,7 +122,7 @@ def _fall_back(s):  # type: ignore[no-untyped-def]
     emit(s, UNKNOWN, cell, BACK_NONE, E_NONE)
 
 
-@inner
+@apart
 def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
     """The next frontier is made: it becomes that of now."""
     certain = s.at[STEP] == 0 and s.at[COUNT] == 1 and s.at[SCANNED] < 0
@@ -126,11 +132,11 @@ def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
     if n == 0:
         lose(s)
         return
-    before = np.int64(s.front[0]["cell"])
+    before = np.int64(s.front.cell[0])
     for i in range(n):
-        s.front[i]["node"], s.front[i]["cell"] = s.next[i]["node"], s.next[i]["cell"]
+        s.front.node[i], s.front.cell[i] = s.next.node[i], s.next.cell[i]
     s.at[COUNT] = n
-    event = s.next[0]["event"]
+    event = s.next.event[0]
     if s.at[FALLBACK] >= 0:
         if event == E_ENTER or event == E_COMPILED or event == E_UPCALL:
             s.at[DEPTH] += 1
@@ -138,12 +144,12 @@ def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
             s.at[DEPTH] -= 1
         if s.at[DEPTH] <= 0 or event == E_UPRETURN or event == E_OSR:
             s.at[FALLBACK] = -1
-    if certain and n == 1 and s.next[0]["back"] >= 0:
-        sure(g, s, c, np.int64(s.front[0]["node"]), np.int64(s.front[0]["cell"]), event, flags, order, passed)
+    if certain and n == 1 and s.next.back[0] >= 0:
+        sure(g, s, c, np.int64(s.front.node[0]), np.int64(s.front.cell[0]), event, flags, order, passed)
         if (event == E_RETURN or event == E_UNWIND or event == E_BACK) and before == s.at[CELL] - 1:
             s.at[CELL] -= 1  # nobody else has it
         if s.at[BLOCK]:
-            m = owner(g, np.int64(s.front[0]["node"]))
+            m = owner(g, np.int64(s.front.node[0]))
             for b in range(s.at[BLOCK]):
                 credit_block(c, s, t, m if event == E_ENTER else np.int64(NONE), s.block[b])
             s.at[BLOCK] = 0
@@ -155,16 +161,16 @@ def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
         resolve(g, s, c, t)
 
 
-@inner
+@apart
 def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-def]
     s.at[NEXT] = 0
-    if s.at[SCANNED] >= 0 and (s.front[0]["node"] != UNKNOWN or s.at[PHASE] == ENTERED):
+    if s.at[SCANNED] >= 0 and (s.front.node[0] != UNKNOWN or s.at[PHASE] == ENTERED):
         s.at[SCANNED] += 1  # a frame of an unknown method explains everything
     if s.at[COUNT]:
         on_op(g, s, op)
         _settle(g, s, c, t, bytecodes, order, passed)
     s.at[NEXT] = 0
-    if s.at[COUNT] > 1 and s.front[0]["node"] == UNKNOWN:
+    if s.at[COUNT] > 1 and s.front.node[0] == UNKNOWN:
         s.at[WAITED] += 1  # nothing will tell them apart soon
         if s.at[WAITED] > PATIENCE[1]:
             lose(s)
@@ -177,7 +183,7 @@ def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-de
     s.at[PHASE], s.at[TAKEN], s.at[LAST] = RUN, 0, KIND[op]
 
 
-@inner
+@apart
 def _native(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
     s.at[NEXT] = 0
     on_native(g, s)
@@ -186,7 +192,7 @@ def _native(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
         _settle(g, s, c, t, 0, order, passed)
 
 
-@inner
+@apart
 def _token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-untyped-def]
     if kind != OP and s.at[COUNT] == 0:
         s.at[BEFORE] = NO_OP << 8 | NO_OP
@@ -202,29 +208,29 @@ def _token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-untype
     if kind != ENTER and s.at[PHASE] == ENTERED and s.at[ENTRY] == INTRINSIC:
         _native(g, s, c, t, order, passed)  # it did not go on to another entry
     if kind == OP:
-        _op(g, s, c, t, t.templates[argument, 0], 1, order, passed)
-        if t.templates[argument, 1] != NO_OP:
-            _op(g, s, c, t, t.templates[argument, 1], 1, order, passed)
+        _op(g, s, c, t, t.templates[2 * argument], 1, order, passed)
+        if t.templates[2 * argument + 1] != NO_OP:
+            _op(g, s, c, t, t.templates[2 * argument + 1], 1, order, passed)
         return
     s.at[NEXT] = 0
     if kind == ENTER:
         s.at[ENTRY], s.at[CLEARED] = argument, 0
         if s.at[COUNT] == 0:
-            s.front[0]["node"], s.front[0]["cell"], s.at[COUNT], s.at[TOLD] = BOTTOM, EMPTY, 1, 0
+            s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = BOTTOM, EMPTY, 1, 0
         if argument > SYNCHRONIZED and argument != INTRINSIC:
             _native(g, s, c, t, order, passed)
             return
         s.at[PHASE] = ENTERED
         if s.at[STEP]:
             for i in range(s.at[COUNT]):
-                s.next[i]["back"], s.next[i]["event"] = i, E_NONE
+                s.next.back[i], s.next.event[i] = i, E_NONE
             remember(s, FORWARD, order, passed)
         return
     if kind == IN_COMPILED:
         if s.at[COUNT] == 0:
-            s.front[0]["node"], s.front[0]["cell"], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
+            s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
             return
-        if s.at[COUNT] == 1 and s.front[0]["node"] == COMPILED:
+        if s.at[COUNT] == 1 and s.front.node[0] == COMPILED:
             return
         on_compiled(g, s)
         s.at[PHASE] = RUN
@@ -233,7 +239,7 @@ def _token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-untype
         on_upcall(s)
         s.at[PHASE], s.at[LAST], s.at[TAKEN] = RUN, 0, 0
         if nothing:
-            s.front[0]["node"], s.front[0]["cell"], s.at[COUNT], s.at[TOLD] = s.next[0]["node"], s.next[0]["cell"], 1, 0
+            s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = s.next.node[0], s.next.cell[0], 1, 0
             return
     elif s.at[COUNT] == 0:
         return
@@ -260,15 +266,15 @@ def _quick(g, s, c, t, b):  # type: ignore[no-untyped-def]
     at = s.at
     if at[COUNT] != 1 or at[STEP] != 0 or at[PHASE] != RUN or not at[TOLD] or at[SCANNED] >= 0:
         return False
-    node = np.int64(s.front[0]["node"])
+    node = np.int64(s.front.node[0])
     if node < 0 or t.count[b] > 1:
         return False
     if t.count[b] == 1:
         first = t.first[b]
         if t.token[first] == TOOK:
             at[TAKEN] = 1
-        elif t.token[first] == OP and t.templates[t.argument[first], 1] == NO_OP:
-            op, kind = t.templates[t.argument[first], 0], g.nodes.kind[node]
+        elif t.token[first] == OP and t.templates[2 * t.argument[first] + 1] == NO_OP:
+            op, kind = t.templates[2 * t.argument[first]], g.nodes.kind[node]
             to = np.int64(NONE)
             if kind == PLAIN or (kind == CONDITIONAL and not at[TAKEN]):
                 to = np.int64(g.nodes.next[node])
@@ -276,14 +282,14 @@ def _quick(g, s, c, t, b):  # type: ignore[no-untyped-def]
                 to = np.int64(g.nodes.target[node])
             if to < 0 or g.nodes.opcode[to] != op:
                 return False
-            s.front[0]["node"] = node = to
+            s.front.node[0] = node = to
             at[TAKEN], at[LAST] = 0, KIND[op]
             m = g.nodes.method[node]
             if c.bytecodes[m] == 0 and c.invocations[m] == 0 and c.instructions[m] == 0:
                 c.seen[at[SEEN]] = m
                 at[SEEN] += 1
             c.bytecodes[m] += 1
-            s.events[at[EVENT] - 1]["bytecodes"] += 1
+            s.events.bytecodes[at[EVENT] - 1] += 1
         else:
             return False
     if t.weight[b] > 0:
@@ -299,14 +305,14 @@ def _quick(g, s, c, t, b):  # type: ignore[no-untyped-def]
     return True
 
 
-@inner
+@apart
 def _run_block(g, s, c, t, b, order, passed):  # type: ignore[no-untyped-def]
     first, count = np.int64(t.first[b]), np.int64(t.count[b])
     if count:
         _token(g, s, c, t, t.token[first], t.argument[first], order, passed)
     if t.weight[b] > 0 and s.at[COUNT]:
         if s.at[STEP] == 0 and s.at[PHASE] != ENTERED:
-            credit_block(c, s, t, owner(g, np.int64(s.front[0]["node"])), b)
+            credit_block(c, s, t, owner(g, np.int64(s.front.node[0])), b)
         elif s.at[BLOCK] < BLOCKS:
             s.block[s.at[BLOCK]] = b
             s.at[BLOCK] += 1
@@ -334,22 +340,23 @@ def _run_path(g, s, c, t, paths, links, x, order, passed):  # type: ignore[no-un
     return n
 
 
-@inner
+@apart
 def _native_on_top(s):  # type: ignore[no-untyped-def]
     """What the interpreter runs for a native method has code that is made while it runs, and may not be known (JDK:
     SignatureHandlerLibrary). It is left by an indirect jump, at which the walk goes on: no token is missed."""
     for i in range(s.at[COUNT]):
-        if not is_native(s.front[i]["node"]):
+        if not is_native(s.front.node[i]):
             return False
     return s.at[COUNT] > 0
 
 
 @kernel
-def walk(g, s, c, t, paths, links, order, ends, fresh, rows, broken_at, broken_end, breaks, budget):  # type: ignore[no-untyped-def]
+def walk(graph, state, counts, tokens, paths, links, order, ends, fresh, rows, broken_at, broken_end, breaks, budget):  # type: ignore[no-untyped-def]
     """The parts [ends[k, 0], ends[k, 1]) of `order` that a thread went along, from part at[PART] on.
 
     `fresh`: nothing is known at the beginning of a part. It returns the part to go on with, len(ends) at the end: a
     call handles about `budget` blocks, and stops where the events need room. Where it is: at[ORDER], at[PASSED]."""
+    g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
     k = s.at[PART]
     if s.at[ORDER] >= 0 and s.at[EVENT] == 0 and s.at[COUNT] and s.at[TOLD]:  # those before have been taken
         tell(s, E_NONE, -1, -1, s.at[ORDER], 0)
@@ -420,27 +427,28 @@ def walk(g, s, c, t, paths, links, order, ends, fresh, rows, broken_at, broken_e
 
 
 @kernel
-def open_window(s):  # type: ignore[no-untyped-def]
+def open_window(state):  # type: ignore[no-untyped-def]
     """At the beginning of a piece: its candidates are taken along without their past."""
+    s = state_at(state)
     if s.at[COUNT] > 1 or (s.at[COUNT] == 1 and s.at[SCANNED] >= 0):
         root(s, 0, 0)
         s.at[TOLD] = 0
 
 
 @kernel
-def compact(tops, cells, used):  # type: ignore[no-untyped-def]
+def compact(tops, node, below, used):  # type: ignore[no-untyped-def]
     """Keeps the cells that `tops` lead to, and renumbers them; how many are left."""
     new = np.zeros(used, np.int32)
     for k in range(len(tops)):
         at = tops[k]
         while at != EMPTY and new[at] == 0:
             new[at] = 1
-            at = cells[at]["below"]
+            at = below[at]
     n = np.int32(1)
     for at in range(1, used):
         if new[at]:
             new[at] = n
-            cells[n]["node"], cells[n]["below"] = cells[at]["node"], new[cells[at]["below"]]
+            node[n], below[n] = node[at], new[below[at]]
             n += 1
     for k in range(len(tops)):
         tops[k] = new[tops[k]]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.icfg import ByOpcode
-from jvm.kernels import inner
+from jvm.kernels import apart, near
 from stages.messages.bytecodes import FrameEvent
 from stages.reconstruct.candidates import (
     AT,
@@ -66,7 +66,7 @@ class Blocks(NamedTuple):
 QUIET, RUNS_COMPILED = 1, 2
 
 
-@inner
+@apart
 def _credit(c, s, m, invoked, bytecodes, instructions):  # type: ignore[no-untyped-def]
     if c.invocations[m] == 0 and c.bytecodes[m] == 0 and c.instructions[m] == 0:
         c.seen[s.at[SEEN]] = m
@@ -76,7 +76,7 @@ def _credit(c, s, m, invoked, bytecodes, instructions):  # type: ignore[no-untyp
     c.instructions[m] += instructions
 
 
-@inner
+@apart
 def credit_block(c, s, t, m, b):  # type: ignore[no-untyped-def]
     if m < 0 or t.weight[b] <= 0:
         return
@@ -87,49 +87,56 @@ def credit_block(c, s, t, m, b):  # type: ignore[no-untyped-def]
     _credit(c, s, m, 0, 0, t.weight[b])
 
 
-@inner
+@near
+def _write(s, n, kind, method, bci, order, passed):  # type: ignore[no-untyped-def]
+    e = s.events
+    e.row[n], e.kind[n], e.order[n], e.block[n] = s.at[ROW], kind, order, passed
+    e.method[n], e.bci[n], e.bytecodes[n] = method, bci, 0
+
+
+@apart
 def tell(s, kind, method, bci, order, passed):  # type: ignore[no-untyped-def]
     n = s.at[EVENT]
     if n >= EVENTS:
         s.at[TOLD] = 0
         return
-    e = s.events[n]
-    e["row"], e["kind"], e["order"], e["block"] = s.at[ROW], kind, order, passed
-    e["method"], e["bci"], e["bytecodes"] = method, bci, 0
+    _write(s, n, kind, method, bci, order, passed)
     s.at[EVENT] = n + 1
 
 
-@inner
+@apart
 def _call_bci(g, s, cell):  # type: ignore[no-untyped-def]
-    below = np.int64(s.cells[cell]["node"]) if cell != EMPTY else np.int64(NONE)
+    below = np.int64(s.cells.node[cell]) if cell != EMPTY else np.int64(NONE)
     return np.int64(g.nodes.bci[below]) if below >= 0 else np.int64(-1)
 
 
-@inner
+@apart
 def _tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def]
-    """The frames that are there, the outermost first."""
-    tell(s, E_LOST, -1, -1, order, passed)
-    frames, at = 1, cell
-    while at != EMPTY and frames < DEEPEST:
+    """The frames that are there, the outermost first: from the top down they are counted, then written."""
+    if s.at[EVENT] >= EVENTS - DEEPEST:
+        return
+    frames, frame, at = 0, node, cell
+    while frames < DEEPEST - 1 and not is_bottom(frame):
         frames += 1
-        at = np.int64(s.cells[at]["below"])
-    stack = np.empty((frames, 2), np.int64)
-    stack[0, 0], stack[0, 1], at = node, cell, cell
-    for k in range(1, frames):
-        stack[k, 0] = s.cells[at]["node"]
-        at = np.int64(s.cells[at]["below"])
-        stack[k, 1] = at
-    for k in range(frames - 1, -1, -1):
-        if stack[k, 0] == COMPILED:
-            tell(s, E_COMPILED, -1, _call_bci(g, s, stack[k, 1]), order, passed)
-        elif is_boundary(stack[k, 0]):
-            tell(s, E_UPCALL, -1, -1, order, passed)
-        elif not is_bottom(stack[k, 0]):
-            tell(s, E_FRAME, owner(g, stack[k, 0]), _call_bci(g, s, stack[k, 1]), order, passed)
+        if at == EMPTY:
+            break
+        frame, at = np.int64(s.cells.node[at]), np.int64(s.cells.below[at])
+    first = s.at[EVENT]
+    _write(s, first, E_LOST, -1, -1, order, passed)
+    frame, at = node, cell
+    for n in range(first + frames, first, -1):
+        if frame == COMPILED:
+            _write(s, n, E_COMPILED, -1, _call_bci(g, s, at), order, passed)
+        elif is_boundary(frame):
+            _write(s, n, E_UPCALL, -1, -1, order, passed)
+        else:
+            _write(s, n, E_FRAME, owner(g, frame), _call_bci(g, s, at), order, passed)
+        frame, at = np.int64(s.cells.node[at]), np.int64(s.cells.below[at])
+    s.at[EVENT] = first + 1 + frames
     s.at[TOLD] = 1
 
 
-@inner
+@apart
 def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-untyped-def]
     """A step of which it is known what the frame on top is."""
     m = owner(g, node)
@@ -143,10 +150,10 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
         invoked = 1 if event == E_ENTER else 0
         if invoked or flags & BYTECODES:
             _credit(c, s, m, invoked, flags & BYTECODES, 0)
-        s.events[s.at[EVENT] - 1]["bytecodes"] += flags & BYTECODES
+        s.events.bytecodes[s.at[EVENT] - 1] += flags & BYTECODES
 
 
-@inner
+@apart
 def lose(s):  # type: ignore[no-untyped-def]
     """Nothing is known any more."""
     s.at[COUNT] = s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = s.at[WAITED] = s.at[TAKEN] = 0
@@ -156,7 +163,7 @@ def lose(s):  # type: ignore[no-untyped-def]
 # ---- the window
 
 
-@inner
+@apart
 def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
     """A step whose frontier is that of now; its candidates' pasts are in `next_back`. Where there is no room left the
     window begins anew with it: what lies before has more than one explanation, or takes too long to find."""
@@ -164,48 +171,48 @@ def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
     if s.at[STEP] >= STEPS or s.at[ELEMENT] + n > ELEMENTS:
         s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = 0
     k, first = s.at[STEP], s.at[ELEMENT]
-    s.steps[k]["first"], s.steps[k]["block"], s.steps[k]["flags"] = first, s.at[BLOCK] if k else 0, flags
-    s.steps[k]["order"], s.steps[k]["passed"] = order, passed
+    s.steps.first[k], s.steps.block[k], s.steps.flags[k] = first, s.at[BLOCK] if k else 0, flags
+    s.steps.order[k], s.steps.passed[k] = order, passed
     for i in range(n):
-        s.elements[first + i]["node"], s.elements[first + i]["cell"] = s.front[i]["node"], s.front[i]["cell"]
-        s.elements[first + i]["back"], s.elements[first + i]["event"] = s.next[i]["back"], s.next[i]["event"]
+        s.elements.node[first + i], s.elements.cell[first + i] = s.front.node[i], s.front.cell[i]
+        s.elements.back[first + i], s.elements.event[first + i] = s.next.back[i], s.next.event[i]
     s.at[STEP], s.at[ELEMENT] = k + 1, first + n
 
 
-@inner
+@apart
 def resolve(g, s, c, t):  # type: ignore[no-untyped-def]
     """One candidate is left: its way back through the window, and forward again, counted."""
     last = s.at[STEP] - 1
     first = last
-    s.steps[last]["chosen"] = s.steps[last]["first"]
-    while first > 0 and s.elements[s.steps[first]["chosen"]]["back"] >= 0:
-        s.steps[first - 1]["chosen"] = s.steps[first - 1]["first"] + s.elements[s.steps[first]["chosen"]]["back"]
+    s.steps.chosen[last] = s.steps.first[last]
+    while first > 0 and s.elements.back[s.steps.chosen[first]] >= 0:
+        s.steps.chosen[first - 1] = s.steps.first[first - 1] + s.elements.back[s.steps.chosen[first]]
         first -= 1
-    if s.elements[s.steps[first]["chosen"]]["back"] < 0:
+    if s.elements.back[s.steps.chosen[first]] < 0:
         s.at[TOLD] = 0
     for k in range(first, last + 1):
-        e, step = s.elements[s.steps[k]["chosen"]], s.steps[k]
-        node, cell = np.int64(e["node"]), np.int64(e["cell"])
-        sure(g, s, c, node, cell, e["event"], step["flags"], step["order"], step["passed"])
+        e = s.steps.chosen[k]
+        node, cell, event = np.int64(s.elements.node[e]), np.int64(s.elements.cell[e]), s.elements.event[e]
+        sure(g, s, c, node, cell, event, s.steps.flags[k], s.steps.order[k], s.steps.passed[k])
         whose = k
-        if s.steps[k]["flags"] & FORWARD:
+        if s.steps.flags[k] & FORWARD:
             if k == last:
                 break
             whose = k + 1
-        m = owner(g, np.int64(s.elements[s.steps[whose]["chosen"]]["node"]))
-        for b in range(s.steps[k]["block"], s.steps[k + 1]["block"] if k < last else s.at[BLOCK]):
+        m = owner(g, np.int64(s.elements.node[s.steps.chosen[whose]]))
+        for b in range(s.steps.block[k], s.steps.block[k + 1] if k < last else s.at[BLOCK]):
             credit_block(c, s, t, m, s.block[b])
     kept = np.int64(0)
-    if s.steps[last]["flags"] & FORWARD:
-        for b in range(s.steps[last]["block"], s.at[BLOCK]):
+    if s.steps.flags[last] & FORWARD:
+        for b in range(s.steps.block[last], s.at[BLOCK]):
             s.block[kept] = s.block[b]
             kept += 1
     s.at[BLOCK], s.at[STEP], s.at[ELEMENT], s.at[SCANNED], s.at[FALLBACK] = kept, 0, 0, -1, -1
 
 
-@inner
+@apart
 def root(s, order, passed):  # type: ignore[no-untyped-def]
     """The window begins with the frontier of now, whose past was told, or is not known."""
     for i in range(s.at[COUNT]):
-        s.next[i]["back"], s.next[i]["event"] = BACK_NONE, E_NONE
+        s.next.back[i], s.next.event[i] = BACK_NONE, E_NONE
     remember(s, 0, order, passed)

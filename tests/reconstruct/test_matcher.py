@@ -14,8 +14,8 @@ from jvm.bytecode.icfg import ByOpcode, Graph
 from jvm.bytecode.opcodes import NAMES, OPCODE
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BREAK_DTYPE, FIRST_PATH, LINK_DTYPE, PATH_DTYPE
-from stages.reconstruct.matcher import Found, Matcher, Parts
-from stages.reconstruct.state import SURE
+from stages.reconstruct.matcher import Found, Matcher, Parts, Thread
+from stages.reconstruct.state import BOTTOM, BOUNDARY, NATIVE, SURE, UNKNOWN
 from stages.reconstruct.tokens import Token
 from stages.reconstruct.window import Blocks
 from tests.reconstruct import naive
@@ -206,3 +206,14 @@ def test_tokens_that_make_no_sense_do_no_harm(seed: int) -> None:
               for token in random.choices(kinds, [40] + [3] * (len(kinds) - 1), k=3000)]  # fmt: skip
     bytecodes, _ = counts(match(Matcher(), LOOP.graph(), tokens))
     assert bytecodes.total() <= 3000
+
+
+def test_frames_of_what_is_gone_are_unknown() -> None:
+    matcher = Matcher()
+    matcher.threads[TID] = thread = Thread()
+    thread.node = np.array([7, 8, NATIVE - 2, NATIVE - 3, BOTTOM - 1 - 2, BOTTOM - 1 - 3, BOTTOM, BOUNDARY], np.int32)
+    matcher.going(range(8, 10), range(3, 5))
+    expected = [7, UNKNOWN, NATIVE - 2, UNKNOWN, BOTTOM - 1 - 2, BOTTOM, BOTTOM, BOUNDARY]
+    assert thread.node.tolist() == expected
+    matcher.going(range(0), range(0))
+    assert thread.node.tolist() == expected
