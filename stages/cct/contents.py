@@ -18,7 +18,6 @@ from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
 from stages.cct.contexts import mixed
 from stages.cct.tables import (
-    B_MOST,
     B_WAYS,
     BC,
     BLOCK_HANDLER,
@@ -122,7 +121,7 @@ class Contents:
         self._inline = np.zeros((1024, IN), np.int64)
         self._inlined = 0
         self._item = np.zeros((1024, IC), np.int64)
-        self._blocks = self._items = 0
+        self._blocks = self._items = self._most = 0
 
     @property
     def functions(self) -> int:
@@ -132,7 +131,7 @@ class Contents:
     @property
     def arrays(self) -> Blocks:
         """As they are now: another is made where one grows."""
-        return Blocks(self._fns, self._place, self._item, self._inline, self.block)
+        return Blocks(self._fns, self._place, self._item, self._inline, self.block, self._most)
 
     def adopt_from(self, other: Contents, fns: I64) -> I64:
         """(n,) functions of `other`, which become known, → (n,) their numbers here."""
@@ -189,7 +188,7 @@ class Contents:
         b = self.block[begin:end]
         b[:, 0] = self._items + np.cumsum(count) - count
         b[:, 1] = count
-        b[:, B_MOST] = count + np.bincount(owner[head], items[:, 9] - items[:, 8], len(ids)).astype(np.int64)
+        most = count + np.bincount(owner[head], items[:, 9] - items[:, 8], len(ids)).astype(np.int64)
         b[:, 2] = rows["ends"]
         b[:, 3] = rows["start"].view(np.int64)
         before, here = slice(n, n + len(ids)), slice(n + len(ids), None)
@@ -204,8 +203,10 @@ class Contents:
             begin_at, end_at = self._calls(addresses[last], way, fn[last], np.arange(len(last)), np.arange(len(last)))
             column = B_WAYS + 2 * way - 2
             b[some, column], b[some, column + 1] = begin_at, end_at
-            b[some, B_MOST] += end_at - begin_at
-        self._item[:, 7][self._item[:, 7] == BEHIND_ALL] = -1
+            most[some] += end_at - begin_at
+        self._most = max(self._most, int(most.max()))
+        items = self._item[self._items : self._items + len(items)]
+        items[:, 7][items[:, 7] == BEHIND_ALL] = -1
         self._items += len(items)
 
     def _locate(self, addresses: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> tuple[I64, I64, I64, I64, I64, I64]:

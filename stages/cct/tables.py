@@ -62,10 +62,9 @@ I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_
 ITEM_CALLS, ITEM_ENTERS = 1, 2  # ends in a call; begins at an entry of its function
 
 # A block: its items; BlockEnd; address; place and bci of the instruction before it (a call that returns here); BLOCK_…;
-# the calls inlined behind its branch, [begin, end) where it is taken, then where it is not; no more parts come of it
-BC = 12
+# the calls inlined behind its branch, [begin, end) where it is taken, then where it is not
+BC = 11
 B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS, B_WAYS = range(8)
-B_MOST = 11
 BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
 
 # An inlined call: its place, and how many times it is made at once
@@ -138,12 +137,13 @@ class Blocks(NamedTuple):
     item: I64  # (items, IC)
     inline: I64  # (inlined calls, IN)
     block: I64  # (blocks, BC)
+    most: int  # parts of a step come of one block
 
 
 @inner
 def uncounted_blocks(c):  # type: ignore[no-untyped-def]
     """The same of `Blocks`, as `uncounted`."""
-    return Blocks(bare(c.fns), bare(c.place), bare(c.item), bare(c.inline), bare(c.block))
+    return Blocks(bare(c.fns), bare(c.place), bare(c.item), bare(c.inline), bare(c.block), c.most)
 
 
 @inner
