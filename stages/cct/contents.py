@@ -164,8 +164,9 @@ class Contents:
         fn, place, bci, enters, starts, bytecodes = self._locate(every, tsc)
         n = len(addresses)
         # items: runs of one range, function and place
-        cut = np.ones(n, np.bool_)
-        cut[1:] = (of_range[1:] != of_range[:-1]) | (fn[1:n] != fn[: n - 1]) | (place[1:n] != place[: n - 1])
+        cut = np.arange(n) == 0
+        for column in (of_range, fn[:n], place[:n]):
+            cut[1:] |= column[1:] != column[:-1]
         head = np.flatnonzero(cut)
         tail = np.append(head[1:], n) - 1 if len(head) else head
         items = np.zeros((len(head), IC), np.int64)

@@ -185,7 +185,8 @@ class Dictionaries:
         ranges: list[tuple[int, int, int, int]] = []
         lengths: list[int] = []
         for row, block in zip(every, blocks, strict=True):
-            row["start"], row["range"], row["length"] = block.ranges[0].lo, len(ranges), len(lengths)
+            row["range"], row["length"] = len(ranges), len(lengths)
+            row["start"] = block.ranges[0].lo if block.ranges else SPACING
             row["ranges"], row["instructions"] = len(block.ranges), len(block.ranges)
             row["ends"] = block.ends
             ranges += [(r.lo, r.hi, 1, r.calls) for r in block.ranges]

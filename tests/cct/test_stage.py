@@ -202,3 +202,12 @@ def test_tables_made_anew_in_the_middle_change_nothing(program: Call) -> None:
         for which, out in zip((cct, cct_large), said, strict=True):
             out += which.feed(message)
     assert found(tree_of([*said[0], *cct.flush()])) == found(tree_of([*said[1], *cct_large.flush()]))
+
+
+def test_a_message_whose_new_blocks_have_no_instruction() -> None:
+    """Blocks that an interrupt cuts at their first instruction."""
+    d, cct = Dictionaries(), stage()
+    cut = [Block((), end) for end in (BlockEnd.EVENT, BlockEnd.UNKNOWN)]
+    said = cct.feed(d.message(7, [d.path([INNERMOST])], (0, 5), False))
+    said += cct.feed(d.message(7, [d.path([block]) for block in cut], (5, 9), True))
+    assert tree_of([*said, *cct.flush()]).total("observed_instructions") == 1
