@@ -165,8 +165,8 @@ class Contents:
         n = len(addresses)
         # items: runs of one range, function and place
         cut = np.arange(n) == 0
-        for column in (of_range, fn[:n], place[:n]):
-            cut[1:] |= column[1:] != column[:-1]
+        for each in (of_range, fn[:n], place[:n]):
+            cut[1:] |= each[1:] != each[:-1]
         head = np.flatnonzero(cut)
         tail = np.append(head[1:], n) - 1 if len(head) else head
         items = np.zeros((len(head), IC), np.int64)

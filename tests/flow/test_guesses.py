@@ -18,7 +18,7 @@ from tests.jvm.test_classfile import call as invoke
 from tests.pt import ptwriter as w
 
 SITE = CALLER + 0x20
-OTHER_CALLER, INLINE = 0x60000, 0x70000
+OTHER_CALLER, CLAIMER, INLINE = 0x60000, 0x68000, 0x70000
 FIRST, SECOND = 0x71000, 0x72000
 LOOKS_UP = b"\x74\x00\x90\xff\xe3".ljust(0x20, b"\x90")  # je; nop; jmp rbx
 RETURNS = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
@@ -32,25 +32,29 @@ def buffer(to: int) -> bytes:
 class World:
     """A.main calls B.work()V through the inline-cache buffer, whose stub leads to the FIRST of two stubs of a kind."""
 
-    def __init__(self, stub: str) -> None:
+    def __init__(self, stub: str, claimed: bool = True) -> None:
+        """`claimed`: a call of another method was read to lead to the FIRST."""
         made = Made()
         made.method("main", "()V", invoke(OPCODES["invokevirtual"], made.ref("work", "()V", "B", METHODREF)))
+        made.method("rest", "()V", invoke(OPCODES["invokevirtual"], made.ref("idle", "()V", "B", METHODREF)))
         self.image = CodeImage(lateness=0)
         told = Writer(tsc=100, step=0).class_def(1, "A", made.bytes()).class_(1, "LA;", 1)
-        told.method(1, "LA;", "main").method(2, "LB;", "work", "()V", class_id=0)
+        told.method(1, "LA;", "main").method(3, "LA;", "rest").method(2, "LB;", "work", "()V", class_id=0)
         told.dynamic_code(INLINE, "InlineCacheBuffer", buffer(FIRST))
         told.dynamic_code(FIRST, stub, LOOKS_UP).dynamic_code(SECOND, stub, LOOKS_UP)
         told.nmethod_load(CALLEE, RETURNS, 2, entry=CALLEE, verified_entry=CALLEE + 0x20)
         self.load(told, CALLER, INLINE)
+        if claimed:
+            self.load(told, CLAIMER, FIRST, 3)
         self.image.feed(told.bytes())
         self.follower = Follower(self.image, PtConfig(), 10)
         self.batch, self.reader = Batch(("here", 1), self.image, self.follower.repair.guesses), Reader()
 
     @staticmethod
-    def load(told: Writer, at: int, to: int) -> None:
+    def load(told: Writer, at: int, to: int, method: int = 1) -> None:
         code = bytearray(caller(at, to, checks=True))
         code[0x25:0x27] = b"\xff\xe0"  # jmp rax
-        told.nmethod_load(at, bytes(code), 1, [(0x25, [(1, 0)])], level=3, entry=at, verified_entry=at)
+        told.nmethod_load(at, bytes(code), method, [(0x25, [(method, 0)])], level=3, entry=at, verified_entry=at)
 
     def tell(self, told: Writer) -> None:
         self.image.feed(told.bytes())
@@ -67,15 +71,20 @@ class World:
         return list(zip(starts, taken.doubtful.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("stub", ["vtable stub", "itable stub", "I2C/C2I adapters"])
-def test_it_is_a_guess_until_the_call_has_been_read(stub: str) -> None:
+@pytest.mark.parametrize(("stub", "claimed"), [("vtable stub", True), ("I2C/C2I adapters", False)])
+def test_it_is_a_guess_until_the_call_has_been_read(stub: str, claimed: bool) -> None:
     """Of the first block the part in the stub, and all of those behind it as far as where the stub led."""
-    world = World(stub)
+    world = World(stub, claimed)
     guessed = [(SITE, 1), (FIRST + 2, WHOLE), (CALLEE + 0x20, 0), (SITE + 5, 0)]
     assert world.call(200) == guessed
     assert world.call(300) == guessed
     world.tell(Writer(tsc=420).code_patch(SITE + 1, 350, 410, call(SITE, FIRST)[1:]))
     assert world.call(500) == [(start, 0) for start, _ in guessed]
+
+
+@pytest.mark.parametrize("stub", ["vtable stub", "itable stub"])
+def test_a_table_stub_that_no_call_leads_to_was_made_for_this_one(stub: str) -> None:
+    assert {doubtful for _, doubtful in World(stub, claimed=False).call(200)} == {0}
 
 
 def test_another_call_of_that_callee_has_been_read() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.flow_truth.evaluate import Evaluation
-from jvm.calls.stubs import Stub
 from tests.jdks import java, tool
 from tests.truth.recorded import recorded
 
@@ -32,8 +31,8 @@ def test_a_beginning_that_is_compiled(version: int, tmp_path: Path) -> None:
     recorded([java(version), *words], tmp_path / "run")
     result = Evaluation(tmp_path / "run").evaluate()
     # Up to JDK 22 a call that has just changed leads through a stub whose jump is gone at the next safepoint, before it
-    # was read: of two table stubs with the same packets the wrong one is told then (docs/flow-truth.md). How many,
-    # depends on how fast the machine is.
-    passing = sum(n for (_, site, _, _), n in result.wrong.items() if site == f"[stub] {Stub.INLINE_CACHE.value}")
-    assert result.right + passing >= 0.9995 * result.blocks
-    assert result.silent - passing <= 5e-4 * result.blocks
+    # was read: of table stubs with the same packets one is guessed then, and told as guessed (docs/flow-truth.md). How
+    # many, depends on how fast the machine is.
+    assert result.right + result.flagged.total() >= 0.9995 * result.blocks
+    assert result.flagged.total() <= 0.03 * result.blocks
+    assert result.silent <= 5e-4 * result.blocks

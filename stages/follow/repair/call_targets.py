@@ -110,6 +110,11 @@ class Callees:
         at = signed(to)
         return at in known.led[known.led_callee == callee] or at in known.adapter[known.adapter_key == key]
 
+    def free(self, to: int) -> bool:
+        """Whether the stub of a table at `to` is one that no call was read to lead to."""
+        known = self.now()
+        return signed(to) in known.table and signed(to) not in known.claimed
+
     def checked(self, site: int) -> bool | None:
         """Whether the call there checks the receiver; None: it is not known."""
         k = self._call(site)

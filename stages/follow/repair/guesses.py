@@ -3,9 +3,10 @@
 Stubs that look a method up in a table, one for each index, and adapters to the interpreter, one for each fingerprint of
 argument types, give the same packets as others of their kind: the trace shows where they lead, not which of them it
 was. It is known where the call has been read so, or a resolver has been seen to jump there, or another call of the same
-callee has been read so (`stages.follow.repair.observed_targets`). Otherwise, as long as a call leads through a stub of
-the inline-cache buffer, which is used for another before it is read, it is a guess, and blocks in the stub are told as
-guessed (`stages.messages.paths`). As soon as it is known the call is walked anew, in blocks that say so.
+callee has been read so (`stages.follow.repair.observed_targets`). A stub of a table that no other call was read to lead
+to was made for this one. Otherwise, as long as a call leads through a stub of the inline-cache buffer, which is used
+for another before it is read, it is a guess, and blocks in the stub are told as guessed (`stages.messages.paths`). As
+soon as it is known the call is walked anew, in blocks that say so.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Guesses:
                 self._walk_anew(call, CALL_SIZE)
 
     def _known(self, call: int, to: int) -> bool:
-        return self._callees.leads(call, to) or to in self._resolved.targets(call) or self._read(call) == to
+        led = self._callees.leads(call, to) or to in self._resolved.targets(call) or self._read(call) == to
+        return led or self._callees.free(to)
 
     def _read(self, call: int) -> int:
         """Where the call leads as it was read last."""
