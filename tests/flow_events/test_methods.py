@@ -88,6 +88,12 @@ INVOKED = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _a_stream_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is one a CPU, a thread that comes to a CPU's for the first time has a hole before it."""
+    monkeypatch.setenv("STREAMER_EMULATOR__PER_THREAD", "1")
+
+
 @pytest.mark.parametrize("version", [17, 25])
 def test_interpreted_methods_count_as_often_as_they_ran(version: int, tmp_path: Path) -> None:
     options = ["-Xint", "-XX:+UseSerialGC"]
