@@ -143,16 +143,19 @@ static struct stream *stream_here(struct thread *t) {
     return s;
 }
 
-// Afterwards no thread but the caller, which holds the lock, uses the stream.
-static void take(struct stream *s, struct thread *taker, uint64_t tsc) {
+// Afterwards no thread but the caller, which holds the lock, uses the stream. When that was: what the former owner wrote
+// meanwhile is older.
+static uint64_t take(struct stream *s, struct thread *taker) {
     struct thread *former = atomic_exchange(&s->owner, taker);
-    if (!former || former == taker) return;
+    if (!former || former == taker) return rdtsc();
     if (asymmetric)
         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     else
         atomic_thread_fence(memory_order_seq_cst);
     while (atomic_load_explicit(&former->busy, memory_order_acquire)) sched_yield();
+    uint64_t tsc = rdtsc();
     flow_taken(former, s, tsc);
+    return tsc;
 }
 
 static void introduce(struct thread *t, struct stream *s, uint64_t tsc) {
@@ -188,8 +191,7 @@ struct stream *stream_acquire(struct thread *t) {
         unlock(s);
         return NULL;
     }
-    uint64_t tsc = rdtsc();
-    take(s, t, tsc);
+    uint64_t tsc = take(s, t);
     t->stream = s;
     thread_enter(t);
     unlock(s);
@@ -274,8 +276,7 @@ void streams_end(void) {
         struct stream *s = list[i];
         lock(s);
         if (s->page) {
-            uint64_t tsc = rdtsc();
-            take(s, &reaper, tsc);
+            uint64_t tsc = take(s, &reaper);
             service_end(s, tsc);
             ring_end(s);
         }
