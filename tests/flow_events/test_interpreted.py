@@ -27,10 +27,10 @@ def test_a_bytecode_counts_as_often_as_the_interpreter_executes_it(version: int,
         name: many[f"[interpreter] {name}"] - few[f"[interpreter] {name}"] for name in ("dneg", "drem", "fneg", "frem")
     }
     assert more == dict.fromkeys(("dneg", "drem", "fneg", "frem"), ROUNDS)
-    # the JDK runs these too, now and then
+    # the JDK runs these too, now and then, in either run
     switches = sum(
         n for name, n in (many - few).items() if name.endswith(("lookupswitch", "_linearswitch", "_binaryswitch"))
     )
-    assert ROUNDS <= switches <= 1.02 * ROUNDS
+    assert abs(switches - ROUNDS) <= 0.02 * ROUNDS
     calls = many["[interpreter] invokestatic"] - few["[interpreter] invokestatic"]
-    assert ROUNDS <= calls <= 1.05 * ROUNDS
+    assert abs(calls - ROUNDS) <= 0.05 * ROUNDS
