@@ -20,7 +20,7 @@ class Standing:
         self._longest = 0  # stub, in bytes
 
     def nmethods_in(self, start: int, end: int) -> list[Version]:
-        """Those that overlap [start, end), by start."""
+        """The versions that overlap [start, end), by start."""
         lo, hi = self._overlapping(start, end)
         return self.nmethods[lo:hi]
 
@@ -36,7 +36,7 @@ class Standing:
         return self._stubs.get((start, kind))
 
     def stubs_in(self, start: int, end: int) -> list[Version]:
-        """Those that overlap [start, end), by start."""
+        """The versions that overlap [start, end), by start."""
         return [self._stubs[key] for key in self._keys_in(start, end)]
 
     def place(self, version: Version) -> None:

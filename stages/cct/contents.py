@@ -1,4 +1,4 @@
-"""What each block of a generation holds, for contexts: which functions, at which places of their inline trees.
+"""The contents of each block of a generation, for contexts: which functions, at which places of their inline trees.
 
 Found when a path over the block is first taken, by the code as at the time at which it was walked. Functions are
 versions of code, so that a frame is recognised though its method is compiled anew; the interpreter is one function.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
-from jvm.kernels import kernel
+from jvm.kernels import inner, kernel
 from stages.cct.contexts import mixed
 from stages.cct.tables import (
     B_WAYS,
@@ -331,8 +331,8 @@ class Contents:
             at = place.get(p, 0)
             for q in reversed(way):
                 number = self.names.number(m.name[q] or UNKNOWN_METHOD)
-                self._places = int(find_place(at, number, m.bci[q], self._place, self._places, self._by_place))
-                at = place[q] = int(self._place[0, 0])
+                at, self._places = find_place(at, number, m.bci[q], self._place, self._places, self._by_place)
+                place[q] = at
         known = np.flatnonzero([name is not None for name in m.called])
         key = (v.start + m.offset[known]) * WAYS + m.way[known]
         calls = np.zeros((len(known), IN), np.int64)
@@ -360,41 +360,33 @@ def rehash_places(place: I64, count: int, by_place: I32) -> None:
         by_place[i] = p
 
 
-@kernel
-def find_place(up, method, bci, place, count, by_place):  # type: ignore[no-untyped-def]
-    """Puts the place in row 0's first column, which means nothing else; how many places there are then."""
+@inner
+def _found(up, method, bci, place, count, by_place):  # type: ignore[no-untyped-def]
+    """The place, made if there was none; how many places there are then."""
     mask = len(by_place) - 1
     i = mixed(up, method, bci) & mask
     while by_place[i] != 0:
         q = np.int64(by_place[i])
         if place[q, 0] == up and place[q, 1] == method and place[q, 2] == bci:
-            place[0, 0] = q
-            return count
+            return q, count
         i = (i + 1) & mask
     place[count, 0], place[count, 1], place[count, 2] = up, method, bci
     by_place[i] = count
-    place[0, 0] = count
-    return count + 1
+    return np.int64(count), count + 1
+
+
+@kernel
+def find_place(up, method, bci, place, count, by_place):  # type: ignore[no-untyped-def]
+    """As `_found`."""
+    return _found(up, method, bci, place, count, by_place)
 
 
 @kernel
 def find_places(frame_at, method, bci, place, count, by_place, out):  # type: ignore[no-untyped-def]
     """The place of each pc's innermost frame; how many places there are then."""
-    mask = len(by_place) - 1
     for pc in range(len(frame_at) - 1):
         p = np.int64(0)
         for f in range(frame_at[pc + 1] - 2, max(frame_at[pc], frame_at[pc + 1] - 2 - MOST_INLINED) - 1, -1):
-            m, b = np.int64(method[f]), np.int64(bci[f + 1])
-            i = mixed(p, m, b) & mask
-            while by_place[i] != 0:
-                q = np.int64(by_place[i])
-                if place[q, 0] == p and place[q, 1] == m and place[q, 2] == b:
-                    break
-                i = (i + 1) & mask
-            if by_place[i] == 0:
-                place[count, 0], place[count, 1], place[count, 2] = p, m, b
-                by_place[i] = count
-                count += 1
-            p = np.int64(by_place[i])
+            p, count = _found(p, np.int64(method[f]), np.int64(bci[f + 1]), place, count, by_place)
         out[pc] = p
     return count

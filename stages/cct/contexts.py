@@ -6,7 +6,7 @@ jump was (JDK: sharedRuntime_x86_64.cpp, templateTable_x86.cpp, stubGenerator_x8
 - at an entry of another method: a call by the interpreter (through an i2c adapter), else a tail call (the resolvers,
   adapters, method-handle linkers), which takes the place of the activation;
 - elsewhere in a method, or in the interpreter: an exception's handler, in the frame nearest below;
-- in a stub: the function goes on through it, until it returns or jumps. What is called and is a stub is an activation,
+- in a stub: the function goes on through it, until it returns or jumps. A stub that is called is an activation,
   until it goes on to a method.
 
 A return goes to the nearest activation that was called from there. One that leads nowhere that is known leaves the part
@@ -172,7 +172,7 @@ def _activation(t, parent, ret, fn, node, caller, bci):  # type: ignore[no-untyp
 
 @inner
 def frame(t, fns, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untyped-def]
-    """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. What is outside of
+    """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. Code outside of
     the filter has no node of its own; nor has a part that a function calls of its own, which is no inlined caller's: as
     the stub behind an nmethod's code through which it calls an interpreted method (compiledIC.hpp, static stubs)."""
     mask = len(t.by_call) - 1
