@@ -131,6 +131,19 @@ def test_code_compiled_before_the_agent_could_be_told_is_told_as_found(version: 
     assert sum(bool(load.flags & export.RecordFlag.REPLAYED) for load in loads) > 40
 
 
+def incomplete(known: Known) -> list[tuple[str, int, int]]:
+    """Stubs whose code is not told whole: (name, size, told bytes).
+
+    A compiler's work space comes without its bytes: C1's buffer, and C2's `Compile::scratch_buffer`, which the list has
+    only while C2 makes something.
+    """
+    return [
+        (stub.name, stub.size, len(stub.code))
+        for stub in known.stubs.values()
+        if len(stub.code) != (0 if "temporary CodeBuffer" in stub.name or "scratch" in stub.name else stub.size)
+    ]
+
+
 @versions
 def test_code_bytes_are_those_in_memory(version: int, ring: Path) -> None:
     with subject(version, ring) as (jvm, reader), Path(f"/proc/{jvm.pid}/mem").open("rb") as memory:
@@ -145,8 +158,7 @@ def test_code_bytes_are_those_in_memory(version: int, ring: Path) -> None:
             same += sum(a == b for a, b in zip(now, load.code, strict=True))
         assert total > 10_000
         assert 0.98 < same / total <= 1  # calls are patched after a load
-        for stub in known.stubs.values():
-            assert len(stub.code) == (0 if stub.name == "C1 temporary CodeBuffer" else stub.size)
+        assert incomplete(known) == []
 
 
 @versions
@@ -519,5 +531,5 @@ def test_it_works_under_emulation(version: int, ring: Path) -> None:
         assert len(known.codelets) > 260
         assert "main" in known.threads.values()
         assert len(known.stubs) > 300
-        assert all(len(stub.code) == stub.size for stub in known.stubs.values() if "temporary" not in stub.name)
+        assert incomplete(known) == []
         assert jvm.finish() == 0
