@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import io
 import os
 import pkgutil
 import sys
+from pathlib import Path
 
 import click
 
@@ -34,6 +37,26 @@ class _Commands(click.Group):
         command = importlib.import_module(f"streamer.commands.{name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from their sources: to import them all takes two seconds."""
+        names = self.list_commands(ctx)
+        most = formatter.width - 6 - max(map(len, names))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, click.Command(name, help=_help(name)).get_short_help_str(most)) for name in names]
+            )
+
+
+def _help(name: str) -> str:
+    """The docstring of a command's function."""
+    spec = importlib.util.find_spec(f"{commands.__name__}.{name.replace('-', '_')}")
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "command":
+            return ast.get_docstring(node) or ""
+    return ""
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
