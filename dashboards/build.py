@@ -274,9 +274,14 @@ def dashboard() -> model.Dashboard:
         .with_panel(
             graph(
                 "Lag",
-                "From the end of the newest closed pane to now.",
+                "From the end of the newest closed pane to now; and from the execution of code until it is seen.",
                 "s",
                 (f"streamer_lag_seconds{{{PROCESS}}}", "{{host}} {{pid}}"),
+                (
+                    "histogram_quantile(0.99, sum by (host, pid, le) "
+                    f"(rate(streamer_delay_seconds_bucket{{{PROCESS}}}[$__rate_interval])))",
+                    "99 % of {{host}} {{pid}} seen within",
+                ),
                 span=6,
             )
         )

@@ -21,6 +21,10 @@ class Clock(NamedTuple):
     def tsc(self, ns: int) -> int:
         return ((ns - self.zero) << self.shift) // self.mult
 
+    def seconds_since(self, tsc: int, wall_ns: int) -> float:
+        """From a TSC to a wall time (ns since the epoch)."""
+        return (wall_ns - self.wall_zero - self.ns(tsc)) / 1e9
+
     @property
     def hz(self) -> float:
         return 1e9 * (1 << self.shift) / self.mult

@@ -94,7 +94,7 @@ class Hub:
         try:
             if process is None or report.pane < 0:
                 raise ValueError
-            process.feed(report, now)
+            process.feed(report, now, self._wall_ns())
         except ValueError:
             self.refused_reports += 1
             return
@@ -120,13 +120,13 @@ class Hub:
         now = self._now()
         self.ledger.settle(now)
         for process in self.processes.values():
-            process.close(now)
+            process.close(now, self._wall_ns())
 
     def end(self, host: str, pid: int) -> None:
         """A process ended and its last reports are in: closes its open panes; it no longer lags."""
         process = self.processes.get((host, pid))
         if process is not None:
-            process.close(self._now(), all_open=True)
+            process.close(self._now(), self._wall_ns(), all_open=True)
             process.ended = True
 
     def close_streams(self, heads: Mapping[StreamKey, int]) -> list[Balance]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stages.messages import Clock, PaneReport
 from streamer.hub.contradictions import Contradictions
+from streamer.hub.delay import Delays
 from streamer.hub.profile import COLUMNS, MethodTable, by_method
 from streamer.hub.shift import Detector
 from streamer.hub.windows import BYTES, Bytes, Windows
@@ -33,6 +34,7 @@ class Process:
         )
         self.shift = Detector(column)
         self.contradictions = Contradictions()
+        self.delays = Delays()
         self.clock: Clock | None = None
         self.ticks_per_pane = 0
         self.pending: Bytes = np.zeros(BYTES, np.int64)
@@ -46,7 +48,7 @@ class Process:
         self._done: dict[int, int] = {}
         self._due: dict[int, float] = {}
 
-    def feed(self, report: PaneReport, now: float) -> None:
+    def feed(self, report: PaneReport, now: float, wall_ns: int) -> None:
         names = self._names.get(report.worker)
         if names is None:
             for of in (self._names, self._done):
@@ -69,10 +71,11 @@ class Process:
                 self._due.setdefault(report.pane, now + self._lateness)
         else:
             self._done.setdefault(report.worker, -1)
-        self.close(now)
+        self.close(now, wall_ns)
 
-    def close(self, now: float, *, all_open: bool = False) -> None:
-        """Closes the panes whose time has come, oldest first."""
+    def close(self, now: float, wall_ns: int, *, all_open: bool = False) -> None:
+        """Closes the panes whose time has come, oldest first. Both times are now: by the clock of the hub, and of the
+        day."""
         complete = min(self._done.values(), default=-1)
         ready = [pane for pane, due in self._due.items() if pane <= complete or due <= now or all_open]
         if all_open:
@@ -86,6 +89,9 @@ class Process:
             self.windows.add(last, [], np.empty((0, COLUMNS), np.uint64), sums)
         for pane in sorted({*(p for p in self.windows.open_panes() if p < last), last}):
             self.windows.close(pane)
+            if self.clock is not None:
+                begin, end = (self.clock.seconds_since(at * self.ticks_per_pane, wall_ns) for at in (pane, pane + 1))
+                self.delays.seen(end, begin - end)
             self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
 
     def duty(self, index: int | None) -> float:
@@ -102,5 +108,4 @@ class Process:
         ended, or without a clock."""
         if self.clock is None or self.windows.newest is None or self.ended:
             return None
-        end = self.clock.wall_zero + self.clock.ns((self.windows.newest + 1) * self.ticks_per_pane)
-        return max(0, wall_ns - end) / 1e9
+        return max(0.0, self.clock.seconds_since((self.windows.newest + 1) * self.ticks_per_pane, wall_ns))

@@ -11,7 +11,13 @@ import platform
 from collections.abc import Iterable
 from importlib.metadata import version
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from streamer.hub import Hub, contradictions
@@ -177,6 +183,9 @@ class HubCollector(Collector):
         lag = GaugeMetricFamily(
             "streamer_lag_seconds", "Time from the end of the newest closed pane to now.", labels=PROCESS
         )
+        delay = HistogramMetricFamily(
+            "streamer_delay_seconds", "Time from the execution of code until the windows hold it.", labels=PROCESS
+        )
         panes = CounterMetricFamily("streamer_panes", "Panes closed.", labels=PROCESS)
         late = CounterMetricFamily(
             "streamer_late_reports",
@@ -213,6 +222,7 @@ class HubCollector(Collector):
             seconds = hub.lag(key)
             if seconds is not None:
                 lag.add_metric(process, seconds)
+            delay.add_metric(process, state.delays.cumulative(), state.delays.seconds)
             panes.add_metric(process, state.windows.closed)
             late.add_metric(process, state.windows.late)
             expired.add_metric(process, state.windows.expired)
@@ -225,7 +235,7 @@ class HubCollector(Collector):
             if shift is not None and hub.live(key, min(hub.windows.values())):
                 distance.add_metric(process, shift.distance)
                 score.add_metric(process, shift.score)
-        yield from (lag, panes, late, expired, methods, folded, detail, distance, score)
+        yield from (lag, delay, panes, late, expired, methods, folded, detail, distance, score)
 
     def _components(self) -> Iterable[Metric]:
         up = GaugeMetricFamily(

@@ -157,6 +157,19 @@ def test_lag_is_from_the_end_of_the_newest_pane():
     assert shares(hub.hot("10s")) == {"A.a": 0.5, "A.b": 0.5}
 
 
+def test_each_tenth_of_a_pane_is_seen_when_the_pane_closes():
+    hub, clock = make()
+    hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=990 * 10**9))
+    clock.seconds += 2  # since pane 9 ended
+    hub.feed(report(9, {"A.a": 1}))
+    delays = hub.processes[HOST, PID].delays
+    assert delays.seconds == pytest.approx(10 * 2.5)  # 2.05, 2.15 … 2.95
+    assert [n for _, n in delays.cumulative()] == [0] * 8 + [5] + [10] * 6
+    hub.feed(report(10, {"A.a": 1}))
+    assert delays.cumulative()[-1] == ("+Inf", 20)
+    assert dict(delays.cumulative())["1.0"] == 0 < dict(delays.cumulative())["2.0"]
+
+
 def test_components_decide_readiness():
     hub, _ = make()
     hub.feed(report(1, {"A.a": 1}))
