@@ -54,7 +54,7 @@ from streamer.transport.output import Output
 from streamer.transport.security import TransportError
 from streamer.transport.transport import Address, Transport, open_transport
 
-BEAT_SECONDS = 0.5
+BEAT_SECONDS = 1.0  # the terminal shows a new table as often
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
 FINISH_SECONDS = 600.0  # for the next group's acknowledgement of the end; only the supervisor hurries
 STOP_SECONDS = 1.0  # from "stop" on input is taken no longer than this: the senders may go on for ever
