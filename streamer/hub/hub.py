@@ -266,16 +266,13 @@ class Hub:
         instructions = sum(int(self.processes[key].table.run[:, INSTRUCTIONS].sum()) for key in keys)
         return sums.view(self.fidelity, instructions, top)
 
-    def tree(self, window: str | None = None, process: ProcessKey | None = None) -> tuple[Tree, float]:
-        """The calling-context tree of a window (default: the shortest), of one process or of all together, and ticks a
-        second. Raises ValueError for a window that there is none."""
-        label = next(iter(self.windows)) if window is None else window
-        if label not in self.windows:
-            raise ValueError(f"no window {label!r}: there are {', '.join(self.windows)}")
+    def tree_parts(self, window: str | None = None, process: ProcessKey | None = None) -> tuple[list[Tree], float]:
+        """The trees of which that of a window (default: the shortest) is merged, of one process or of all together, and
+        ticks a second. Raises ValueError for a window that there is none."""
+        span = self._spans[0 if window is None else self.window(window)]
         keys = [key for key in self.processes if process in (None, key)]
         clocks = [clock for key in keys if (clock := self.processes[key].clock) is not None]
-        span = self._spans[list(self.windows).index(label)]
-        return self.trees.window(span, process), clocks[0].hz if clocks else 1e9
+        return self.trees.parts(span, process), clocks[0].hz if clocks else 1e9
 
     def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
         seconds = list(self.windows.values())[index]

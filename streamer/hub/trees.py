@@ -27,6 +27,7 @@ class Trees:
         self._most_panes, self._most_nodes = most_panes, most_nodes
         self._kept: dict[ProcessKey, OrderedDict[int, Tree]] = {}  # by pane; of those put together, the last
         self._nodes = 0
+        self.fed = 0  # reports
         self.refused = 0  # reports that were malformed
         self.dropped = 0  # trees that there was no room for
 
@@ -39,6 +40,7 @@ class Trees:
         if report.pane < 0 or not _sound(rows, len(report.names)):
             self.refused += 1
             return
+        self.fed += 1
         panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
         self._put(panes, report.pane, Tree(rows, report.names))
         newest = max(panes)
@@ -58,12 +60,17 @@ class Trees:
 
     def window(self, panes: int, process: ProcessKey | None = None) -> Tree:
         """The tree of the newest `panes` panes, of one process or of all together."""
+        chosen = self.parts(panes, process)
+        return merged(chosen) if chosen else EMPTY
+
+    def parts(self, panes: int, process: ProcessKey | None = None) -> list[Tree]:
+        """The trees that are merged for it. No later report changes them, so another thread may do that."""
         chosen: list[Tree] = []
         for key, kept in self._kept.items():
             if process in (None, key) and kept:
                 newest = max(kept)
                 chosen += (tree for pane, tree in kept.items() if pane > newest - panes)
-        return merged(chosen) if chosen else EMPTY
+        return chosen
 
     def forget(self, process: ProcessKey) -> None:
         """Of a process that the hub has forgotten."""

@@ -7,7 +7,6 @@ import json
 import logging
 import socket
 from functools import partial
-from importlib.resources import files
 from typing import Any, cast
 
 import hypercorn.trio
@@ -15,7 +14,6 @@ import trio
 from hypercorn.config import Config
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -23,27 +21,15 @@ from starlette.routing import Route
 
 from streamer.config import WebConfig
 from streamer.hub import Hub
-from streamer.hub.hub import ProcessKey
-from streamer.trees.file import Saved, packed
+from streamer.views import page
+from streamer.views import query as ask
 from streamer.views.guard import Guard
+from streamer.views.live import Live
 from streamer.views.metrics import registry
+from streamer.views.query import HEADERS
+from streamer.views.trees import Trees
 
 POLL_SECONDS = 0.25
-MAX_TOP = 500
-
-_PAGE = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-}
-_HEADERS = {
-    # names of methods come from the traced program: nothing on the page may run or load but our own files
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 
 class WebError(Exception):
@@ -66,80 +52,32 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
 
     async def hot(request: Request) -> Response:
         query = request.query_params
-        try:
-            top, process = _top(query), _process(hub, query)
-            view = hub.hot(query.get("window"), top, query.get("weight"), process)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
-        return JSONResponse(view.json(), headers=_HEADERS)
+        view = hub.hot(query.get("window"), ask.top(query), query.get("weight"), ask.process(hub, query))
+        return JSONResponse(view.json(), headers=HEADERS)
 
     async def report(request: Request) -> Response:
-        query = request.query_params
-        try:
-            top, process = _top(query), _process(hub, query)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
+        top, process = ask.top(request.query_params), ask.process(hub, request.query_params)
         view = hub.contradictions(hub.config.top if top is None else top, process)
-        return JSONResponse(view.json(), headers=_HEADERS)
-
-    async def cct(request: Request) -> Response:
-        query = request.query_params
-        try:
-            process = _process(hub, query)
-            tree, hz = hub.tree(query.get("window"), process)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=_HEADERS)
-        body = packed(Saved(tree, hz, *(process or ())))
-        return Response(body, media_type="application/octet-stream", headers=_HEADERS)
+        return JSONResponse(view.json(), headers=HEADERS)
 
     async def statistics(request: Request) -> Response:
         text = json.dumps(hub.statistics(), indent=2, default=str)
-        return Response(text, media_type="application/json", headers=_HEADERS)
+        return Response(text, media_type="application/json", headers=HEADERS)
 
-    async def page(request: Request, body: bytes, media_type: str) -> Response:
-        return Response(body, media_type=media_type, headers=_HEADERS)
-
-    static = files("streamer.views") / "static"
     return Starlette(
         routes=[
             Route("/metrics", scrape),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            Route("/api/hot", hot),
-            Route("/api/report", report),
-            Route("/api/cct", cct),
+            Route("/api/hot", ask.answered(hot)),
+            Route("/api/report", ask.answered(report)),
             Route("/api/statistics", statistics),
-            *(
-                Route(path, partial(page, body=(static / name).read_bytes(), media_type=kind))
-                for path, (name, kind) in _PAGE.items()
-            ),
+            *Live(hub).routes(),
+            *Trees(hub).routes(),
+            *page.routes(),
         ],
         middleware=[Middleware(Guard, config)],
     )
-
-
-def _top(query: QueryParams) -> int | None:
-    top = _integer(query.get("top"), "top")
-    return None if top is None else min(top, MAX_TOP)
-
-
-def _process(hub: Hub, query: QueryParams) -> ProcessKey | None:
-    pid = _integer(query.get("pid"), "pid")
-    if pid is None:
-        return None
-    hosts = [h for h, p in hub.processes if p == pid and query.get("host") in (None, h)]
-    if len(hosts) != 1:
-        known = ", ".join(f"{h}/{p}" for h, p in list(hub.processes)[:20]) or "none"
-        raise ValueError(f"no process {pid}, or not one only: name its host (known: {known})")
-    return hosts[0], pid
-
-
-def _integer(text: str | None, name: str) -> int | None:
-    if text is None or text == "":
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ValueError(f"{name} must be a number")
-    return int(text)
 
 
 def listen(config: WebConfig) -> socket.socket:

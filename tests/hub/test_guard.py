@@ -70,7 +70,7 @@ async def test_loopback_is_answered(host: str) -> None:
 )  # fmt: skip
 async def test_a_name_that_is_not_ours_is_not_answered_on_any_path(host: str) -> None:
     async with served() as port:
-        for path in ("/healthz", "/metrics", "/api/hot", "/", "/page.js", "/nothing"):
+        for path in ("/healthz", "/metrics", "/api/hot", "/", "/main.js", "/nothing"):
             status, head, body = await said(port, get(host.format(port=port), path))
             assert status == 421
             assert "connection: close" in head.lower()

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import subprocess
-from functools import partial
 
 import httpx
 import pytest
@@ -13,6 +10,7 @@ import trio
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
+from tests.browser import browser
 from tests.hub.reports import Time, report
 from tests.hub.scene import scene
 
@@ -69,7 +67,7 @@ async def test_wrong_questions_get_a_clear_answer(query):
 async def test_the_page_needs_nothing_from_elsewhere():
     hub, _ = scene()
     async with client(hub) as http:
-        for path in ("/", "/page.js", "/page.css"):
+        for path in ("/", "/main.js", "/page.css", "/flame/panel.js", "/flame/flame.css"):
             answer = await http.get(path)
             assert answer.status_code == 200
             assert "http" not in answer.text
@@ -112,20 +110,15 @@ def test_ipv6_loopback():
 @pytest.mark.peer
 @pytest.mark.slow
 async def test_a_browser_shows_the_hot_methods(tmp_path):
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is missing (Debian package chromium)")
     hub, _ = scene(fidelity="flow", shed=400_000)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
-        with trio.fail_after(250):
-            run = partial(subprocess.run, capture_output=True, timeout=240, check=True, text=True)
-            result = await trio.to_thread.run_sync(
-                run, [chromium, *flags, "--virtual-time-budget=3000", "--dump-dom", f"{url}/"]
-            )
+        async with browser(tmp_path) as page:
+            await page.goto(url)
+            await page.until("document.querySelectorAll('#methods tr').length > 5")
+            dom = await page.value("document.documentElement.outerHTML")
+            assert not page.thrown
         nursery.cancel_scope.cancel()
-    dom = result.stdout
     rows = re.findall(r'<td class="method">(.*?)</td><td class="share">.*?</span></span>(.*?)</td>', dom, re.DOTALL)
     assert rows[0] == ("org.apache.fop.pdf.PDFStream.deflate", "54.9 %")
     assert ("&lt;script&gt;alert(1)&lt;/script&gt;[bold]?.run", "4.4 %") in rows

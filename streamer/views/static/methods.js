@@ -1,35 +1,6 @@
-"use strict";
-// The live table. Everything shown comes from /api/hot; names are set as text, never as markup.
+// The table of hot methods, with the pipeline's figures above it: a view of /api/hot.
 
-const at = (id) => document.getElementById(id);
-
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-const percent = (ratio, digits = 1) => `${(100 * ratio).toFixed(digits)} %`;
-const words = (cause) => cause.replaceAll("_", " ");
-
-function bytes(count) {
-  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-    if (count >= size) return `${(count / size).toFixed(1)} ${unit}`;
-  }
-  return `${count} B`;
-}
-
-function options(select, values, labels = values) {
-  const chosen = select.value;
-  if ([...select.options].map((o) => o.value).join("\n") === values.join("\n")) return;
-  select.replaceChildren(...values.map((value, i) => {
-    const option = element("option", labels[i]);
-    option.value = value;
-    return option;
-  }));
-  if (values.includes(chosen)) select.value = chosen;
-}
+import {at, bytes, element, percent, words} from "./dom.js";
 
 function row(number, name, share, sure, largest, shift, kinds, invocations, className) {
   const tr = element("tr", undefined, className);
@@ -122,9 +93,7 @@ function invocations(method) {
   return (method.at_least ? "≥ " : "") + method.invocations.toLocaleString("en");
 }
 
-function show(view) {
-  options(at("window"), view.windows);
-  options(at("weight"), view.weights);
+export function show(view) {
   const state = at("state");
   const trouble = view.down.map((name) => `${name} is down`).join(", ");
   state.textContent = trouble || (view.ready ? `live, fidelity ${view.fidelity}` : "waiting for the first pane");
@@ -140,36 +109,3 @@ function show(view) {
   if (view.other > 0) rows.push(row("", "other", view.other, 0, largest, element("td"), "", "", "other"));
   at("methods").replaceChildren(...rows);
 }
-
-async function refresh() {
-  const query = new URLSearchParams();
-  for (const id of ["window", "weight"]) if (at(id).value) query.set(id, at(id).value);
-  if (at("process").value) {
-    const [host, pid] = JSON.parse(at("process").value);
-    query.set("host", host);
-    query.set("pid", pid);
-  }
-  try {
-    const answer = await fetch(`api/hot?${query}`);
-    const view = await answer.json();
-    if (!answer.ok) throw new Error(view.error);
-    if (!at("process").value) {
-      options(at("process"), ["", ...view.processes.map((p) => JSON.stringify([p.host, p.pid]))],
-        ["all", ...view.processes.map((p) => `${p.pid} on ${p.host}`)]);
-    }
-    show(view);
-  } catch (error) {
-    at("state").textContent = `no answer: ${error.message}`;
-    at("state").className = "bad";
-    at("process").value = "";
-  }
-}
-
-async function loop() {
-  if (at("live").checked && !document.hidden) await refresh();
-  setTimeout(loop, 1000);
-}
-
-at("controls").addEventListener("change", refresh);
-at("controls").addEventListener("submit", (event) => event.preventDefault());
-loop();

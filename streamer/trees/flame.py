@@ -1,0 +1,111 @@
+"""A tree, or the difference of two, as the page draws it: columns of frames, by level (`levels.by_level`).
+
+A frame's place and width follow from these, so that they are not sent. Of a difference a frame's width is the mean of
+its two shares: it adds up, and a frame that is in one tree only is seen, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.cct.measures import paired
+from stages.cct.tree import COLUMNS, Tree, united
+from stages.cct.views import View
+from streamer.trees.levels import by_level, least_of, pruned
+from streamer.trees.text import WEIGHTS, label, weighted, weights
+
+MOST = 20_000
+"""Frames that are sent unless another number is asked for."""
+MOST_THREADS = 200
+_FINE = 1 << 40  # parts of a share
+_SIDES = COLUMNS[:2]  # of a pair
+U64 = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`share`: frames with less of all are put together; `most`: of frames, about."""
+
+    weight: str = "instructions"
+    observed: bool = False
+    thread: int | None = None
+    share: float = 0.0
+    most: int = MOST
+
+    def of(self, tree: Tree) -> Tree:
+        tids = () if self.thread is None else (self.thread,)
+        seen = View(threads=self.thread is not None, tids=tids).of(tree)
+        roots = seen.nodes["parent"] < 0
+        if roots.sum() > 1:  # a file from elsewhere may name its threads in several ways
+            rows = seen.nodes.copy()
+            rows["method"][roots] = rows["method"][0]
+            seen = united(rows, seen.names)
+        return seen
+
+
+def flame(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
+    """Columns: `parent` (position; −1), `name` (position in `names`), `bci`, `total` and `own` (with and without the
+    frames below), `suspect` (of `total`), `calls`. `levels`: where each depth begins, and the end."""
+    seen = wanted.of(tree)
+    own = weights(seen, wanted.weight, wanted.observed)
+    shown = pruned(seen, total := seen.inclusive(own), least_of(total, wanted.share, wanted.most))
+    own = weights(shown, wanted.weight, wanted.observed)
+    doubt = shown.nodes[f"suspect_{WEIGHTS[wanted.weight]}"].astype(np.uint64)
+    columns = {
+        "total": shown.inclusive(own),
+        "own": own,
+        "suspect": np.zeros_like(own) if wanted.observed else shown.inclusive(doubt),
+        "calls": weights(shown, "invocations", wanted.observed),
+    }
+    return {**_about(tree, wanted, hz), "hidden": len(seen.nodes) - len(shown.nodes), **_columns(shown, columns)}
+
+
+def difference(tree: Tree, base: Tree, wanted: Wanted, hz: float, base_hz: float) -> dict[str, Any]:
+    """The same of `tree`, and with `base` and `base_own`, `total` and `own` of the other tree, and its `base_unit`.
+    There is no `suspect`, and there are no `calls`."""
+    both = paired(*(weighted(wanted.of(side), wanted.weight, wanted.observed) for side in (tree, base))).tree
+    totals = [both.inclusive(both.nodes[name]) for name in _SIDES]
+    shares = [total / max(1, int(total.max(initial=0))) for total in totals]
+    parts = np.rint(np.sum(shares, axis=0) * _FINE).astype(np.uint64)
+    shown = pruned(both, parts, least_of(parts, wanted.share, wanted.most))
+    columns = {name: shown.nodes[column] for name, column in zip(("own", "base_own"), _SIDES, strict=True)}
+    columns |= {name: shown.inclusive(columns[own]) for name, own in (("total", "own"), ("base", "base_own"))}
+    about = _about(tree, wanted, hz) | {"base_unit": base_hz if wanted.weight == "time" else 1}
+    return {**about, "hidden": len(both.nodes) - len(shown.nodes), **_columns(shown, columns)}
+
+
+def _about(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
+    """`unit`: how many of the weight are one second, or one; `threads`: (tid, weight), the heaviest first."""
+    roots = np.flatnonzero(tree.nodes["parent"] < 0)
+    total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))[roots]
+    first = np.argsort(total)[::-1][:MOST_THREADS]
+    tids = tree.nodes["bci"][roots]
+    return {
+        "weight": wanted.weight,
+        "observed": wanted.observed,
+        "unit": hz if wanted.weight == "time" else 1,
+        "threads": [[int(tids[k]), int(total[k])] for k in first],
+    }
+
+
+def _columns(tree: Tree, columns: dict[str, U64]) -> dict[str, Any]:
+    order, starts = by_level(tree)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rows = tree.nodes[order]
+    roots = rows["parent"] < 0
+    used, name = np.unique(rows["method"], return_inverse=True)
+    names = [tree.names[k] for k in used.tolist()]
+    return {
+        "names": names,
+        "root": label(tree, int(order[0])) if len(order) else "",
+        "levels": starts.tolist(),
+        "parent": np.where(roots, -1, place[rows["parent"]] if len(place) else -1).tolist(),
+        "name": name.tolist(),
+        "bci": np.where(roots, -1, rows["bci"]).tolist(),
+        **{key: values[order].tolist() for key, values in columns.items()},
+    }

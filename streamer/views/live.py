@@ -1,0 +1,92 @@
+"""/api/live: server-sent events for the page (HTML standard, "Server-sent events").
+
+`hot`: the view of /api/hot, each second. `trees`: how many reports of trees have come, whenever there are more: then
+the page asks for the trees that it shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from streamer.hub import Hub
+from streamer.views import query as ask
+from streamer.views.query import HEADERS
+
+SECONDS = 1.0
+MOST_READERS = 64
+
+
+class Live:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._readers = 0
+
+    async def events(self, request: Request) -> Response:
+        query = request.query_params
+        hub = self._hub
+        chosen = (query.get("window"), ask.top(query), query.get("weight"), ask.process(hub, query))
+        hub.hot(*chosen)  # raises ValueError while a status can still be answered
+        if self._readers >= MOST_READERS:
+            return JSONResponse({"error": f"{MOST_READERS} pages are open already"}, status_code=503, headers=HEADERS)
+        told = -1
+
+        def events() -> str:
+            nonlocal told
+            out = _event("hot", json.dumps(hub.hot(*chosen).json()))
+            if hub.trees.fed != told:
+                told = hub.trees.fed
+                out += _event("trees", str(told))
+            return out
+
+        return _Events(events, self._reading)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+
+    def routes(self) -> list[Route]:
+        return [Route("/api/live", ask.answered(self.events))]
+
+
+class _Events(Response):
+    """`events()` each second, until the reader has gone. (StreamingResponse leaves its generator to the collector.)"""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Callable[[], str], reading: Callable[[], AbstractContextManager[None]]) -> None:
+        self._events, self._reading = events, reading
+        self.status_code, self.background = 200, None
+        self.init_headers(HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        with self._reading():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_gone, receive, nursery.cancel_scope)
+                await send(start)
+                while True:
+                    await send({"type": "http.response.body", "body": self._events().encode(), "more_body": True})
+                    await trio.sleep(SECONDS)
+
+
+async def _gone(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _event(name: str, data: str) -> str:
+    """`data`: one line."""
+    return f"event: {name}\ndata: {data}\n\n"

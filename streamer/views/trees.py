@@ -1,0 +1,115 @@
+"""Calling-context trees over HTTP: /api/cct, the file (docs/cct.md), and /api/flame, as the page draws it.
+
+The hub is used from one thread, and a tree of a window may have a million nodes: trees are merged, cut and written in a
+worker thread, of parts that nobody changes any more. Not more than `AT_ONCE` at a time, so that many readers cannot
+take the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from stages.cct.tree import EMPTY, Tree, merged
+from streamer.hub import Hub
+from streamer.trees import flame
+from streamer.trees.file import Saved, packed, unpacked
+from streamer.trees.levels import least_of, pruned
+from streamer.trees.text import WEIGHTS, weights
+from streamer.views import query as ask
+from streamer.views.query import HEADERS, Query
+
+T = TypeVar("T")
+AT_ONCE = 2
+MOST_FRAMES = 200_000
+MOST_POSTED = 32 << 20
+"""Bytes of a file to be compared with."""
+FILE = "application/octet-stream"
+NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, with --contexts."
+
+
+class Trees:
+    """What the handlers have in common."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._limit = trio.CapacityLimiter(AT_ONCE)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limit)
+
+    def parts(self, query: Query, window: str = "window") -> tuple[list[Tree], float]:
+        """Of the query's window and process. Raises ValueError."""
+        return self._hub.tree_parts(query.get(window) or None, ask.process(self._hub, query))
+
+    async def cct(self, request: Request) -> Response:
+        query = request.query_params
+        process = ask.process(self._hub, query)
+        (parts, hz), wanted = self.parts(query), _wanted(query)
+
+        def body() -> bytes:
+            tree = merged(parts) if parts else EMPTY
+            total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))
+            tree = pruned(tree, total, least_of(total, wanted.share, len(total))) if wanted.share else tree
+            return packed(Saved(tree, hz, *(process or ())))
+
+        return Response(await self.in_thread(body), media_type=FILE, headers=HEADERS)
+
+    async def flame(self, request: Request) -> Response:
+        query = request.query_params
+        wanted = _wanted(query)
+        window, base = self.parts(query), self.parts(query, "base") if query.get("base") else None
+        posted = await _posted(request) if request.method == "POST" else None
+        return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/cct", ask.answered(self.cct)),
+            Route("/api/flame", ask.answered(self.flame), methods=["GET", "POST"]),
+        ]
+
+
+def _flame(
+    window: tuple[list[Tree], float], base: tuple[list[Tree], float] | None, posted: bytes | None, wanted: flame.Wanted
+) -> dict[str, object]:
+    tree = merged(window[0]) if window[0] else EMPTY
+    if posted is not None:
+        saved = unpacked(posted)
+        answer = flame.difference(tree, saved.tree, wanted, window[1], saved.hz)
+    elif base is not None:
+        answer = flame.difference(tree, merged(base[0]) if base[0] else EMPTY, wanted, window[1], base[1])
+    else:
+        answer = flame.flame(tree, wanted, window[1])
+    return answer if len(tree.nodes) else answer | {"why": NO_TREES}
+
+
+def _wanted(query: Query) -> flame.Wanted:
+    most = ask.integer(query, "most")
+    return flame.Wanted(
+        ask.one_of(query, "weight", tuple(WEIGHTS)), ask.flag(query, "observed"), ask.integer(query, "thread"),
+        ask.share(query, "min_share"), flame.MOST if most is None else max(1, min(most, MOST_FRAMES)),
+    )  # fmt: skip
+
+
+async def _posted(request: Request) -> bytes:
+    """A file's bytes. They change nothing here; a page from elsewhere cannot send this type without being asked first,
+    and is not let (Fetch, "CORS-safelisted request-header"). Raises ValueError."""
+    if request.headers.get("content-type") != FILE:
+        raise ValueError(f"a file to compare with is sent as {FILE}")
+    body = bytearray()
+    too_large = ValueError(f"a file to compare with has at most {MOST_POSTED >> 20} MiB")
+    if len(length := request.headers.get("content-length", "0")) > 12 or int(length) > MOST_POSTED:
+        raise too_large
+    async with aclosing(request.stream()) as stream:
+        async for piece in stream:
+            body += piece
+            if len(body) > MOST_POSTED:
+                raise too_large
+    return bytes(body)

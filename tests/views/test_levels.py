@@ -1,0 +1,84 @@
+"""Trees by level and cut, against plain recursion."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.cct.tree import Tree, united
+from stages.messages import TREE_DTYPE
+from streamer.trees import levels
+
+NAMES = ("[thread]", "c.C", "a.A", "b.B")
+ROWS = st.lists(
+    st.tuples(st.integers(0, 1 << 20), st.integers(1, 3), st.integers(-1, 2), st.integers(0, 50)), max_size=40
+)
+
+
+def tree_of(rows: list[tuple[int, int, int, int]]) -> Tree:
+    """The parent of a row is one of those before it; the first is a thread."""
+    out = np.zeros(len(rows) + 1, TREE_DTYPE)
+    out["parent"][0], out["bci"][0] = -1, 7
+    for n, (parent, method, bci, spent) in enumerate(rows, 1):
+        out["parent"][n], out["method"][n], out["bci"][n] = parent % n, method, bci
+        out["observed_instructions"][n] = spent
+    return united(out, NAMES)
+
+
+def paths(tree: Tree) -> list[tuple[tuple[str, int], ...]]:
+    out: list[tuple[tuple[str, int], ...]] = []
+    for row in tree.nodes:
+        above = out[row["parent"]] if row["parent"] >= 0 else ()
+        out.append((*above, (tree.names[row["method"]], int(row["bci"]))))
+    return out
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_rows_by_level_are_those_of_a_sorted_walk(rows: list[tuple[int, int, int, int]]) -> None:
+    tree = tree_of(rows)
+    order, starts = levels.by_level(tree)
+    known = paths(tree)
+    expected = sorted(range(len(known)), key=lambda n: (len(known[n]), known[n]))
+    assert order.tolist() == expected
+    assert starts.tolist() == [sum(len(p) <= d for p in known) for d in range(max(map(len, known)) + 1)]
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(1, 60))
+def test_narrow_nodes_are_one_other_of_their_caller_and_sums_stay(
+    rows: list[tuple[int, int, int, int]], least: int
+) -> None:
+    tree = tree_of(rows)
+    total = tree.inclusive(tree.nodes["observed_instructions"])
+    cut = levels.pruned(tree, total, least)
+    expected: dict[tuple[tuple[str, int], ...], int] = defaultdict(int)
+    wide = {path for path, n in zip(paths(tree), total.tolist(), strict=True) if n >= least or len(path) == 1}
+    for path, spent in zip(paths(tree), tree.nodes["observed_instructions"].tolist(), strict=True):
+        kept = max(k for k in range(1, len(path) + 1) if path[:k] in wide)
+        expected[path if kept == len(path) else (*path[:kept], (levels.OTHER, -1))] += spent
+    for path in wide:
+        expected[path] += 0
+    got = dict(zip(paths(cut), cut.nodes["observed_instructions"].tolist(), strict=True))
+    assert got == expected
+
+
+def test_the_bound_keeps_a_share_and_a_number() -> None:
+    total = np.array([100, 60, 40, 30, 10, 9, 1], np.uint64)
+    assert levels.least_of(total, 0.0, 100) == 1
+    assert levels.least_of(total, 0.095, 100) == 10
+    assert levels.least_of(total, 0.0, 3) == 40
+    assert levels.least_of(np.zeros(0, np.uint64), 0.5, 3) == 1
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5000])
+def test_a_chain_of_any_depth(depth: int) -> None:
+    parent = np.arange(-1, depth - 1)
+    assert levels.depths(parent).tolist() == list(range(depth))
+    chosen = np.arange(depth) >= depth // 2
+    top = levels.topmost(parent, chosen)
+    assert top.tolist() == [k if k < depth // 2 else depth // 2 for k in range(depth)]
