@@ -74,6 +74,7 @@ def cli() -> None:
       streamer record / streamer replay       keep a trace, play it again
       streamer top                            live table of hot methods
       streamer cct / streamer diff            who called whom, of a recording; how two differ
+      streamer export                         a tree for pprof, speedscope or flamegraph.pl
       streamer report                         where the trace contradicted the code
     """
 

@@ -96,7 +96,7 @@ def collapsed(tree: Tree, weight: str, observed: bool) -> Iterator[str]:
     for node in np.flatnonzero(own).tolist():
         frames, at = [], node
         while at >= 0:
-            frames.append(label(tree, at).replace(";", ":"))
+            frames.append(" ".join(label(tree, at).replace(";", ":").split()))
             at = parent[at]
         yield f"{';'.join(reversed(frames))} {int(own[node])}"
 

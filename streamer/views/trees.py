@@ -1,4 +1,4 @@
-"""Calling-context trees over HTTP: /api/cct, the file (docs/cct.md), and /api/flame, as the page draws it.
+"""Calling-context trees over HTTP: /api/cct, the file (docs/cct.md), /api/flame, as the page draws it, and /api/export.
 
 The hub is used from one thread, and a tree of a window may have a million nodes: trees are merged, cut and written in a
 worker thread, of parts that nobody changes any more. Not more than `AT_ONCE` at a time, so that many readers cannot
@@ -18,6 +18,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from stages.cct.tree import EMPTY, Tree, merged
+from stages.cct.views import View
+from streamer.exports.formats import FORMATS, Export
 from streamer.hub import Hub
 from streamer.trees import flame
 from streamer.trees.file import Saved, packed, unpacked
@@ -69,9 +71,24 @@ class Trees:
         posted = await _posted(request) if request.method == "POST" else None
         return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
 
+    async def export(self, request: Request) -> Response:
+        query = request.query_params
+        process, threads = ask.process(self._hub, query), ask.flag(query, "threads")
+        (parts, hz), wanted = self.parts(query), _wanted(query)
+        kind = FORMATS[ask.one_of(query, "format", tuple(FORMATS))]
+        view = View(threads=threads, tids=() if wanted.thread is None else (wanted.thread,))
+
+        def body() -> bytes:
+            saved = Saved(merged(parts) if parts else EMPTY, hz, *(process or ()))
+            return kind.write(Export(saved, view, wanted.weight, wanted.observed))
+
+        as_file = {"Content-Disposition": f'attachment; filename="profile{kind.suffix}"'}
+        return Response(await self.in_thread(body), media_type=kind.media_type, headers=HEADERS | as_file)
+
     def routes(self) -> list[Route]:
         return [
             Route("/api/cct", ask.answered(self.cct)),
+            Route("/api/export", ask.answered(self.export)),
             Route("/api/flame", ask.answered(self.flame), methods=["GET", "POST"]),
         ]
 

@@ -1,0 +1,61 @@
+"""`streamer export`: a calling-context tree in the formats of other tools."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from jvm.private import output_file
+from stages.cct.views import View
+from streamer.cli import Failure
+from streamer.exports.formats import FORMATS, Export
+from streamer.trees.options import loaded, source_options, view_options, weight_options
+
+
+@click.command()
+@click.argument("source", metavar="RECORDING|FILE|live")
+@click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="pprof", show_default=True)
+@click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
+              help="Where to; default: standard output.")  # fmt: skip
+@source_options
+@view_options
+@weight_options
+def command(
+    source: str,
+    kind: str,
+    file: Path | None,
+    url: str,
+    window: str | None,
+    pid: int | None,
+    view: View,
+    weight: str,
+    observed: bool,
+) -> None:
+    """Write the calling-context tree of a recording, a running streamer or a file for another tool.
+
+    \b
+    pprof        go tool pprof, Grafana, many others; all weights, threads as labels (with --threads)
+    collapsed    stacks by line, as flamegraph.pl reads them; the weight of --weight
+    speedscope   www.speedscope.app; all weights
+    cct          the streamer's own file, whole: streamer cct, streamer diff, the page
+
+    \b
+    Examples:
+      streamer export live --window 1m -o now.pb.gz && go tool pprof -http : now.pb.gz
+      streamer export dir/trace.json --format collapsed | flamegraph.pl > flame.svg
+    """
+    saved = loaded(source, url, window, pid)
+    body = FORMATS[kind].write(Export(saved, view, weight, observed))
+    if file is None:
+        if sys.stdout.isatty() and not FORMATS[kind].media_type.startswith("text"):
+            raise Failure(f"{kind} is not for a terminal: give a file with -o")
+        sys.stdout.buffer.write(body)
+        return
+    try:
+        with os.fdopen(output_file(file), "wb") as out:
+            out.write(body)
+    except OSError as error:
+        raise Failure(f"cannot write {file}: {error.strerror or error}") from None
