@@ -1,6 +1,7 @@
 """Costs of the whole chain, from the bytes of a recording to pane reports: in one process, on one core, by stage.
 
-    python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--steady MB] [--profile N] [--json]
+    python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--no-contexts] [--steady MB]
+        [--profile N] [--json]
 
 RECORDING is an output of `streamer record`. --speed-up makes it as dense in time as hardware writes it
 (benchmarks/density.py). Every byte is seen once, so nothing is remembered of it. Kernels are compiled and messages read
@@ -42,7 +43,8 @@ from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
 from stages.messages import Chunk, JitBatch, PaneReport, Paths, Segment, StreamOpen
 from streamer import config
-from streamer.pipeline.topology import MIDDLE, Place, make_chain
+from streamer.config import Settings
+from streamer.pipeline.topology import MIDDLE, Place, make_chain, middle
 from streamer.pipeline.warm import warm
 
 SETTLED = 0.95
@@ -154,13 +156,12 @@ def _steady(messages: list[Message], steady_bytes: int | None) -> list[Any]:
 
 
 def measure(
-    messages: list[Message], fidelity: str, steady_bytes: int | None, profile: cProfile.Profile | None
+    messages: list[Message], settings: Settings, steady_bytes: int | None, profile: cProfile.Profile | None
 ) -> tuple[list[Part], Chain]:
     """Runs the chain over the messages. `steady_bytes`: so many at the end are the steady part."""
-    settings = config.load(fidelity=fidelity)
     with tempfile.TemporaryDirectory() as directory:
         place = Place(settings, Path(directory), 0)
-        names = MIDDLE[settings.fidelity]
+        names = middle(settings)
         warm(names, place)
         chain = Chain(names, place)
         parts = [Part(name) for name in PARTS]
@@ -214,6 +215,9 @@ def main() -> None:
     parser.add_argument("recording", type=Path)
     parser.add_argument("--speed-up", type=float, default=1.0, metavar="N", help="as if it had run N times as fast (1)")
     parser.add_argument("--fidelity", choices=list(MIDDLE), default="flow")
+    parser.add_argument(
+        "--contexts", action=argparse.BooleanOptionalAction, default=True, help="also calling-context trees (yes)"
+    )
     parser.add_argument("--steady", type=float, metavar="MB", help="the last MB are the steady part")
     parser.add_argument("--profile", type=int, metavar="N", help="also the N slowest Python functions")
     parser.add_argument("--json", action="store_true", help="figures as JSON, with the stages' statistics")
@@ -226,7 +230,8 @@ def main() -> None:
             if not any(isinstance(m, Chunk) and len(m.data) for m in messages):
                 raise ValueError("there is no trace in it")
             steady = None if options.steady is None else int(options.steady * 1e6)
-            parts, chain = measure(messages, options.fidelity, steady, profile)
+            settings = config.load(fidelity=options.fidelity, flow={"contexts": options.contexts})
+            parts, chain = measure(messages, settings, steady, profile)
     except (OSError, PerfDataError, ValueError) as error:
         sys.exit(f"benchmarks.pipeline: {options.recording}: {error}")
     if options.json:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.code.sites import Sites
+from stages.inlining.inlining import Inlining
 from stages.messages import JitBatch, PtConfig, StreamOpen, Watermark
 
 ProcessKey = tuple[str, int]  # host, pid
@@ -40,6 +41,7 @@ class Process:
 
     key: ProcessKey
     image: CodeImage
+    inlining: Inlining = field(init=False)
     hz: float = 1e9  # of the clock, once `clocked`
     config: PtConfig = field(default_factory=PtConfig)
     clocked: bool = False
@@ -48,6 +50,9 @@ class Process:
     dropped: int = 0  # records that the agent had no room for
     last: JitBatch | None = None  # the newest that was taken
     forgotten: int = 0  # the watermark at which code was last forgotten
+
+    def __post_init__(self) -> None:
+        self.inlining = Inlining(self.image)
 
     @property
     def lateness(self) -> int:

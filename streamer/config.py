@@ -86,7 +86,7 @@ class FlowConfig(_Section):
         description="live, trace that waited longer is counted at fidelity ip: load is shed; 0: never",
     )  # fmt: skip
     interpreted: bool = Field(False, description="tell which methods the interpreter runs (docs/reconstruction.md)")
-    contexts: bool = Field(False, description="calling-context trees of a live run or a replay (streamer cct live)")
+    contexts: bool = Field(True, description="calling-context trees of a live run or a replay (streamer cct live)")
 
 
 class EmulatorConfig(_Section):

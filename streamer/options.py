@@ -33,7 +33,7 @@ _OPTIONS = [
                  help="ip: only addresses that stand in packets; flow: every branch, live as far as time allows.  "
                       "[default: flow]"),
     click.option("--contexts/--no-contexts", "flow__contexts", default=None,
-                 help="Keep calling-context trees too, at fidelity flow (streamer cct live).  [default: do not]"),
+                 help="Keep calling-context trees too, at fidelity flow (streamer cct live).  [default: do]"),
     click.option("--workers", "transport__workers", type=click.IntRange(1, 256), help="Decode processes."),
     click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
                  help="What lies between the processes; inproc: all in one.  [default: ipc]"),

@@ -11,151 +11,212 @@ from __future__ import annotations
 
 import numpy as np
 
-from jvm.kernels import inner, kernel
+from jvm.kernels import apart, inner, kernel, near
 from stages.cct.contexts import bottom, hole
-from stages.cct.steps import has_room, joined, new_step, settled, step_of, touch, walk
+from stages.cct.steps import (
+    has_room,
+    joined,
+    link,
+    links_of,
+    new_step,
+    of_paths,
+    parts_of,
+    settled,
+    step_of,
+    touch,
+    walk,
+)
 from stages.cct.tables import (
     B_FLAGS,
+    BC,
     BEHIND,
     BLOCK_STUB_START,
+    BY_PATH,
     CERTAINTIES,
     COUNTS,
+    INSTRUCTIONS,
     JUMPED,
+    LAST_STEP,
     LEFT,
     LOST,
     OBSERVED,
     S_INSTRUCTIONS,
     S_NEXT,
-    S_PART,
-    S_PARTS_END,
     S_PATH,
     S_STATE,
+    S_SUSPECT,
+    S_TICKS,
     S_TIMES,
+    SC,
     STARTED,
     SUSPECT,
+    X_INSTRUCTIONS,
+    XC,
     Z_NOTED,
     Z_PARTS,
+    Z_STEP_ROOM,
     Z_TOUCHED,
     Z_TOUCHED_LAST,
-    uncounted,
-    uncounted_blocks,
+    blocks_at,
+    tables_at,
 )
-from stages.messages.paths import BREAK, DISABLED, FIRST_PATH, PathKind
-from stages.pointers import bare
+from stages.messages.paths import BREAK, DISABLED, FIRST_PATH
+from stages.pointers import first_item, prefetch
 
 _FIRST, _DISABLED, _BREAK = FIRST_PATH, DISABLED, BREAK
-_OF_PATHS = int(PathKind.OF_PATHS)
 _MASK = (1 << BEHIND) - 1
-_NONE = np.int64(0)
+AHEAD = 8
+"""So many paths ahead their last steps are fetched: they lie far apart."""
 
 # columns of a thread
 T_STATE, T_NODE, TH = range(3)
 
 
 @inner
-def _first_block(paths, links, x):  # type: ignore[no-untyped-def]
+def _first_block(c, x):  # type: ignore[no-untyped-def]
     """−1: none."""
-    while x >= _FIRST and paths[x].links:
-        first = np.int64(links[paths[x].link].number)
-        if paths[x].kind != _OF_PATHS:
-            return first
-        x = first
+    while x >= _FIRST and links_of(c, x):
+        if not of_paths(c, x):
+            return link(c, x, 0)
+        x = link(c, x, 0)
     return np.int64(-1)
 
 
 @inner
-def _begin(t, block, paths, links, state, x, thread):  # type: ignore[no-untyped-def]
+def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
     """A state to go on from with path `x`, where a thread is new, or nothing is known of its stack."""
-    b = _first_block(paths, links, x)
-    if state & _MASK == STARTED and b >= 0 and block[b, B_FLAGS] & BLOCK_STUB_START:
+    b = _first_block(c, x)
+    if state & _MASK == STARTED and b >= 0 and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
         return bottom(t, thread) << BEHIND | LEFT
     return hole(t, thread) << BEHIND | JUMPED
 
 
+@apart
+def _alone(t, c, state, x, sure, ticks):  # type: ignore[no-untyped-def]
+    """A step for which there is no room: added to the nodes at once. The state behind it."""
+    t.one[OBSERVED] = t.one[SUSPECT] = 0
+    t.one_ticks[OBSERVED] = t.one_ticks[SUSPECT] = 0.0
+    t.one[sure], t.one_ticks[sure] = 1, ticks
+    begin, whole = t.size[Z_PARTS], max(c.path[XC * x + X_INSTRUCTIONS], 1)
+    state = walk(t, c, state, x)
+    settled(
+        t, begin, t.size[Z_PARTS], whole, t.one[OBSERVED], t.one[SUSPECT], t.one_ticks[OBSERVED], t.one_ticks[SUSPECT]
+    )
+    t.size[Z_PARTS] = begin
+    return state
+
+
+@apart
+def _look_up(t, c, state, x):  # type: ignore[no-untyped-def]
+    """The row of a step, which is made if it is new; 0: there is no room for it."""
+    s, slot = step_of(t, state, x)
+    if s == 0:
+        if not has_room(t, c, x):
+            return s
+        s = joined(t, c, state, x) if of_paths(c, x) else new_step(t, c, state, x, slot)
+    c.by_path[BY_PATH * x + LAST_STEP] = s
+    return s
+
+
+@near
+def _count(t, s, sure, times, rate):  # type: ignore[no-untyped-def]
+    """A step was made so many times, at `rate` ticks an instruction."""
+    step = SC * s
+    if (t.step[step + S_TIMES] | t.step[step + S_SUSPECT]) == 0:
+        touch(t, s)
+    ticks = rate * (times * t.step[step + S_INSTRUCTIONS])
+    if sure == OBSERVED:
+        t.step[step + S_TIMES] += times
+        t.ticks[step + S_TICKS] += ticks
+    else:
+        t.step[step + S_SUSPECT] += times
+        t.suspect_ticks[s] += ticks
+
+
+@apart
+def _instructions(c, order, begin, end, last):  # type: ignore[no-untyped-def]
+    """Of the paths in `order[begin:end]`; `last`: the path before them."""
+    total = np.int64(0)
+    for j in range(begin, end):
+        y = np.int64(order[j])
+        if y >= 0:
+            last = y
+            total += c.by_path[BY_PATH * y + INSTRUCTIONS]
+        else:
+            total -= y * c.by_path[BY_PATH * last + INSTRUCTIONS]
+    return total
+
+
+@apart
+def _along(t, c, order, begin, end, state, x, sure, rate, thread):  # type: ignore[no-untyped-def]
+    """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, and the last path.
+    `thread`: its node."""
+    for j in range(begin, end):
+        if j + AHEAD < end and order[j + AHEAD] > 0:
+            prefetch(t.step, SC * np.int64(c.by_path[BY_PATH * np.int64(order[j + AHEAD]) + LAST_STEP]))
+        y, times = np.int64(order[j]), np.int64(1)
+        if y >= _FIRST and state & _MASK < STARTED:
+            x = y
+        elif y < 0:
+            times = -y
+        else:
+            x = y
+            if x == _BREAK:
+                state = np.int64(LOST)
+            if x == 0 or x == _BREAK or (x == _DISABLED and state & _MASK >= STARTED):
+                continue
+            if state & _MASK >= STARTED:
+                state = _begin(t, c, state, x, thread)
+        while times > 0:
+            s = np.int64(c.by_path[BY_PATH * x + LAST_STEP])
+            if t.step[SC * s + S_STATE] != state or t.step[SC * s + S_PATH] != x:
+                s = _look_up(t, c, state, x)
+                if s == 0:
+                    state = _alone(t, c, state, x, sure, rate * c.path[XC * x + X_INSTRUCTIONS])
+                    times -= 1
+                    continue
+            after = t.step[SC * s + S_NEXT]
+            n = times if after == state else np.int64(1)
+            _count(t, s, sure, n, rate)
+            times -= n
+            state = after
+    return state, x
+
+
 @kernel
 def fold(  # type: ignore[no-untyped-def]
-    t, c, paths, links, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed,
-    broken, last_step,
-):  # fmt: skip
+    tables, blocks, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed, broken
+):
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
-    go on where that was. `last_step`: by path. A step that there is no room for is added to the nodes at once."""
-    t, c, paths, links = uncounted(t), uncounted_blocks(c), bare(paths), bare(links)
-    order, last_step, threads = bare(order), bare(last_step), bare(threads)
-    one, ticks_of_one = np.zeros((1, CERTAINTIES), np.int64), np.zeros((1, CERTAINTIES))
+    go on where that was. A step that there is no room for is added to the nodes at once."""
+    t, c, paths = tables_at(tables), blocks_at(blocks), first_item(order)
     for k in range(len(thread)):
         node = threads[thread[k], T_NODE]
         state = threads[thread[k], T_STATE]
         if fresh[k] and state & _MASK != STARTED:
             state = np.int64(LOST)
-        q = np.int64(broken_at[k])
-        x, s, instructions = np.int64(0), np.int64(0), np.int64(0)
+        q, x = np.int64(broken_at[k]), np.int64(0)
         for m in range(stop[k], stop_end[k] - 1):
-            total = np.int64(0)
-            last = x
-            for j in range(at[m], at[m + 1]):
-                y = np.int64(order[j])
-                if y >= 0:
-                    last = y
-                    total += paths[y].instructions
-                else:
-                    total -= y * paths[last].instructions
-            ticks = tsc[m + 1] - tsc[m]
+            j, end, ticks = at[m], at[m + 1], tsc[m + 1] - tsc[m]
+            total = _instructions(c, paths, j, end, x)
             rate = ticks / total if total > 0 and ticks > 0 else 0.0
-            for j in range(at[m], at[m + 1]):
+            while j < end:
                 while q < broken_end[k] and j >= broken[q]:
                     q += 1
-                sure = SUSPECT if q < broken_end[k] and j >= confirmed[q] else OBSERVED
-                y = np.int64(order[j])
-                times = np.int64(1)
-                if y >= 0:
-                    x = y
-                    if x == 0:
-                        continue
-                    if x == _BREAK:
-                        state = np.int64(LOST)
-                        continue
-                    if state & _MASK >= STARTED:
-                        if x == _DISABLED:
-                            continue
-                        state = _begin(t, c.block, paths, links, state, x, node)
-                else:
-                    times = -y
-                while times > 0:
-                    s = np.int64(last_step[x])
-                    if t.step[s, S_STATE] != state or t.step[s, S_PATH] != x:
-                        s, slot = step_of(t, state, x)
-                        if s == 0:
-                            instructions = np.int64(paths[x].instructions)
-                            if not has_room(t, c, paths, x):
-                                one[0, OBSERVED] = one[0, SUSPECT] = 0
-                                ticks_of_one[0, OBSERVED] = ticks_of_one[0, SUSPECT] = 0.0
-                                one[0, sure], ticks_of_one[0, sure] = 1, rate * instructions
-                                begin, whole = t.size[Z_PARTS], max(instructions, 1)
-                                state = walk(t, c, paths, links, state, x, one, ticks_of_one)
-                                settled(t, begin, t.size[Z_PARTS], whole, one, _NONE, ticks_of_one, _NONE)
-                                t.size[Z_PARTS] = begin
-                                times -= 1
-                                continue
-                            if paths[x].kind == _OF_PATHS:
-                                s = joined(t, c, paths, links, state, x, last_step, one, ticks_of_one)
-                            else:
-                                s = new_step(t, c, paths, links, state, x, slot, one, ticks_of_one)
-                        last_step[x] = s
-                    after = t.step[s, S_NEXT]
-                    n = times if after == state else np.int64(1)
-                    touch(t, s)
-                    t.step[s, S_TIMES + sure] += n
-                    t.ticks[s, sure] += rate * n * t.step[s, S_INSTRUCTIONS]
-                    times -= n
-                    state = after
+                until, sure = end, OBSERVED
+                if q < broken_end[k]:
+                    sure = SUSPECT if j >= confirmed[q] else OBSERVED
+                    until = min(end, broken[q] if j >= confirmed[q] else confirmed[q])
+                state, x = _along(t, c, paths, j, until, state, x, sure, rate, node)
+                j = until
         threads[thread[k], T_STATE] = state
 
 
 @kernel
-def settle(t, most):  # type: ignore[no-untyped-def]
+def settle(tables, most):  # type: ignore[no-untyped-def]
     """Adds the steps that were made since the last time to `counts` and `spent`: of some `most` parts, or until `most`
     nodes are not zero. Whether that was all."""
-    t = uncounted(t)
+    t = tables_at(tables)
     parts = np.int64(0)
     while t.size[Z_TOUCHED] + t.size[Z_TOUCHED_LAST]:
         if parts >= most or t.size[Z_NOTED] >= most:
@@ -164,24 +225,28 @@ def settle(t, most):  # type: ignore[no-untyped-def]
             t.size[Z_TOUCHED] -= 1
             s = np.int64(t.touched[t.size[Z_TOUCHED]])
         else:
-            s = np.int64(t.touched[len(t.touched) - t.size[Z_TOUCHED_LAST]])
+            s = np.int64(t.touched[t.size[Z_STEP_ROOM] - t.size[Z_TOUCHED_LAST]])
             t.size[Z_TOUCHED_LAST] -= 1
-        begin, end = t.step[s, S_PART], t.step[s, S_PARTS_END]
-        settled(t, begin, end, max(t.step[s, S_INSTRUCTIONS], 1), t.step, np.int64(S_TIMES), t.ticks, s)
-        t.step[s, S_TIMES + OBSERVED] = t.step[s, S_TIMES + SUSPECT] = 0
-        t.ticks[s, 0] = t.ticks[s, 1] = 0.0
+        begin, end = parts_of(t, s)
+        step = SC * s
+        settled(
+            t, begin, end, max(t.step[step + S_INSTRUCTIONS], 1), t.step[step + S_TIMES], t.step[step + S_SUSPECT],
+            t.ticks[step + S_TICKS], t.suspect_ticks[s],
+        )  # fmt: skip
+        t.step[step + S_TIMES] = t.step[step + S_SUSPECT] = 0
+        t.ticks[step + S_TICKS] = t.suspect_ticks[s] = 0.0
         parts += end - begin + 1
     return True
 
 
 @kernel
-def clear(t):  # type: ignore[no-untyped-def]
+def clear(tables):  # type: ignore[no-untyped-def]
     """Counts back to zero."""
-    t = uncounted(t)
+    t = tables_at(tables)
     for k in range(t.size[Z_NOTED]):
-        n = t.noted[k]
-        for c in range(CERTAINTIES):
-            for q in range(COUNTS):
-                t.counts[n, c, q] = 0
-            t.spent[n, c] = 0.0
+        n = np.int64(t.noted[k])
+        for q in range(COUNTS * CERTAINTIES):
+            t.counts[COUNTS * CERTAINTIES * n + q] = 0
+        for q in range(CERTAINTIES):
+            t.spent[CERTAINTIES * n + q] = 0.0
     t.size[Z_NOTED] = 0

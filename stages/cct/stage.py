@@ -14,24 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.contents import Contents
-from stages.cct.contexts import child_of
 from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
+from stages.cct.functions import Functions
+from stages.cct.nodes import child_of
 from stages.cct.panes import Pane
 from stages.cct.rebuild import rebuilt
 from stages.cct.tables import (
+    BY_PATH,
+    INSTRUCTIONS,
+    LAST_STEP,
     STARTED,
     THREAD,
     Z_ACTIVATIONS,
     Z_HOLES,
     Z_LINKS,
+    Z_MOST,
     Z_NODES,
     Z_OVERFLOW,
     Z_PARTS,
+    Z_STATES,
     Z_STEPS,
     Z_STRANGE,
     Tables,
     empty,
 )
+from stages.columns import table
 from stages.images import Images, Process, ProcessKey
 from stages.messages import EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
 from stages.paths.dictionary import Dictionary
@@ -63,11 +70,13 @@ class Traced:
     process: Process
     contents: Contents
     tables: Tables
+    tables_at: NDArray[np.int64]  # for kernels
     dictionary: Dictionary = field(default_factory=Dictionary)
     threads: NDArray[np.int64] = field(default_factory=lambda: np.zeros((16, TH), np.int64))
     slot: dict[int, int] = field(default_factory=dict)  # of `threads`, by tid
     free: list[int] = field(default_factory=list)
-    last_step: NDArray[np.int32] = field(default_factory=lambda: np.zeros(1024, np.int32))  # by path
+    by_path: NDArray[np.int32] = field(default_factory=lambda: np.zeros((1024, BY_PATH), np.int32))
+    paths: int = 0  # of which `by_path` knows the instructions
     panes: dict[int, Pane] = field(default_factory=dict)
     pane: int = -1  # whose steps are not yet settled
     closed: int = -1
@@ -134,7 +143,8 @@ class Cct:
         if known is None:
             process, room = self.images.of(host, pid), self._room
             tables = empty(room.activations, room.nodes, room.steps)
-            known = self._processes[host, pid] = Traced(process, Contents(process.image), tables)
+            contents = Contents(process.image, Functions(process.image, process.inlining))
+            known = self._processes[host, pid] = Traced(process, contents, tables, table(tables))
         return known
 
     def _ticks(self, p: Traced) -> int:
@@ -149,13 +159,17 @@ class Cct:
             yield from self._settle(p)
             self._forget_steps(p)
             p.contents.forget()
+            p.paths = 0
         p.dictionary.take(message)
-        yield from self._make_room(p, begins and p.contents.functions > SPARE_FUNCTIONS)
+        yield from self._make_room(p, begins and p.contents.functions.count > SPARE_FUNCTIONS)
         for _ in p.contents.describe(p.dictionary):
             yield
-        d, c, t = p.dictionary, p.contents, p.tables
-        if len(p.last_step) < d.paths.size:
-            p.last_step = np.append(p.last_step, np.zeros(d.paths.size, np.int32))
+        d = p.dictionary
+        if len(p.by_path) < d.paths.size:
+            p.by_path = np.concatenate((p.by_path, np.zeros((d.paths.size, BY_PATH), np.int32)))
+        new = d.paths.rows["instructions"][p.paths :]
+        p.by_path[p.paths : d.paths.size, INSTRUCTIONS] = np.minimum(new, np.iinfo(np.int32).max)
+        p.paths = d.paths.size
         group, rows = grouped(message, self._ticks(p))
         slots = np.array([self._slot(p, tid) for tid in group["tid"].tolist()], np.int64)
         row = np.searchsorted(message.rows["stop"], rows.stop, "right") - 1
@@ -166,6 +180,8 @@ class Cct:
             message.stops["order"].copy(), message.stops["tsc"].astype(np.int64), message.breaks["confirmed"].copy(),
             message.breaks["order"].copy(),
         )  # fmt: skip
+        p.tables.size[Z_MOST] = p.contents.most
+        blocks = p.contents.arrays(d, p.by_path)
         pane = group["pane"][rows.group]
         for number in np.unique(pane).tolist():
             if number != p.pane:
@@ -173,9 +189,8 @@ class Cct:
                 p.pane = number
             mine = pane == number
             fold(
-                t, c.arrays, d.paths.rows, d.links.rows, p.threads, slots[rows.group[mine]], fresh[mine],
+                p.tables_at, table(blocks), p.threads, slots[rows.group[mine]], fresh[mine],
                 rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order, *columns,
-                p.last_step,
             )  # fmt: skip
             yield
 
@@ -185,25 +200,25 @@ class Cct:
             slot = p.slot[tid] = p.free.pop() if p.free else len(p.slot)
             if slot >= len(p.threads):
                 p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
-            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables, 0, THREAD, tid)
+            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables_at, 0, THREAD, tid)
         return slot
 
     def _settle(self, p: Traced) -> Iterator[None]:
         """What was counted by step becomes the pane's."""
         settled = False
         while not settled:
-            settled = settle(p.tables, SETTLED)
+            settled = settle(p.tables_at, SETTLED)
             if p.pane >= 0:
                 p.panes.setdefault(p.pane, Pane()).add(p.tables)
-            clear(p.tables)
+            clear(p.tables_at)
             yield
 
     def _forget_steps(self, p: Traced) -> None:
         t = p.tables
         t.step[: int(t.size[Z_STEPS])] = 0
-        t.by_state[:] = 0
+        t.by_state[: int(t.size[Z_STATES]) + 1] = 0
         t.size[Z_STEPS], t.size[Z_PARTS] = 1, 0
-        p.last_step[:] = 0
+        p.by_path[:, LAST_STEP] = 0
 
     def _make_room(self, p: Traced, anew: bool) -> Iterator[None]:
         """Where the tables are half full, or `anew`, they are made anew, with the threads' stacks in them; open panes
@@ -217,12 +232,16 @@ class Cct:
             self._rebuilt += 1
             yield from self._settle(p)
             for pane in p.panes.values():
-                pane.detach(p.tables, p.contents.names.all)
+                pane.detach(p.tables, p.contents.functions.names.all)
                 yield
             before, p.tables = p.tables, empty(room.activations, room.nodes, room.steps)
-            old, p.contents = p.contents, Contents(p.process.image) if anew else p.contents
-            rebuilt(before, old, p.tables, p.contents, p.threads, np.array(sorted(p.slot.values()), np.int64))
-            p.last_step[:] = 0
+            p.tables_at = table(p.tables)
+            old = p.contents.functions
+            functions = Functions(p.process.image, p.process.inlining) if anew else old
+            if anew:
+                p.contents = Contents(p.process.image, functions)
+            rebuilt(before, old, p.tables, functions, p.threads, np.array(sorted(p.slot.values()), np.int64))
+            p.by_path[:, LAST_STEP] = 0
             yield
 
     # Reports
@@ -231,6 +250,6 @@ class Cct:
         if 0 <= p.pane <= upto:
             yield from self._settle(p)
         for number in sorted(n for n in p.panes if n <= upto):
-            tree = p.panes.pop(number).tree(p.tables, p.contents.names.all)
+            tree = p.panes.pop(number).tree(p.tables, p.contents.functions.names.all)
             yield TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names) if len(tree.nodes) else None
         p.closed = max(p.closed, upto)

@@ -12,18 +12,25 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.cct.contexts import arrive, called, child, goes_on, inlined, left, mixed
+from stages.cct.contexts import arrive, called, class_of, goes_on, left
+from stages.cct.nodes import child, inlined, mixed, spread
 from stages.cct.tables import (
     A_FN,
     A_NODE,
+    AC,
     B_ENDS,
     B_ITEM,
     B_ITEMS,
     B_WAYS,
+    BC,
     BEHIND,
+    BY_PATH,
     CERTAINTIES,
+    COUNTS,
+    ENDS,
     F_CLASS,
     F_METHOD,
+    FC,
     FN_NMETHOD,
     FN_OUTSIDE,
     FN_PENDING,
@@ -39,32 +46,47 @@ from stages.cct.tables import (
     I_INVOCATIONS,
     I_PLACE,
     I_RETURN,
+    IC,
+    IN,
     IN_PLACE,
     IN_TIMES,
     ITEM_CALLS,
     JUMPED,
+    KINDS,
+    LAST_STEP,
     LEFT,
     OBSERVED,
     R_BYTECODES,
     R_INSTRUCTIONS,
     R_INVOCATIONS,
     R_NODE,
+    RC,
     RETURNED,
     S_INSTRUCTIONS,
     S_NEXT,
-    S_PART,
-    S_PARTS_END,
+    S_PARTS,
     S_PATH,
     S_STATE,
+    S_SUSPECT,
+    S_TICKS,
     S_TIMES,
+    SC,
     SPARE_PARTS,
     STUB_RETURNED,
     SUSPECT,
     UNPACKED,
     UNWOUND,
     WENT,
+    X_INSTRUCTIONS,
+    X_LINK,
+    X_LINKS,
+    XC,
+    Z_MOST,
     Z_NOTED,
+    Z_PART_ROOM,
     Z_PARTS,
+    Z_STATES,
+    Z_STEP_ROOM,
     Z_STEPS,
     Z_TOUCHED,
     Z_TOUCHED_LAST,
@@ -79,151 +101,185 @@ _NONE = np.int64(0)
 
 
 @inner
+def of_paths(c, x):  # type: ignore[no-untyped-def]
+    return c.path[XC * x + X_LINKS] >> KINDS == _OF_PATHS
+
+
+@inner
+def links_of(c, x):  # type: ignore[no-untyped-def]
+    return c.path[XC * x + X_LINKS] & ((1 << KINDS) - 1)
+
+
+@inner
+def link(c, x, k):  # type: ignore[no-untyped-def]
+    """Number `k` of path `x`."""
+    return np.int64(c.link[2 * (c.path[XC * x + X_LINK] + k)])
+
+
+@inner
+def parts_of(t, s):  # type: ignore[no-untyped-def]
+    return t.step[SC * s + S_PARTS] & ((1 << ENDS) - 1), t.step[SC * s + S_PARTS] >> ENDS
+
+
+@inner
 def touch(t, s):  # type: ignore[no-untyped-def]
     """Before the times of a step are counted up."""
-    if t.step[s, S_TIMES + OBSERVED] | t.step[s, S_TIMES + SUSPECT]:
+    if t.step[SC * s + S_TIMES] | t.step[SC * s + S_SUSPECT]:
         return
-    begin = t.step[s, S_PART]
-    if begin < t.step[s, S_PARTS_END] and t.part[begin, R_NODE] < 0:
+    begin, end = parts_of(t, s)
+    if begin < end and t.part[RC * begin + R_NODE] < 0:
         t.touched[t.size[Z_TOUCHED]] = s
         t.size[Z_TOUCHED] += 1
     else:
         t.size[Z_TOUCHED_LAST] += 1
-        t.touched[len(t.touched) - t.size[Z_TOUCHED_LAST]] = s
+        t.touched[t.size[Z_STEP_ROOM] - t.size[Z_TOUCHED_LAST]] = s
 
 
 @inner
-def settled(t, begin, end, whole, counts, first, ticks, s):  # type: ignore[no-untyped-def]
-    """Adds parts [begin, end), of a step of `whole` instructions, to the nodes: it was made counts[s, first:] times, in
-    ticks[s]."""
+def settled(t, begin, end, whole, observed, suspect, ticks, suspect_ticks):  # type: ignore[no-untyped-def]
+    """Adds parts [begin, end), of a step of `whole` instructions, to the nodes: it was made so many times, in so many
+    ticks."""
+    rate, suspect_rate = ticks / whole, suspect_ticks / whole
     for k in range(begin, end):
-        n = np.int64(t.part[k, R_NODE])
+        n, calls = np.int64(t.part[RC * k + R_NODE]), np.int64(t.part[RC * k + R_INVOCATIONS])
         if n < 0:
-            touch(t, -n)
-            for c in range(CERTAINTIES):
-                t.step[-n, S_TIMES + c] += counts[s, first + c] * t.part[k, R_INVOCATIONS]
-                t.ticks[-n, c] += ticks[s, c] * t.part[k, R_INVOCATIONS] * t.step[-n, S_INSTRUCTIONS] / whole
+            n = -n
+            touch(t, n)
+            instructions = calls * t.step[SC * n + S_INSTRUCTIONS]
+            t.step[SC * n + S_TIMES] += observed * calls
+            t.ticks[SC * n + S_TICKS] += rate * instructions
+            if suspect:
+                t.step[SC * n + S_SUSPECT] += suspect * calls
+                t.suspect_ticks[n] += suspect_rate * instructions
             continue
-        was = t.counts[n, 0, 0] | t.counts[n, 0, 1] | t.counts[n, 0, 2]
-        if (was | t.counts[n, 1, 0] | t.counts[n, 1, 1] | t.counts[n, 1, 2]) == 0:
+        instructions, bytecodes = np.int64(t.part[RC * k + R_INSTRUCTIONS]), np.int64(t.part[RC * k + R_BYTECODES])
+        row = COUNTS * CERTAINTIES * n
+        was = t.counts[row] | t.counts[row + 1] | t.counts[row + 2]
+        if was == 0 and (t.counts[row + 3] | t.counts[row + 4] | t.counts[row + 5]) == 0:
             t.noted[t.size[Z_NOTED]] = n
             t.size[Z_NOTED] += 1
-        for c in range(CERTAINTIES):
-            times = counts[s, first + c]
-            if times:
-                t.counts[n, c, 0] += times * t.part[k, R_INVOCATIONS]
-                t.counts[n, c, 1] += times * t.part[k, R_INSTRUCTIONS]
-                t.counts[n, c, 2] += times * t.part[k, R_BYTECODES]
-                t.spent[n, c] += ticks[s, c] * t.part[k, R_INSTRUCTIONS] / whole
+        t.counts[row] += observed * calls
+        t.counts[row + 1] += observed * instructions
+        t.counts[row + 2] += observed * bytecodes
+        t.spent[CERTAINTIES * n + OBSERVED] += rate * instructions
+        if suspect:
+            row += COUNTS * SUSPECT
+            t.counts[row] += suspect * calls
+            t.counts[row + 1] += suspect * instructions
+            t.counts[row + 2] += suspect * bytecodes
+            t.spent[CERTAINTIES * n + SUSPECT] += suspect_rate * instructions
 
 
 @inner
-def _part(t, begin, whole, node, invocations, instructions, bytecodes, one, ticks):  # type: ignore[no-untyped-def]
+def _part(t, begin, whole, node, invocations, instructions, bytecodes):  # type: ignore[no-untyped-def]
     """Adds to the parts, from `begin` on, of the step that is being made. Where there is no room the parts are settled,
-    as of a step that is made `one` times: only for that has a step been begun that may have too many."""
+    as of a step that is made `t.one` times: only for that has a step been begun that may have too many."""
     k = np.int64(t.part_of[node])
     end = t.size[Z_PARTS]
-    if k < begin or k >= end or t.part[k, R_NODE] != node:
-        if end == len(t.part):
-            settled(t, begin, end, whole, one, _NONE, ticks, _NONE)
+    if k < begin or k >= end or t.part[RC * k + R_NODE] != node:
+        if end == t.size[Z_PART_ROOM]:
+            settled(t, begin, end, whole, t.one[OBSERVED], t.one[SUSPECT], t.one_ticks[OBSERVED], t.one_ticks[SUSPECT])
             end = begin
         k = end
         t.size[Z_PARTS] = end + 1
         t.part_of[node] = k
-        t.part[k, R_NODE] = node
-        t.part[k, R_INVOCATIONS] = t.part[k, R_INSTRUCTIONS] = t.part[k, R_BYTECODES] = 0
-    t.part[k, R_INVOCATIONS] += invocations
-    t.part[k, R_INSTRUCTIONS] += instructions
-    t.part[k, R_BYTECODES] += bytecodes
+        t.part[RC * k + R_NODE] = node
+        t.part[RC * k + R_INVOCATIONS] = t.part[RC * k + R_INSTRUCTIONS] = t.part[RC * k + R_BYTECODES] = 0
+    t.part[RC * k + R_INVOCATIONS] += invocations
+    t.part[RC * k + R_INSTRUCTIONS] += instructions
+    t.part[RC * k + R_BYTECODES] += bytecodes
 
 
 @inner
-def _through(t, c, a, behind, b, way, begin, whole, one, ticks):  # type: ignore[no-untyped-def]
+def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-def]
     """Block `b`, from `a`: what it holds becomes parts. The activation behind it, and what the block did."""
     fn, calls, own = np.int64(-1), np.int64(0), np.int64(0)
-    a = arrive(t, c.fns, c.place, c.item, a, behind, b)
-    for k in range(b[B_ITEM], b[B_ITEM] + b[B_ITEMS]):
-        if fn >= 0 and (c.item[k, I_FN] != fn or calls):
-            a = goes_on(t, c.fns, c.place, c.item, a, k, b)
-        fn = c.item[k, I_FN]
-        calls = c.item[k, I_FLAGS] & ITEM_CALLS
-        own = t.activation[a, A_NODE]
-        if fn != t.activation[a, A_FN]:
-            own = child(t, own, c.fns[fn, F_METHOD], np.int64(-1))
+    a = arrive(t, c, a, behind, b)
+    block = BC * b
+    for k in range(c.block[block + B_ITEM], c.block[block + B_ITEM] + c.block[block + B_ITEMS]):
+        item = IC * k
+        if fn >= 0 and (c.item[item + I_FN] != fn or calls):
+            a = goes_on(t, c, a, k, b)
+        fn = c.item[item + I_FN]
+        calls = c.item[item + I_FLAGS] & ITEM_CALLS
+        own = t.activation[AC * a + A_NODE]
+        if fn != t.activation[AC * a + A_FN]:
+            own = child(t, own, c.fns[FC * fn + F_METHOD], np.int64(-1))
         node = own
-        if c.fns[fn, F_CLASS] == FN_NMETHOD:
-            node = inlined(t, c.place, own, c.item[k, I_PLACE])
-        _part(
-            t, begin, whole, node, c.item[k, I_INVOCATIONS], c.item[k, I_INSTRUCTIONS], c.item[k, I_BYTECODES], one,
-            ticks,
-        )  # fmt: skip
-        for m in range(c.item[k, I_INLINED], c.item[k, I_INLINED_END]):
-            at = inlined(t, c.place, own, c.inline[m, IN_PLACE])
-            _part(t, begin, whole, at, c.inline[m, IN_TIMES], _NONE, _NONE, one, ticks)
+        if c.fns[FC * fn + F_CLASS] == FN_NMETHOD:
+            node = inlined(t, c, own, c.item[item + I_PLACE])
+        counts = c.item[item + I_INVOCATIONS], c.item[item + I_INSTRUCTIONS], c.item[item + I_BYTECODES]
+        _part(t, begin, whole, node, counts[0], counts[1], counts[2])
+        for m in range(c.item[item + I_INLINED], c.item[item + I_INLINED_END]):
+            at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])
+            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, _NONE)
         if calls:
-            a = called(t, c.fns, a, c.item[k, I_RETURN], node, c.item[k, I_BCI])
+            a = called(t, c, a, c.item[item + I_RETURN], node, c.item[item + I_BCI])
     if way > 0:
-        for m in range(b[B_WAYS + 2 * way - 2], b[B_WAYS + 2 * way - 1]):
-            at = inlined(t, c.place, own, c.inline[m, IN_PLACE])
-            _part(t, begin, whole, at, c.inline[m, IN_TIMES], _NONE, _NONE, one, ticks)
+        for m in range(c.block[block + B_WAYS + 2 * way - 2], c.block[block + B_WAYS + 2 * way - 1]):
+            at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])
+            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, _NONE)
     behind = np.int64(WENT)
-    ends = b[B_ENDS]
-    if fn >= 0 and c.fns[t.activation[a, A_FN], F_CLASS] != FN_PENDING:
-        kind = c.fns[fn, F_CLASS]
+    ends = c.block[block + B_ENDS]
+    if fn >= 0 and class_of(t, c, a) != FN_PENDING:
+        kind = c.fns[FC * fn + F_CLASS]
         if ends == _RETURN:
-            behind = UNPACKED if kind == FN_UNPACKS else RETURNED if fn == t.activation[a, A_FN] else STUB_RETURNED
+            behind = (
+                UNPACKED if kind == FN_UNPACKS else RETURNED if fn == t.activation[AC * a + A_FN] else STUB_RETURNED
+            )
         elif ends == _INDIRECT or ends == _FILTER:
             behind = UNWOUND if kind == FN_UNWINDS else JUMPED
     return a, np.int64(behind)
 
 
 @inner
-def _off(t, fns, a, behind):  # type: ignore[no-untyped-def]
+def _off(t, c, a, behind):  # type: ignore[no-untyped-def]
     """Tracing goes off: the activation, and what is behind the next block."""
-    a = left(t, fns, a, behind)
-    return a, np.int64(WENT if behind == WENT and fns[t.activation[a, A_FN], F_CLASS] != FN_OUTSIDE else LEFT)
+    a = left(t, c, a, behind)
+    return a, np.int64(WENT if behind == WENT and class_of(t, c, a) != FN_OUTSIDE else LEFT)
 
 
 @inner
-def walk(t, c, paths, links, state, x, one, ticks):  # type: ignore[no-untyped-def]
+def walk(t, c, state, x):  # type: ignore[no-untyped-def]
     """Path `x` from `state`: the state behind it. What it holds becomes parts (see `_part`)."""
     a, behind, begin = state >> BEHIND, state & _MASK, t.size[Z_PARTS]
     if x == _DISABLED:
-        a, behind = _off(t, c.fns, a, behind)
+        a, behind = _off(t, c, a, behind)
         return a << BEHIND | behind
-    whole = max(paths[x].instructions, 1)
-    made = paths[x].kind == _OF_PATHS
-    for m in range(paths[x].links if made else 1):
-        part = np.int64(links[paths[x].link + m].number) if made else x
+    whole = max(c.path[XC * x + X_INSTRUCTIONS], 1)
+    made = of_paths(c, x)
+    for m in range(links_of(c, x) if made else 1):
+        part = link(c, x, m) if made else x
         if part == _DISABLED:
-            a, behind = _off(t, c.fns, a, behind)
+            a, behind = _off(t, c, a, behind)
             continue
-        for q in range(paths[part].link, paths[part].link + paths[part].links):
-            b = c.block[links[q].number]
-            if b[B_ITEMS] > 0:
-                a, behind = _through(t, c, a, behind, b, links[q].way, begin, whole, one, ticks)
+        for q in range(links_of(c, part)):
+            b = link(c, part, q)
+            if c.block[BC * b + B_ITEMS] > 0:
+                way = np.int64(c.link[2 * (c.path[XC * part + X_LINK] + q) + 1])
+                a, behind = _through(t, c, a, behind, b, way, begin, whole)
     return a << BEHIND | behind
 
 
 @inner
 def step_of(t, state, x):  # type: ignore[no-untyped-def]
     """The row of a step, 0: not made before; and its slot."""
-    mask = len(t.by_state) - 1
-    i = mixed(state, x, 0) & mask
+    mask = t.size[Z_STATES]
+    i = mixed(state, x, np.int64(0)) & mask
     while t.by_state[i] != 0:
         s = np.int64(t.by_state[i])
-        if t.step[s, S_STATE] == state and t.step[s, S_PATH] == x:
+        if t.step[SC * s + S_STATE] == state and t.step[SC * s + S_PATH] == x:
             return s, i
         i = (i + 1) & mask
     return np.int64(0), i
 
 
 @inner
-def has_room(t, c, paths, x):  # type: ignore[no-untyped-def]
+def has_room(t, c, x):  # type: ignore[no-untyped-def]
     """Whether there is room for a step of path `x`, whatever it leads through. A block has an instruction."""
-    joins = paths[x].links if paths[x].kind == _OF_PATHS else 0
-    parts = t.size[Z_PARTS] + joins + paths[x].instructions * c.most
-    return t.size[Z_STEPS] + joins < len(t.step) and parts <= len(t.part) - SPARE_PARTS
+    joins = links_of(c, x) if of_paths(c, x) else np.int64(0)
+    parts = t.size[Z_PARTS] + joins + c.path[XC * x + X_INSTRUCTIONS] * t.size[Z_MOST]
+    return t.size[Z_STEPS] + joins < t.size[Z_STEP_ROOM] and parts <= t.size[Z_PART_ROOM] - SPARE_PARTS
 
 
 @inner
@@ -232,36 +288,39 @@ def _put(t, state, x, after, slot, begin, end, instructions):  # type: ignore[no
     s = t.size[Z_STEPS]
     t.size[Z_STEPS] = s + 1
     t.by_state[slot] = s
-    t.step[s, S_STATE], t.step[s, S_PATH], t.step[s, S_NEXT] = state, x, after
-    t.step[s, S_PART], t.step[s, S_PARTS_END], t.step[s, S_INSTRUCTIONS] = begin, end, instructions
+    t.step[SC * s + S_STATE], t.step[SC * s + S_PATH], t.step[SC * s + S_NEXT] = state, x, after
+    t.step[SC * s + S_PARTS], t.step[SC * s + S_INSTRUCTIONS] = begin | end << ENDS, instructions
+    mask = t.size[Z_STATES]
+    if 2 * s > mask:
+        t.size[Z_STATES] = spread(t.step, np.int64(SC), s + 1, 2, t.by_state, mask)
     return s
 
 
 @inner
-def new_step(t, c, paths, links, state, x, slot, one, ticks):  # type: ignore[no-untyped-def]
+def new_step(t, c, state, x, slot):  # type: ignore[no-untyped-def]
     begin = t.size[Z_PARTS]
-    after = walk(t, c, paths, links, state, x, one, ticks)
-    return _put(t, state, x, after, slot, begin, t.size[Z_PARTS], paths[x].instructions)
+    after = walk(t, c, state, x)
+    return _put(t, state, x, after, slot, begin, t.size[Z_PARTS], c.path[XC * x + X_INSTRUCTIONS])
 
 
 @inner
-def joined(t, c, paths, links, state, x, last_step, one, ticks):  # type: ignore[no-untyped-def]
+def joined(t, c, state, x):  # type: ignore[no-untyped-def]
     """A new step of a path of paths."""
-    at, of, last = paths[x].link, state, np.int64(0)
+    of, last, links = state, np.int64(0), links_of(c, x)
     begin = end = t.size[Z_PARTS]
-    t.size[Z_PARTS] += paths[x].links
-    for m in range(paths[x].links):
-        y = np.int64(links[at + m].number)
-        s = np.int64(last_step[y])
-        if t.step[s, S_STATE] != of or t.step[s, S_PATH] != y:
+    t.size[Z_PARTS] += links
+    for m in range(links):
+        y = link(c, x, m)
+        s = np.int64(c.by_path[BY_PATH * y + LAST_STEP])
+        if t.step[SC * s + S_STATE] != of or t.step[SC * s + S_PATH] != y:
             s, slot = step_of(t, of, y)
             if s == 0:
-                s = new_step(t, c, paths, links, of, y, slot, one, ticks)
-            last_step[y] = s
+                s = new_step(t, c, of, y, slot)
+            c.by_path[BY_PATH * y + LAST_STEP] = s
         if s != last:
-            t.part[end, R_NODE], t.part[end, R_INVOCATIONS] = -s, 0
+            t.part[RC * end + R_NODE], t.part[RC * end + R_INVOCATIONS] = -s, 0
             end += 1
-        t.part[end - 1, R_INVOCATIONS] += 1
-        of, last = t.step[s, S_NEXT], s
+        t.part[RC * (end - 1) + R_INVOCATIONS] += 1
+        of, last = t.step[SC * s + S_NEXT], s
     s, slot = step_of(t, state, x)
-    return _put(t, state, x, of, slot, begin, end, paths[x].instructions)
+    return _put(t, state, x, of, slot, begin, end, c.path[XC * x + X_INSTRUCTIONS])

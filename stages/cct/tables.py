@@ -6,7 +6,8 @@ are of Java: (parent, method, bci of the call). Each activation has a node; call
 below it, found from the inline stack of the instructions (`place`).
 
 Rows are never moved or given up one by one: when one of the tables is half full, all are made anew, with the stacks
-of the threads in them (`stages.cct.stage`).
+of the threads in them (`stages.cct.stage`). Memory is reserved for all rows and touched as they are used. Hash tables
+use the beginning of theirs, twice as much each time that it is half full: few rows stay in the caches.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.kernels import inner
-from stages.pointers import bare
+from stages.columns import pointers_to
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -71,10 +71,13 @@ BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nm
 IN = 2
 IN_PLACE, IN_TIMES = range(2)
 
-# A step: a state and a path from there; the state behind; its parts, [begin, end); instructions on it; how many times
-# it was made since it was settled, by certainty. A state is activation << BEHIND | what the last block did.
+# A step: a state and a path from there; the state behind; its parts, begin | end << ENDS; instructions on it; how many
+# times it was made since it was settled, by certainty, and in how many ticks (see `Tables.ticks`), suspect ones
+# excepted. A cache line. A state is activation << BEHIND | what the last block did.
 SC = 8
-S_STATE, S_PATH, S_NEXT, S_PART, S_PARTS_END, S_INSTRUCTIONS, S_TIMES = range(7)
+S_STATE, S_PATH, S_NEXT, S_PARTS, S_INSTRUCTIONS, S_TIMES, S_SUSPECT, S_TICKS = range(SC)
+ENDS = 32
+LINE = 64
 BEHIND = 4
 WENT, RETURNED, STUB_RETURNED, UNPACKED, UNWOUND, JUMPED, LEFT, STARTED, LOST = range(9)
 """What the last block did: anything else; it returned; a stub did, into which the function had jumped; one that unpacks
@@ -90,15 +93,24 @@ PARTS = 8
 SPARE_PARTS = 64
 """So many rows at the end hold, for a while, those of a step for which there is no room."""
 
+# A path: as in PATH_DTYPE, links | kind << KINDS. Besides, the last step over it, and its instructions, side by side
+XC = 3
+X_LINK, X_LINKS, X_INSTRUCTIONS = range(XC)
+KINDS = 32
+BY_PATH = 2
+LAST_STEP, INSTRUCTIONS = range(BY_PATH)
+
 # Of a node and pane: invocations, instructions, bytecodes; of each certainty
 COUNTS = 3
 OBSERVED, SUSPECT, CERTAINTIES = range(3)
 
-# `size`: how many rows there are, and what was counted
+# `size`: how many rows there are; what was counted; slots in use of the hash tables, less one; for how many rows there
+# is room (of nodes, as many again for overflows); how many parts of a step come of one block at most
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
-    Z_OVERFLOW, Z_SIZE,
-) = range(12)  # fmt: skip
+    Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST, Z_SIZE,
+) = range(20)  # fmt: skip
+FEWEST_SLOTS = 1 << 12
 
 INLINED = 1 << 14
 """Rows of `Tables.inlined`."""
@@ -110,7 +122,7 @@ NAMES = ("[thread]", "[unknown caller]", "[overflow]", "[interpreter]")
 
 class Tables(NamedTuple):
     """A table's first row is none: of activations and nodes, the one for which there was no room. Hash tables hold
-    rows, 0: empty, and have at least twice as many slots."""
+    rows, 0: empty."""
 
     activation: I64  # (activations, AC)
     by_call: I32
@@ -119,56 +131,59 @@ class Tables(NamedTuple):
     inlined: I64  # (INLINED, 3): of a node and a place, by hash, the node below it; the last one that was looked for
     step: I64  # (steps, SC)
     by_state: I32
-    ticks: NDArray[np.float64]  # (steps, CERTAINTIES), since they were settled
+    ticks: NDArray[np.float64]  # the same memory as `step`, for S_TICKS
+    suspect_ticks: NDArray[np.float64]  # (steps,)
     touched: I32  # (steps,) those that were made since: of paths of paths the first, others the last from the end
     part: I32  # (PARTS * steps, RC)
     part_of: I32  # (nodes,) the part of the node, if it is one of the step that is being made
     counts: I64  # (nodes, CERTAINTIES, COUNTS): zeros but from `settle` to `clear`
     spent: NDArray[np.float64]  # (nodes, CERTAINTIES)
     noted: I32  # (nodes,) which of these are not zero
+    one: I64  # (CERTAINTIES,) of a step for which there is no room: how many times it is made,
+    one_ticks: NDArray[np.float64]  # and in how many ticks
     size: I64  # (Z_SIZE,)
 
 
 class Blocks(NamedTuple):
-    """A generation's blocks (stages.cct.contents), and what they refer to."""
+    """A generation's paths, their blocks (stages.cct.contents), and what these refer to."""
 
     fns: I64  # (functions, FC)
     place: I64  # (places, PC)
     item: I64  # (items, IC)
     inline: I64  # (inlined calls, IN)
     block: I64  # (blocks, BC)
-    most: int  # parts of a step come of one block
+    path: I64  # (paths, XC)
+    link: I32  # (links, 2) as LINK_DTYPE
+    by_path: I32  # (paths, BY_PATH)
 
 
-@inner
-def uncounted_blocks(c):  # type: ignore[no-untyped-def]
-    """The same of `Blocks`, as `uncounted`."""
-    return Blocks(bare(c.fns), bare(c.place), bare(c.item), bare(c.inline), bare(c.block), c.most)
-
-
-@inner
-def uncounted(t):  # type: ignore[no-untyped-def]
-    """The tables, as kernels use them: no references to the arrays are counted."""
-    return Tables(
-        bare(t.activation), bare(t.by_call), bare(t.node), bare(t.by_parent), bare(t.inlined), bare(t.step),
-        bare(t.by_state), bare(t.ticks), bare(t.touched), bare(t.part), bare(t.part_of), bare(t.counts), bare(t.spent),
-        bare(t.noted), bare(t.size),
-    )  # fmt: skip
+tables_at, blocks_at = pointers_to(Tables), pointers_to(Blocks)
 
 
 def empty(activations: int, nodes: int, steps: int) -> Tables:
     """With so much room. Memory is touched as it is used."""
+    step = _lines(steps)
     t = Tables(
         np.zeros((activations, AC), np.int64), np.zeros(_slots(activations), np.int32),
         np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((INLINED, 3), np.int64),
-        np.zeros((steps, SC), np.int64), np.zeros(_slots(steps), np.int32), np.zeros((steps, CERTAINTIES)),
-        np.zeros(steps, np.int32), np.zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), np.zeros(2 * nodes, np.int32),
+        step, np.zeros(_slots(steps), np.int32), step.view(np.float64), np.zeros(steps), np.zeros(steps, np.int32),
+        np.zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), np.zeros(2 * nodes, np.int32),
         np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), np.zeros((2 * nodes, CERTAINTIES)),
-        np.zeros(2 * nodes, np.int32), np.zeros(Z_SIZE, np.int64),
+        np.zeros(2 * nodes, np.int32), np.zeros(CERTAINTIES, np.int64), np.zeros(CERTAINTIES),
+        np.zeros(Z_SIZE, np.int64),
     )  # fmt: skip
+    t.size[[Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM]] = activations, nodes, steps, len(t.part)
     t.size[[Z_ACTIVATIONS, Z_NODES, Z_STEPS]] = 1
+    for k, slots in ((Z_CALLS, t.by_call), (Z_PARENTS, t.by_parent), (Z_STATES, t.by_state)):
+        t.size[k] = min(FEWEST_SLOTS, len(slots)) - 1
     t.activation[0, A_FN] = HOLE
     return t
+
+
+def _lines(steps: int) -> I64:
+    memory = np.zeros(LINE * (steps + 1), np.uint8)
+    begin = -memory.ctypes.data % LINE
+    return memory[begin : begin + LINE * steps].view(np.int64).reshape(steps, SC)
 
 
 def _slots(rows: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
-from stages.cct.contexts import mixed
+from stages.cct.nodes import mixed
 from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Z_NODES, Tables
 from stages.messages.trees import TREE_DTYPE
 

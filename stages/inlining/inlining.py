@@ -12,6 +12,7 @@ Code that cannot be told apart is not measured: a loop of which all rounds were 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ U64 = NDArray[np.uint64]
 
 MOST = 1 << 20  # blocks × classes of an nmethod; beyond that nothing inlined is measured
 MOST_WORK = 1 << 25  # the same, of other products
+KEPT = 256
+"""Nmethods whose measures are kept for the next one who asks."""
 SPARE = 16  # bytes behind the code that may be looked at
 
 
@@ -143,6 +146,25 @@ class Inlining:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
+        self._census = -1
+        self._dead_ends = np.zeros(0, np.uint64)
+        self._measured: OrderedDict[int, Measures] = OrderedDict()  # by version, the newest last
+
+    def measured(self, v: Version) -> tuple[Measures, bool]:
+        """`of`, by the code that is known now; whether it is final: all of its methods are known by name. The stages
+        of a process take an nmethod apart one soon after the other, so that is done once."""
+        known = self._measured.get(v.id)
+        if known is not None:
+            return known, True
+        if self._census != self._image.census:
+            self._census, self._dead_ends = self._image.census, self.dead_ends()
+        m = self.of(v, self._dead_ends)
+        final = None not in m.called and not v.unresolved
+        if final:
+            self._measured[v.id] = m
+            if len(self._measured) > KEPT:
+                self._measured.popitem(last=False)
+        return m, final
 
     def dead_ends(self) -> U64:
         """Where calls go that never return, ascending."""

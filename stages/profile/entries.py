@@ -40,15 +40,15 @@ class Entries:
     """Of one code image. A version's entries are found when it first runs, and kept as long as the image has it. The
     interpreter's bytecodes are always among the entries: it stands as long as the JVM."""
 
-    def __init__(self, image: CodeImage) -> None:
+    def __init__(self, image: CodeImage, inlining: Inlining | None = None) -> None:
+        """`inlining`: of that image."""
         self._image = image
-        self._inlining = Inlining(image)
+        self._inlining = inlining or Inlining(image)
         self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
         self._lost: dict[int, I64] = {}  # by version, of those known: sites of methods inlined in it and not counted
         self._census = -1
         self._versions: list[Version] = []
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
-        self._dead_ends = np.zeros(0, np.uint64)
         self._executed: list[tuple[int, Codelet]] = []
         self._interpreter = _none()  # of those
 
@@ -113,7 +113,6 @@ class Entries:
             np.array([getattr(v, name) for v in self._versions], np.uint64)
             for name in ("start", "end", "since", "until")
         )
-        self._dead_ends = self._inlining.dead_ends()
         executed = self._image.codelets.executed
         if executed is not self._executed:
             self._executed = executed
@@ -130,7 +129,7 @@ class Entries:
         return rows
 
     def _rows(self, v: Version) -> tuple[Rows, bool]:
-        m = self._inlining.of(v, self._dead_ends)
+        m, final = self._inlining.measured(v)
         lost = {self._image.sites.site(name, v.site_kind) for name in m.unmeasured if name is not None}
         self._lost[v.id] = np.array(sorted(lost), np.int64)
         known = np.array([name is not None for name in m.called], np.bool_)
@@ -144,4 +143,4 @@ class Entries:
         total = np.zeros(len(unique), np.int64)
         np.add.at(total, where.reshape(-1), calls)
         rows = Rows(unique[:, 0].copy(), unique[:, 1].astype(np.int64), total)
-        return rows, bool(known.all()) and not v.unresolved
+        return rows, final

@@ -156,7 +156,8 @@ class Profile:
         known = self._processes.get((host, pid))
         if known is None:
             process = self.images.of(host, pid)
-            known = self._processes[host, pid] = Profiled(process, Dictionary(), Entries(process.image))
+            entries = Entries(process.image, process.inlining)
+            known = self._processes[host, pid] = Profiled(process, Dictionary(), entries)
         return known
 
     def _ticks(self, p: Profiled) -> int:

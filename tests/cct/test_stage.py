@@ -14,6 +14,7 @@ from stages.cct.stage import Cct, Room
 from stages.cct.tables import PARTS, SPARE_PARTS
 from stages.cct.tree import Tree, merged
 from stages.images import Images
+from stages.inlining.inlining import Inlining
 from stages.messages import TreeReport
 from stages.messages.paths import BREAK, BlockEnd
 from tests.cct.made import (
@@ -36,7 +37,9 @@ SMALL = Room(1 << 12, 1 << 12, 1 << 12)
 
 def stage(room: Room = SMALL, pane_ticks: int = 1 << 40) -> Cct:
     images: Any = Images(lateness_ticks=0)
-    images.of("h", 42).image = Made()
+    process = images.of("h", 42)
+    process.image = Made()
+    process.inlining = Inlining(process.image)
     return Cct(images=images, pane_ticks=pane_ticks, room=room)
 
 

@@ -39,10 +39,11 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", tuple(name for name in MIDDLE["flow"] if name != "cct"), 3),
+        ("decode", MIDDLE["flow"], 3),
         ("hub", ("hub",), 1),
     ]
-    assert topology(Settings(flow=FlowConfig(contexts=True))).groups[1].stages == MIDDLE["flow"]
+    without = topology(Settings(flow=FlowConfig(contexts=False))).groups[1].stages
+    assert without == tuple(name for name in MIDDLE["flow"] if name != "cct")
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
     assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
     assert [*MIDDLE["ip"][:3], MIDDLE["ip"][-1]] == ["decode", "segment", "ready", "profile"]
@@ -52,7 +53,7 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
 def test_the_methods_of_the_interpreter_are_asked_for() -> None:
     asked = Settings(flow=FlowConfig(interpreted=True))
     behind = MIDDLE["flow"].index("follow") + 1
-    assert middle(asked) == (*MIDDLE["flow"][:behind], "reconstruct", "attribute", "profile")
+    assert middle(asked) == (*MIDDLE["flow"][:behind], "reconstruct", *MIDDLE["flow"][behind:])
     assert topology(asked).groups[1].stages == middle(asked)
     assert middle(Settings(fidelity="ip", flow=FlowConfig(interpreted=True))) == MIDDLE["ip"]
 
@@ -65,7 +66,7 @@ def test_every_boundary_can_be_a_socket() -> None:
                             "hub/0"]  # fmt: skip
     assert plan.groups[1].options == {"pids": [1]}
     one_cut = topology(Settings(transport=TransportConfig(split=("follow",))))
-    assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], ("follow", "attribute", "profile")]
+    assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], MIDDLE["flow"][3:]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Nodes, which are of Java: (parent, method, bci of the call), found by hash."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jvm.kernels import inner, kernel
+from stages.cct.tables import (
+    INLINED,
+    N_BCI,
+    N_FLAGS,
+    N_METHOD,
+    N_PARENT,
+    NC,
+    NODE_OVERFLOW,
+    OVERFLOW_NAME,
+    P_BCI,
+    P_METHOD,
+    P_UP,
+    PC,
+    Z_NODE_ROOM,
+    Z_NODES,
+    Z_OVERFLOW,
+    Z_PARENTS,
+    tables_at,
+)
+from stages.pointers import product
+
+
+@inner
+def mixed(a, b, c):  # type: ignore[no-untyped-def]
+    """A hash of three numbers; the caller masks its low bits."""
+    h = product(a ^ product(b, -4417276706812531889), -7046029254386353131)
+    h = product(h ^ (h >> 29) ^ c, -7723592293110705685)
+    return (h >> 40) ^ (h >> 20)
+
+
+@inner
+def spread(rows, width, count, keys, slots, mask):  # type: ignore[no-untyped-def]
+    """Rows [1, count) into twice as many slots of their hash table; the first `keys` columns are their key. The new
+    mask. There is memory for twice as many slots as rows."""
+    mask = 2 * mask + 1
+    for i in range(mask + 1):
+        slots[i] = 0
+    for k in range(1, count):
+        row = width * k
+        i = mixed(rows[row], rows[row + 1], rows[row + 2] if keys == 3 else np.int64(0)) & mask
+        while slots[i] != 0:
+            i = (i + 1) & mask
+        slots[i] = k
+    return mask
+
+
+@inner
+def _child(t, parent, method, bci, flags):  # type: ignore[no-untyped-def]
+    mask = t.size[Z_PARENTS]
+    i = mixed(parent, method, bci) & mask
+    while t.by_parent[i] != 0:
+        n = np.int64(t.by_parent[i])
+        row = NC * n
+        if t.node[row + N_PARENT] == parent and t.node[row + N_METHOD] == method and t.node[row + N_BCI] == bci:
+            return n
+        i = (i + 1) & mask
+    n = t.size[Z_NODES]
+    if n >= (2 * t.size[Z_NODE_ROOM] if flags & NODE_OVERFLOW else t.size[Z_NODE_ROOM]):
+        return np.int64(-1)
+    t.size[Z_NODES] = n + 1
+    t.by_parent[i] = n
+    row = NC * n
+    t.node[row + N_PARENT], t.node[row + N_METHOD], t.node[row + N_BCI], t.node[row + N_FLAGS] = (
+        parent,
+        method,
+        bci,
+        flags,
+    )
+    if 2 * n > mask:
+        t.size[Z_PARENTS] = spread(t.node, np.int64(NC), n + 1, 3, t.by_parent, mask)
+    return n
+
+
+@inner
+def child(t, parent, method, bci):  # type: ignore[no-untyped-def]
+    """The node of `method`, called from `parent` at `bci`. With no room for it the parent's `overflow`, which takes all
+    that is below it too."""
+    if t.node[NC * parent + N_FLAGS] & NODE_OVERFLOW:
+        return parent
+    n = _child(t, parent, method, bci, 0)
+    if n < 0:
+        t.size[Z_OVERFLOW] += 1
+        n = _child(t, parent, np.int64(OVERFLOW_NAME), np.int64(-1), NODE_OVERFLOW)
+    return n if n >= 0 else parent
+
+
+@kernel
+def child_of(where, parent, method, bci):  # type: ignore[no-untyped-def]
+    return child(tables_at(where), parent, method, bci)
+
+
+@inner
+def inlined(t, c, node, where):  # type: ignore[no-untyped-def]
+    """The node of `where`, a place in the inline tree of the nmethod that has `node`."""
+    if where == 0:
+        return node
+    i = mixed(node, where, 0) & (INLINED - 1)
+    if t.inlined[3 * i + 0] == node and t.inlined[3 * i + 1] == where:
+        return t.inlined[3 * i + 2]
+    of, depth = node, 0
+    up = where
+    while up:
+        depth += 1
+        up = c.place[PC * up + P_UP]
+    for k in range(depth, 0, -1):
+        up = where
+        for _ in range(k - 1):
+            up = c.place[PC * up + P_UP]
+        node = child(t, node, c.place[PC * up + P_METHOD], c.place[PC * up + P_BCI])
+    t.inlined[3 * i + 0], t.inlined[3 * i + 1], t.inlined[3 * i + 2] = of, where, node
+    return node
