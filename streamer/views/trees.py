@@ -34,7 +34,7 @@ MOST_FRAMES = 200_000
 MOST_POSTED = 32 << 20
 """Bytes of a file to be compared with."""
 FILE = "application/octet-stream"
-NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, with --contexts."
+NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, unless --no-contexts."
 
 
 class Trees:

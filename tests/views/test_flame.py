@@ -130,7 +130,7 @@ async def test_without_trees_it_says_so() -> None:
     hub, _ = scene()
     async with client(hub) as http:
         answer = (await http.get("/api/flame")).json()
-        assert "--contexts" in answer["why"]
+        assert "--no-contexts" in answer["why"]
         assert (answer["total"], answer["levels"]) == ([], [0])
         both = (await http.get("/api/flame?base=5m")).json()
         assert both["total"] == []

@@ -164,7 +164,7 @@ async def test_without_trees_the_page_says_how_to_get_them(tmp_path: Path) -> No
         await page.goto(url)
         why = "document.getElementById('flame-why')"
         await page.until(f"!{why}.hidden")
-        assert "--contexts" in await page.value(f"{why}.textContent")
+        assert "--no-contexts" in await page.value(f"{why}.textContent")
         assert await page.value("getComputedStyle(document.getElementById('flame-box')).display") == "none"
 
 
