@@ -4,8 +4,8 @@ sockets.
     [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
 
 is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.interpreted` puts
-reconstruct behind follow); `transport.split` names stages before which the middle group is cut, in the extreme each stage into processes of
-its own. The first group is a source, the last one (a single member) is where everything ends.
+reconstruct behind follow); `transport.split` names stages before which the middle group is cut, in the extreme each
+stage into processes of its own. The first group is a source, the last one (a single member) is where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
