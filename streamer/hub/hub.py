@@ -274,6 +274,13 @@ class Hub:
         clocks = [clock for key in keys if (clock := self.processes[key].clock) is not None]
         return self.trees.parts(span, process), clocks[0].hz if clocks else 1e9
 
+    def pane_end(self, key: ProcessKey, pane: int) -> float:
+        """When a pane ended, in seconds since the epoch; without a clock, in panes."""
+        process, wall = self.processes[key], self._wall_ns()
+        if process.clock is None:
+            return (pane + 1) * self.config.pane_seconds
+        return wall / 1e9 - process.clock.seconds_since((pane + 1) * process.ticks_per_pane, wall)
+
     def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
         seconds = list(self.windows.values())[index]
         live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))

@@ -72,6 +72,15 @@ class Trees:
                 chosen += (tree for pane, tree in kept.items() if pane > newest - panes)
         return chosen
 
+    def stretches(self, process: ProcessKey) -> list[tuple[list[int], Tree]]:
+        """The kept trees, and of which panes each is."""
+        panes = self._kept.get(process, OrderedDict())
+        old = max(panes, default=0) - TOGETHER
+        before = {last: [n for n in range(last - TOGETHER + 1, last) if n < old] for last in panes}
+        return [
+            ([*(before[pane] if pane % TOGETHER == TOGETHER - 1 else ()), pane], panes[pane]) for pane in sorted(panes)
+        ]
+
     def forget(self, process: ProcessKey) -> None:
         """Of a process that the hub has forgotten."""
         self._nodes -= sum(len(tree.nodes) for tree in self._kept.pop(process, OrderedDict()).values())

@@ -26,6 +26,7 @@ from streamer.views import query as ask
 from streamer.views.guard import Guard
 from streamer.views.live import Live
 from streamer.views.metrics import registry
+from streamer.views.pyroscope import routes as pyroscope
 from streamer.views.query import HEADERS
 from streamer.views.trees import Trees
 
@@ -37,7 +38,7 @@ class WebError(Exception):
 
 
 def app(hub: Hub, config: WebConfig) -> Starlette:
-    metrics = registry(hub)
+    metrics, trees = registry(hub), Trees(hub)
 
     async def scrape(request: Request) -> Response:
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -73,7 +74,8 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
             Route("/api/report", ask.answered(report)),
             Route("/api/statistics", statistics),
             *Live(hub).routes(),
-            *Trees(hub).routes(),
+            *trees.routes(),
+            *pyroscope.routes(hub, trees.in_thread),
             *page.routes(),
         ],
         middleware=[Middleware(Guard, config)],

@@ -53,6 +53,21 @@ def test_old_panes_leave() -> None:
     assert trees.statistics() == {"tree_nodes": 3 * 12, "trees_refused": 0, "trees_dropped": 0}
 
 
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 60)).map(sorted))
+def test_each_tree_is_of_its_panes(panes: list[int]) -> None:
+    trees = Trees(50)
+    for pane in panes:
+        trees.feed(report(pane, (0, 1 << pane, 0)))
+    kept = trees.stretches(("h", 42))
+    told = [n for numbers, _ in kept for n in numbers]
+    assert len(told) == len(set(told))
+    for numbers, tree in kept:
+        spent = tree.total("observed_instructions")
+        assert spent
+        assert not spent & ~sum(1 << n for n in numbers)
+
+
 def test_the_oldest_trees_go_where_there_is_no_room() -> None:
     trees = Trees(30, most_nodes=12)
     for pane in range(5):
