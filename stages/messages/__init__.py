@@ -17,6 +17,7 @@ from stages.messages.keys import StreamKey, ThreadKey
 from stages.messages.loss import Loss, LossMark
 from stages.messages.paths import Paths
 from stages.messages.pieces import PIECE_DTYPE, Pieces, Watermark
+from stages.messages.recovered import FILLING_DTYPE, Recovered
 from stages.messages.reports import (
     COUNT_DTYPE,
     PROFILE_DTYPE,
@@ -51,6 +52,7 @@ from stages.messages.trees import TREE_DTYPE, TreeReport
 __all__ = [
     "COUNT_DTYPE",
     "EVENT_DTYPE",
+    "FILLING_DTYPE",
     "KNOWN_DTYPE",
     "MARK_DTYPE",
     "METHOD_DTYPE",
@@ -80,6 +82,7 @@ __all__ = [
     "Paths",
     "Pieces",
     "PtConfig",
+    "Recovered",
     "Segment",
     "SideKind",
     "Sideband",

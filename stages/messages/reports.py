@@ -121,3 +121,6 @@ class PaneReport:
     gauges: tuple[tuple[str, float], ...] = field(default=())
     contradictions: tuple[Contradiction, ...] = ()  # found since the worker's last report
     off_ticks: int = 0  # of the pane, in which the process was not traced on purpose
+    recovered: NDArray[np.void] = field(  # as `profile`, and not in it: fillings of holes
+        default_factory=lambda: np.zeros(0, PROFILE_DTYPE), metadata={"dtype": PROFILE_DTYPE}
+    )

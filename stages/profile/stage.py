@@ -28,6 +28,7 @@ from stages.messages import (
     OffDuty,
     PaneReport,
     Paths,
+    Recovered,
     StreamEnd,
     StreamKey,
     StreamOpen,
@@ -40,6 +41,7 @@ from stages.paths.groups import grouped
 from stages.profile import contents
 from stages.profile.contents import Contents
 from stages.profile.entries import Entries
+from stages.profile.filled import filled
 from stages.profile.interpreted import known_part, with_methods
 from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
 from stages.profile.panes import Rows as PaneRows
@@ -57,6 +59,7 @@ class Profiled:
     entries: Entries
     contents: Contents = field(default_factory=Contents)
     panes: dict[int, Pane] = field(default_factory=dict)
+    recovered: dict[int, Pane] = field(default_factory=dict)  # fillings of holes, by pane
     named: set[int] = field(default_factory=set)
     ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
     over: dict[StreamKey, StreamEnd] = field(default_factory=dict)  # streams whose last accounts are still to be told
@@ -69,8 +72,8 @@ class Profiled:
 
 
 class Profile:
-    """Bytecodes, Paths, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes (StreamEnd
-    behind the last accounts of its stream)."""
+    """Bytecodes, Paths, Recovered, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes
+    (StreamEnd behind the last accounts of its stream)."""
 
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0
@@ -96,6 +99,8 @@ class Profile:
                 p.methods |= dict(message.names)
             case Paths():
                 yield from self._count(self._of(message.host, message.pid), message)
+            case Recovered():
+                yield from self._count_recovered(self._of(message.host, message.pid), message)
             case Counts():
                 self._add(self._of(message.host, message.pid), message)
             case Contradicted():
@@ -124,7 +129,11 @@ class Profile:
 
     def flush(self) -> list[object]:
         """Nothing more comes: everything is told, and every pane closed."""
-        return [out for p in self._processes.values() for out in self._report(p, max([p.closed, *p.panes, *p.off]))]
+        return [
+            out
+            for p in self._processes.values()
+            for out in self._report(p, max([p.closed, *p.panes, *p.recovered, *p.off]))
+        ]
 
     def statistics(self) -> dict[str, int | float]:
         return {
@@ -145,7 +154,8 @@ class Profile:
         for p in self._processes.values():
             p.contents.forget()  # they are found again: others of their sites may be dropped now
             p.sites.clear()
-            yield from (rows["site"] for pane in p.panes.values() for rows in pane.rows)
+            panes = (*p.panes.values(), *p.recovered.values())
+            yield from (rows["site"] for pane in panes for rows in pane.rows)
             yield from p.entries.sites_used()
 
     def sites_dropped(self, labels: set[int]) -> None:
@@ -182,14 +192,18 @@ class Profile:
             known = p.contents.sums(known_part(told, executed), p.dictionary)
             sums = with_methods(sums, known, told, self._sites_of_methods(p, told.methods["method"]))
             yield
-        out = np.zeros(len(sums.site), ROW_DTYPE)
-        out["site"], out["tid"] = sums.site, group["tid"][sums.group]
-        for k, column in enumerate(contents.COLUMNS):
-            out[column] = sums.counts[:, k]
-        out["ticks"] = np.rint(sums.ticks)
         self.counts["instructions"] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
-        for pane in np.unique(group["pane"]).tolist():
-            p.panes.setdefault(pane, Pane()).add(out[group["pane"][sums.group] == pane])
+        _add(p.panes, group, sums)
+
+    def _count_recovered(self, p: Profiled, message: Recovered) -> Iterator[None]:
+        """Fillings, apart from all that was observed. The time of a hole is its filling's, shared by instructions."""
+        if message.generation != p.dictionary.generation or not len(message.steps):
+            return
+        group, executed = filled(message, self._ticks(p), p.dictionary)
+        yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
+        sums = p.contents.sums(executed, p.dictionary)
+        self.counts["recovered_instructions"] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
+        _add(p.recovered, group, sums)
 
     def _sites_of_methods(self, p: Profiled, methods: NDArray[np.int32]) -> I64:
         numbers, where = np.unique(methods, return_inverse=True)
@@ -222,18 +236,18 @@ class Profile:
         ended, p.over = p.over, {}
         for stream in ended:
             p.ledgers.pop(stream, None)
-        numbers = sorted(n for n in {*p.panes, *p.off} if n <= upto)
+        numbers = sorted(n for n in {*p.panes, *p.recovered, *p.off} if n <= upto)
         if upto not in numbers and (upto > p.closed or told or p.places):
             numbers.append(upto)
         out: list[object] = []
         for number in numbers:
             last = number == numbers[-1]
-            rows = p.panes.pop(number, Pane()).sum()
+            rows, recovered = p.panes.pop(number, Pane()).sum(), p.recovered.pop(number, Pane()).sum()
             out.append(
                 PaneReport(
-                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows),
+                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows, recovered),
                     told if last else (), number > p.closed and last, self._gauges(p) if last else (),
-                    tuple(p.places) if last else (), p.off.pop(number, 0),
+                    tuple(p.places) if last else (), p.off.pop(number, 0), self._profile(recovered),
                 )
             )  # fmt: skip
         if numbers:
@@ -251,9 +265,9 @@ class Profile:
             profile[column] = rows[column]
         return profile
 
-    def _names(self, p: Profiled, rows: PaneRows) -> tuple[tuple[int, str], ...]:
+    def _names(self, p: Profiled, *rows: PaneRows) -> tuple[tuple[int, str], ...]:
         known = self.images.sites
-        new = {known.label_of[s] for s in rows["site"].tolist()} - p.named
+        new = {known.label_of[s] for part in rows for s in part["site"].tolist()} - p.named
         p.named |= new
         return tuple((label, known.labels[label]) for label in sorted(new))
 
@@ -263,6 +277,17 @@ class Profile:
         names = ("code_versions", "code_bytes", "code_evicted", "code_patched", "code_detail")
         gauges = [(name, float(statistics[name])) for name in names if name in statistics]
         return (*gauges, ("jit_dropped", float(p.process.dropped)))
+
+
+def _add(panes: dict[int, Pane], group: NDArray[np.void], sums: contents.Sums) -> None:
+    """The sums to the panes of their groups."""
+    out = np.zeros(len(sums.site), ROW_DTYPE)
+    out["site"], out["tid"] = sums.site, group["tid"][sums.group]
+    for k, column in enumerate(contents.COLUMNS):
+        out[column] = sums.counts[:, k]
+    out["ticks"] = np.rint(sums.ticks)
+    for pane in np.unique(group["pane"]).tolist():
+        panes.setdefault(pane, Pane()).add(out[group["pane"][sums.group] == pane])
 
 
 def _writable(array: NDArray[np.int32]) -> NDArray[np.int32]:

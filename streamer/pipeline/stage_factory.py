@@ -67,6 +67,15 @@ def reconstruct(place: Place) -> Any:
     return Reconstruct(_images(place), pane_seconds=place.settings.window.pane_seconds)
 
 
+def recover(place: Place) -> Any:
+    from stages.recover.stage import Recover
+
+    settings = place.settings
+    return Recover(
+        _images(place), window_bytes=settings.flow.recover_mib << 20, pane_seconds=settings.window.pane_seconds
+    )
+
+
 def cct(place: Place) -> Any:
     from stages.cct.stage import Cct
 

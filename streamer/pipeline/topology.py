@@ -3,9 +3,10 @@ sockets.
 
     [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.interpreted` puts
-reconstruct behind follow); `transport.split` names stages before which the middle group is cut, in the extreme each
-stage into processes of its own. The first group is a source, the last one (a single member) is where everything ends.
+is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.recover` puts
+recover behind follow, `flow.interpreted` reconstruct); `transport.split` names stages before which the middle group is
+cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single member) is
+where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -157,10 +158,11 @@ def middle(settings: Settings) -> tuple[str, ...]:
     """The stages between source and hub."""
     contexts = settings.flow.contexts or "cct" in settings.transport.split
     stages = tuple(name for name in MIDDLE[settings.fidelity] if contexts or name != "cct")
-    if "follow" not in stages or not settings.flow.interpreted:
+    if "follow" not in stages:
         return stages
     behind = stages.index("follow") + 1
-    return (*stages[:behind], "reconstruct", *stages[behind:])
+    wanted = (("recover", settings.flow.recover), ("reconstruct", settings.flow.interpreted))
+    return (*stages[:behind], *(name for name, on in wanted if on), *stages[behind:])
 
 
 def topology(

@@ -32,6 +32,7 @@ from streamer import config
 from streamer.pipeline import boot
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.pipeline.warm_reconstruct import compile_reconstruct
+from streamer.pipeline.warm_recover import compile_recover
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
@@ -67,6 +68,8 @@ def warm(stages: Sequence[str], place: Place) -> int:
     begins; how many messages came out."""
     if "reconstruct" in stages:
         compile_reconstruct()
+    if "recover" in stages:
+        compile_recover()
     if not concerns(stages, place):
         return 0
     names = MIDDLE[place.settings.fidelity]

@@ -29,6 +29,7 @@ from stages.messages import (
     PaneReport,
     Paths,
     Pieces,
+    Recovered,
     Segment,
     Sideband,
     StreamEnd,
@@ -68,7 +69,10 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(lane, workers, lanes))
         case EndOfStream():
             return tuple(range(workers))
-        case Pieces() | Paths() | Bytecodes() | Counts() | Contradicted() | Watermark() | TreeReport() | OffDuty():
+        case (
+            Pieces() | Paths() | Bytecodes() | Recovered() | Counts() | Contradicted() | Watermark() | TreeReport()
+            | OffDuty()
+        ):  # fmt: skip
             # Messages of one worker go on in its lane: its keys are those of one worker of the next group, too.
             return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)
         case PaneReport():  # to the hub, which is one

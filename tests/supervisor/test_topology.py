@@ -58,6 +58,14 @@ def test_the_methods_of_the_interpreter_are_asked_for() -> None:
     assert middle(Settings(fidelity="ip", flow=FlowConfig(interpreted=True))) == MIDDLE["ip"]
 
 
+def test_recovery_is_asked_for_and_stands_before_all_readers_of_paths() -> None:
+    every = Settings(flow=FlowConfig(recover=True, interpreted=True, contexts=True))
+    behind = MIDDLE["flow"].index("follow") + 1
+    assert middle(every) == (*MIDDLE["flow"][:behind], "recover", "reconstruct", *MIDDLE["flow"][behind:])
+    assert make("recover", Place(every, Path(), 0)).statistics()["recover_waiting"] == 0
+    assert "recover" not in middle(Settings())
+
+
 def test_every_boundary_can_be_a_socket() -> None:
     settings = Settings(transport=TransportConfig(workers=2, split=MIDDLE["flow"][1:]))
     plan = topology(settings, pids=[1])

@@ -1,0 +1,252 @@
+"""Holes in the control flow of threads, filled with what threads did at another time (docs/recovery.md).
+
+All that comes in is passed on. A hole waits until its pane closes, so that what came behind it can be its source as
+well as what came before; its filling goes out before the watermark that closes the pane.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.images import Images, Process, ProcessKey
+from stages.messages import EndOfStream, JitBatch, Loss, Paths, StreamEnd, StreamKey, StreamOpen, ThreadEnd, Watermark
+from stages.messages.paths import Provenance
+from stages.messages.recovered import FILLING_DTYPE, Recovered
+from stages.paths.dictionary import Dictionary
+from stages.recover import filling, window
+from stages.recover.filling import HC
+from stages.recover.window import AC, FC, LONGEST, PACE, RC, TC, Window
+
+I64 = NDArray[np.int64]
+MOST_WAITING = 4096
+"""Holes of a process. With more, or when a quarter of the window has come since the first, they wait no longer."""
+AT_ONCE = 1 << 20
+"""Steps that are added in one step of the stage."""
+MOST_LOST = 1 << 40
+"""Bytes of one loss that are believed."""
+WAITING_DTYPE = np.dtype([("hole", "<i8", (HC,)), ("cause", "<i4"), ("_", "<i4"), ("tsc", "<u8"), ("tsc_end", "<u8")])
+
+
+@dataclass(slots=True)
+class Recovering:
+    """One process. Threads go with their ThreadEnd, the window and what waits for it with the generation."""
+
+    process: Process
+    window: Window
+    dictionary: Dictionary = field(default_factory=Dictionary)
+    threads: I64 = field(default_factory=lambda: np.zeros((16, TC), np.int64))
+    recents: NDArray[np.int32] = field(default_factory=lambda: np.zeros((16, LONGEST), np.int32))
+    paces: NDArray[np.float64] = field(default_factory=lambda: np.zeros((16, PACE)))
+    slot: dict[int, int] = field(default_factory=dict)  # by tid
+    free: list[int] = field(default_factory=list)
+    streams: dict[StreamKey, int] = field(default_factory=dict)  # bytes up to there had rows, or were lost
+    waiting: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, WAITING_DTYPE))
+    closed: int = -1
+
+
+class Recover:
+    """Paths → Paths, Recovered. All else passes."""
+
+    def __init__(
+        self, images: Images | None = None, *, window_bytes: int = 64 << 20, pane_seconds: float = 1.0,
+        pane_ticks: int = 0, holes_at_once: int = 16,
+    ) -> None:  # fmt: skip
+        """`window_bytes`: of each process's window. `holes_at_once`: so many are searched for in one step. Seconds
+        become ticks by the first stream's clock, unless ticks are given: as in `Profile`."""
+        self.images = images or Images()
+        self.counts: Counter[str] = Counter()
+        self._bytes, self._at_once = window_bytes, holes_at_once
+        self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
+        self._processes: dict[ProcessKey, Recovering] = {}
+
+    def feed(self, message: object) -> list[object]:
+        return [out for out in self.steps(message) if out is not None]
+
+    def steps(self, message: object) -> Iterator[object]:
+        """`feed` in steps: None between two of them."""
+        match message:
+            case Paths():
+                yield from self._add(self._of(message.host, message.pid), message)
+                return
+            case Watermark():
+                p = self._of(message.host, message.pid)
+                done = message.tsc // self._ticks(p) - 1
+                if p.process.clocked and done > p.closed and done >= 0:
+                    p.closed = done
+                    yield from self._fill(p, (done + 1) * self._ticks(p))
+                self.images.take(message)
+            case JitBatch() | StreamOpen():
+                self.images.take(message)
+            case StreamEnd():
+                if p_ := self._processes.get((message.stream.host, message.stream.pid)):
+                    p_.streams.pop(message.stream, None)
+            case ThreadEnd():
+                if (p_ := self._processes.get(message.thread[:2])) and (
+                    slot := p_.slot.pop(message.thread.tid, None)
+                ) is not None:
+                    p_.free.append(slot)
+            case EndOfStream():
+                yield from self.flush_steps()
+        yield message
+
+    def flush(self) -> list[object]:
+        """Nothing more comes: every hole is told."""
+        return [out for out in self.flush_steps() if out is not None]
+
+    def flush_steps(self) -> Iterator[object]:
+        """`flush` in steps, as `steps`."""
+        for p in self._processes.values():
+            yield from self._fill(p)
+
+    def statistics(self) -> dict[str, int | float]:
+        processes = self._processes.values()
+        return {
+            **{f"recover_{name}": n for name, n in sorted(self.counts.items())},
+            "recover_threads": sum(len(p.slot) for p in processes),
+            "recover_waiting": sum(len(p.waiting) for p in processes),
+            "recover_window_bytes": sum(array.nbytes for p in processes for array in p.window),
+            **self.images.statistics(),
+        }
+
+    def introduce(self) -> list[object]:
+        """A receiver has begun anew: `Follow` begins a new generation for it."""
+        return self.images.introduce()
+
+    def _of(self, host: str, pid: int) -> Recovering:
+        known = self._processes.get((host, pid))
+        if known is None:
+            known = self._processes[host, pid] = Recovering(self.images.of(host, pid), window.empty(self._bytes))
+        return known
+
+    def _ticks(self, p: Recovering) -> int:
+        """Of a pane."""
+        return self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
+
+    def _slot(self, p: Recovering, tid: int) -> int:
+        slot = p.slot.get(tid)
+        if slot is None:
+            slot = p.slot[tid] = p.free.pop() if p.free else len(p.slot)
+            if slot >= len(p.threads):
+                p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
+                p.recents = np.concatenate((p.recents, np.zeros_like(p.recents)))
+                p.paces = np.concatenate((p.paces, np.zeros_like(p.paces)))
+            p.threads[slot], p.threads[slot, window.T_END], p.paces[slot] = 0, -1, 0
+        return slot
+
+    # What ran
+
+    def _add(self, p: Recovering, message: Paths) -> Iterator[object]:
+        if message.generation != p.dictionary.generation:
+            yield from self._fill(p)  # their numbers still mean what they did
+            p.window.size[0] = 0
+            p.window.head[:] = 0
+            p.slot.clear()
+            p.free.clear()
+        p.dictionary.take(message)
+        m = message.rows
+        rows = np.zeros((len(m), RC), np.int64)
+        tids, where = np.unique(m["tid"], return_inverse=True)
+        rows[:, window.R_SLOT] = np.array([self._slot(p, tid) for tid in tids.tolist()], np.int64)[where]
+        for column, name in (
+            (window.R_CONTINUES, "continues"), (window.R_ORDER, "order"), (window.R_ORDER_END, "order_end"),
+            (window.R_BROKEN, "broken"), (window.R_BROKEN_END, "broken_end"), (window.R_TSC, "tsc"),
+            (window.R_TSC_END, "tsc_end"),
+        ):  # fmt: skip
+            rows[:, column] = m[name]
+        rows[:, window.R_BYTES] = m["end"] - m["offset"]
+        order = message.order if message.order.flags.writeable else message.order.copy()
+        found, at = np.zeros((len(m), FC), np.int64), np.zeros(AC, np.int64)
+        confirmed, broken = message.breaks["confirmed"].copy(), message.breaks["order"].copy()
+        d = p.dictionary
+        size = int(p.window.size[0])
+        done = False
+        while not done:
+            done = window.add(
+                p.window, p.threads, p.recents, p.paces, rows, order, confirmed, broken, d.paths.rows, d.links.rows,
+                found, at, AT_ONCE,
+            )  # fmt: skip
+            yield None
+        self.counts["steps"] += int(found[:, window.F_STEPS].sum())
+        self._wait(p, message, found)
+        yield message
+        old = len(p.waiting) and int(p.window.size[0]) - int(p.waiting["hole"][0, filling.H_FIRST])
+        if len(p.waiting) > MOST_WAITING or old > len(p.window.steps) // 4 or int(p.window.size[0]) < size:
+            yield from self._fill(p)
+
+    def _wait(self, p: Recovering, message: Paths, found: I64) -> None:
+        """The holes before rows of the message."""
+        m = message.rows
+        lost = self._lost(p, message)
+        those = np.flatnonzero((m["continues"] == 0) & (found[:, window.F_LAST] >= 0) & (found[:, window.F_STEPS] > 0))
+        if not len(those):
+            return
+        causes = {row: mark.cause for row, mark in message.holes}
+        f, rows, new = found[those], m[those], np.zeros(len(those), WAITING_DTYPE)
+        new["cause"] = [causes.get(row, Loss.SHED) for row in those.tolist()]
+        new["tsc"], new["tsc_end"] = f[:, window.F_TSC], rows["tsc"]
+        pace = f[:, window.F_PACE :].astype(float)  # before it, and in the row behind it
+        pace[:, window.P_STEPS] += f[:, window.F_STEPS]
+        pace[:, window.P_TICKS] += rows["tsc_end"] - rows["tsc"]
+        pace[:, window.P_BYTES] += rows["end"] - rows["offset"]
+        lasted = np.maximum(rows["tsc"].astype(np.int64) - f[:, window.F_TSC], 0)
+        known = (lost[those] > 0) & (pace[:, window.P_BYTES] > 0)
+        parts = np.where(known, lost[those] / np.maximum(pace[:, window.P_BYTES], 1),
+                         lasted / np.maximum(pace[:, window.P_TICKS], 1))  # fmt: skip
+        hole = new["hole"]
+        hole[:, filling.H_TID], hole[:, filling.H_LAST] = rows["tid"], f[:, window.F_LAST]
+        hole[:, filling.H_FIRST] = f[:, window.F_FIRST]
+        hole[:, filling.H_EXPECTED] = np.minimum(np.rint(parts * pace[:, window.P_STEPS]), 1 << 60)
+        p.waiting = np.concatenate((p.waiting, new))
+
+    @staticmethod
+    def _lost(p: Recovering, message: Paths) -> I64:
+        """The bytes before each row that are in no row, as far as that is known (0: not)."""
+        m = message.rows
+        lost = np.zeros(len(m), np.int64)
+        for row, mark in message.holes:
+            lost[row] += min(mark.lost, MOST_LOST)
+        in_order = np.lexsort((np.arange(len(m)), m["stream"]))
+        stream, offset = m["stream"][in_order], m["offset"][in_order].astype(np.int64)
+        end = m["end"][in_order].astype(np.int64)
+        gap = np.append(0, offset[1:] - end[:-1])
+        for k in np.flatnonzero(np.append(True, stream[1:] != stream[:-1])).tolist():
+            gap[k] = offset[k] - p.streams.get(message.streams[int(stream[k])], int(offset[k]))
+        for k in np.flatnonzero(np.append(stream[1:] != stream[:-1], True)).tolist():
+            p.streams[message.streams[int(stream[k])]] = int(end[k])
+        lost[in_order] += np.maximum(gap, 0)
+        return lost
+
+    # What is not there
+
+    def _fill(self, p: Recovering, upto: int | None = None) -> Iterator[object]:
+        """The holes that end before `upto`."""
+        go = p.waiting["tsc_end"] < upto if upto is not None else np.ones(len(p.waiting), np.bool_)
+        if not go.any():
+            return
+        told, p.waiting = p.waiting[go], p.waiting[~go]
+        holes = np.ascontiguousarray(told["hole"])
+        for k in range(0, len(holes), self._at_once):
+            filling.fill(p.window, holes, k, min(k + self._at_once, len(holes)))
+            yield None
+        lengths = holes[:, filling.H_LENGTH]
+        out = np.zeros(len(holes), FILLING_DTYPE)
+        out["tid"], out["cause"], out["tsc"], out["tsc_end"] = (
+            holes[:, filling.H_TID], told["cause"], told["tsc"], told["tsc_end"],
+        )  # fmt: skip
+        full = holes[:, filling.H_SOURCE] >= 0
+        out["provenance"] = np.where(full, int(Provenance.RECOVERED), 0)
+        out["before"], out["behind"] = holes[:, filling.H_BEFORE], holes[:, filling.H_BEHIND]
+        out["expected"] = holes[:, filling.H_EXPECTED]
+        out["step_end"] = np.cumsum(lengths)
+        out["step"] = out["step_end"] - lengths
+        steps = np.zeros(int(lengths.sum()), np.int32)
+        filling.copied(p.window, holes, steps)
+        self.counts["holes"] += len(holes)
+        self.counts["filled"] += int(full.sum())
+        self.counts["filled_steps"] += len(steps)
+        yield Recovered(*p.process.key, p.dictionary.generation, out, steps)

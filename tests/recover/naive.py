@@ -1,0 +1,83 @@
+"""The window and the search as plain as they can be: lists, and every place tried (JPortal's Algorithm 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from stages.recover.filling import (
+    ANCHOR,
+    BEHIND,
+    LONGEST,
+    MOST_BEHIND,
+    MOST_SHARED,
+    MOST_STEPS,
+    SHORTEST,
+    TRIED,
+    WEIGHT_BEFORE,
+    WEIGHT_BEHIND,
+)
+
+
+class Naive:
+    """`cells` as in the window: a step, or None for a tie. Runs are lists of positions."""
+
+    def __init__(self) -> None:
+        self.cells: list[int | None] = []
+        self.runs: list[list[int]] = []
+        self.run_of: dict[int, list[int]] = {}  # by thread: the one that is open
+
+    def row(self, thread: int, continues: bool, steps: Sequence[int]) -> None:
+        if not continues or thread not in self.run_of:
+            self.run_of[thread] = []
+            self.runs.append(self.run_of[thread])
+            self.cells.append(None)
+        elif self.run_of.get(-1) is self.run_of[thread]:
+            self.cells.pop()
+        else:
+            self.cells.append(None)
+        for step in steps:
+            self.run_of[thread].append(len(self.cells))
+            self.cells.append(step)
+        self.cells.append(None)
+        self.run_of[-1] = self.run_of[thread]  # the last
+
+    def fillings(
+        self, ahead: list[int], past: list[int], expected: int, low: int
+    ) -> tuple[float, set[tuple[int, ...]]]:
+        """The worth of the best filling of the hole between two runs, and all fillings worth as much. Positions below
+        `low` have left the window."""
+        runs = [[p for p in run if p >= low] for run in self.runs]
+        mine = [p for p in ahead if p >= low]
+        post = past[1:]
+        if not mine or not post or expected > MOST_STEPS:
+            return -math.inf, set()
+        places = []
+        for run in runs:
+            for k in range(len(run)):
+                shared = self._same(mine[::-1], run[k::-1], MOST_SHARED)
+                if shared >= ANCHOR and run[k] != mine[-1]:
+                    places.append((-shared, abs(run[k] - mine[-1]), run, k))
+        places.sort(key=lambda place: place[:2])
+        best, those = -math.inf, set[tuple[int, ...]]()
+        for minus, _, run, k in places[:TRIED]:
+            for n in range(len(run) - k - 2):
+                if not int(expected * SHORTEST) <= n <= int(expected * LONGEST) + 16:
+                    continue
+                behind = self._same(run[k + 2 + n :], post, MOST_BEHIND)
+                if behind >= BEHIND:
+                    worth = WEIGHT_BEFORE * math.log(-minus) + behind * WEIGHT_BEHIND
+                    worth -= abs(math.log((n + 1) / (expected + 1)))
+                    if worth > best + 1e-9:
+                        best, those = worth, set()
+                    if worth > best - 1e-9:
+                        those.add(tuple(self.cells[p] or 0 for p in run[k + 1 : k + 1 + n]))
+        return best, those
+
+    def _same(self, a: Sequence[int], b: Sequence[int], most: int) -> int:
+        n = 0
+        for p, q in zip(a, b, strict=False):
+            if n == most or self.cells[p] != self.cells[q]:
+                break
+            n += 1
+        return n
