@@ -281,6 +281,14 @@ class Hub:
             return (pane + 1) * self.config.pane_seconds
         return wall / 1e9 - process.clock.seconds_since((pane + 1) * process.ticks_per_pane, wall)
 
+    def shift_parts(self, process: ProcessKey | None = None) -> tuple[list[Tree], list[Tree], tuple[int, int]] | None:
+        """As `tree_parts`, of the shift's reference and of the shortest window, and how many panes these are at most;
+        None: the process is too young for it."""
+        now, before = self._spans[0], self._spans[min(1, len(self._spans) - 1)]
+        if self.trees.age(process) < 2 * now:
+            return None
+        return self.trees.parts(before, process, behind=now), self.trees.parts(now, process), (before, now)
+
     def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
         seconds = list(self.windows.values())[index]
         live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))

@@ -1,8 +1,8 @@
 """Calling-context trees of the newest panes, by process.
 
 Old panes are put together, ten to one, so that a long window is a sum of few trees; its far end is exact to ten panes.
-All processes together keep `MOST_NODES` nodes: beyond that the oldest trees go first. Trees are no part of the hub's
-note: after its death they begin anew.
+All processes together keep `MOST_NODES` nodes: beyond that the oldest trees go first. The newest `NOTED_NODES` are part
+of the hub's note, and so outlive it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from stages.messages import TreeReport
 
 ProcessKey = tuple[str, int]
 MOST_NODES = 1 << 20
+NOTED_NODES = 1 << 15
 TOGETHER = 10
 """Panes."""
 
@@ -31,8 +32,19 @@ class Trees:
         self.refused = 0  # reports that were malformed
         self.dropped = 0  # trees that there was no room for
 
-    def __reduce__(self) -> tuple[type[Trees], tuple[int, int]]:
-        return Trees, (self._most_panes, self._most_nodes)
+    def __getstate__(self) -> dict[str, object]:
+        """The newest trees, of each process as many as its part of `NOTED_NODES` lets."""
+        kept: dict[ProcessKey, OrderedDict[int, Tree]] = {}
+        nodes = 0
+        for key, panes in self._kept.items():
+            room = NOTED_NODES // len(self._kept)
+            for pane in sorted(panes, reverse=True):
+                room -= len(panes[pane].nodes)
+                if room < 0:
+                    break
+                kept.setdefault(key, OrderedDict())[pane] = panes[pane]
+                nodes += len(panes[pane].nodes)
+        return {**self.__dict__, "_kept": kept, "_nodes": nodes}
 
     def feed(self, report: TreeReport) -> None:
         """Adds a worker's report; an impossible one is counted."""
@@ -46,10 +58,10 @@ class Trees:
         newest = max(panes)
         for pane in [n for n in panes if n <= newest - self._most_panes]:
             self._nodes -= len(panes.pop(pane).nodes)
-        for pane in [n for n in panes if n < newest - TOGETHER and n % TOGETHER != TOGETHER - 1]:
+        for pane in [n for n in panes if n != _last_of_ten(n) <= newest - TOGETHER]:
             tree = panes.pop(pane)
             self._nodes -= len(tree.nodes)
-            self._put(panes, pane // TOGETHER * TOGETHER + TOGETHER - 1, tree)
+            self._put(panes, _last_of_ten(pane), tree)
         while self._nodes > self._most_nodes:
             key = max(self._kept, key=lambda k: sum(len(tree.nodes) for tree in self._kept[k].values()))
             oldest = min(self._kept[key])
@@ -63,23 +75,27 @@ class Trees:
         chosen = self.parts(panes, process)
         return merged(chosen) if chosen else EMPTY
 
-    def parts(self, panes: int, process: ProcessKey | None = None) -> list[Tree]:
-        """The trees that are merged for it. No later report changes them, so another thread may do that."""
+    def parts(self, panes: int, process: ProcessKey | None = None, behind: int = 0) -> list[Tree]:
+        """The trees that are merged for it, the newest `behind` panes left out. No later report changes them, so
+        another thread may do that."""
         chosen: list[Tree] = []
         for key, kept in self._kept.items():
             if process in (None, key) and kept:
-                newest = max(kept)
-                chosen += (tree for pane, tree in kept.items() if pane > newest - panes)
+                newest = max(kept) - behind
+                chosen += (tree for pane, tree in kept.items() if newest - panes < pane <= newest)
         return chosen
 
     def stretches(self, process: ProcessKey) -> list[tuple[list[int], Tree]]:
         """The kept trees, and of which panes each is."""
         panes = self._kept.get(process, OrderedDict())
         old = max(panes, default=0) - TOGETHER
-        before = {last: [n for n in range(last - TOGETHER + 1, last) if n < old] for last in panes}
-        return [
-            ([*(before[pane] if pane % TOGETHER == TOGETHER - 1 else ()), pane], panes[pane]) for pane in sorted(panes)
-        ]
+        before = {last: range(last - TOGETHER + 1, last) for last in panes if last == _last_of_ten(last) <= old}
+        return [([*before.get(pane, ()), pane], panes[pane]) for pane in sorted(panes)]
+
+    def age(self, process: ProcessKey | None = None) -> int:
+        """Panes from the first that is kept to the newest, of the oldest process."""
+        kept = [panes for key, panes in self._kept.items() if process in (None, key)]
+        return max((max(panes) - min(panes) + 1 for panes in kept), default=0)
 
     def forget(self, process: ProcessKey) -> None:
         """Of a process that the hub has forgotten."""
@@ -95,6 +111,10 @@ class Trees:
             tree = merged((known, tree))
         panes[pane] = tree
         self._nodes += len(tree.nodes)
+
+
+def _last_of_ten(pane: int) -> int:
+    return pane // TOGETHER * TOGETHER + TOGETHER - 1
 
 
 def _sound(rows: np.ndarray[tuple[int], np.dtype[np.void]], names: int) -> bool:

@@ -28,6 +28,7 @@ from streamer.views.live import Live
 from streamer.views.metrics import registry
 from streamer.views.pyroscope import routes as pyroscope
 from streamer.views.query import HEADERS
+from streamer.views.shift import Shift
 from streamer.views.trees import Trees
 
 POLL_SECONDS = 0.25
@@ -76,6 +77,7 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
             *Live(hub).routes(),
             *trees.routes(),
             *pyroscope.routes(hub, trees.in_thread),
+            *Shift(hub, trees).routes(),
             *page.routes(),
         ],
         middleware=[Middleware(Guard, config)],

@@ -16,7 +16,7 @@ from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import cct, diff
 from streamer.config import WebConfig
 from streamer.hub import Hub
-from streamer.hub.trees import TOGETHER, Trees
+from streamer.hub.trees import NOTED_NODES, TOGETHER, Trees
 from streamer.views import web
 from tests.hub.scene import scene
 
@@ -93,13 +93,36 @@ def test_malformed_reports_are_counted_and_left_out() -> None:
     assert trees.window(1).total("observed_instructions") == 6
 
 
-def test_trees_are_not_noted() -> None:
+def test_the_newest_trees_outlive_the_hub() -> None:
     hub = Hub()
-    hub.trees.feed(report(1))
+    for pane in range(1, 4):
+        hub.trees.feed(report(pane, (0, 10**pane, 0)))
     again = pickle.loads(pickle.dumps(hub))
-    assert len(again.trees.window(10).nodes) == 0
-    again.trees.feed(report(2))
-    assert len(again.trees.window(10).nodes) == 3
+    assert again.trees.window(10).total("observed_instructions") == 1110
+    again.trees.feed(report(4))
+    assert again.trees.window(2).total("observed_instructions") == 1006
+    assert again.trees.statistics()["tree_nodes"] == 12
+
+
+def test_more_trees_than_a_note_has_room_for() -> None:
+    trees = Trees(NOTED_NODES)
+    for pane in range(NOTED_NODES // 3 + 5):
+        trees.feed(report(pane + NOTED_NODES))
+    large = np.repeat(report(0).nodes[1:2], NOTED_NODES)
+    large["parent"][1:], large["parent"][0], large["bci"] = 0, -1, np.arange(NOTED_NODES)
+    trees.feed(TreeReport("h", 42, 0, 10 * NOTED_NODES, large, NAMES))
+    trees.feed(report(10 * NOTED_NODES + 1))
+    again = pickle.loads(pickle.dumps(trees))
+    assert again.statistics()["tree_nodes"] == 3  # the newest; the one before is too large
+    assert again.window(1).total("observed_instructions") == 6
+
+
+def test_the_newest_ten_panes_are_exact() -> None:
+    trees = Trees(300)
+    for pane in range(100):
+        trees.feed(report(pane, (0, 1, 0)))
+        for panes in (1, 5, TOGETHER):
+            assert trees.window(panes).total("observed_instructions") == min(panes, pane + 1)
 
 
 async def run(command: object, *arguments: str) -> Result:
