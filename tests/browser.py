@@ -100,12 +100,12 @@ class Page:
             features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
         )
 
-    async def picture(self, selector: str = "body") -> bytes:
+    async def picture(self, selector: str = "body", scale: float = 1) -> bytes:
         box = await self.value(
             f"(() => {{ const b = document.querySelector({selector!r}).getBoundingClientRect();"
             "return {x: b.x + scrollX, y: b.y + scrollY, width: b.width, height: b.height} })()"
         )
-        shot = await self.call("Page.captureScreenshot", clip={**box, "scale": 1}, captureBeyondViewport=True)
+        shot = await self.call("Page.captureScreenshot", clip={**box, "scale": scale}, captureBeyondViewport=True)
         return base64.b64decode(shot["data"])
 
 

@@ -71,7 +71,7 @@ class Hub:
         self._now = now
         self._wall_ns = wall_ns
         self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
-        self.trees = Trees(max(self._spans))
+        self.trees = Trees(max(self._spans), edge_panes=min(self._spans))
         self._max_methods = max_methods
         self._pane_methods = pane_methods
         self._gauges: dict[tuple[str, int, int], dict[str, float]] = {}

@@ -13,6 +13,7 @@ import numpy as np
 
 from stages.cct.tree import EMPTY, Tree, merged
 from stages.messages import TreeReport
+from streamer.hub.edges import Edges
 
 ProcessKey = tuple[str, int]
 MOST_NODES = 1 << 20
@@ -22,10 +23,11 @@ TOGETHER = 10
 
 
 class Trees:
-    """`most_panes`: the length of the longest window."""
+    """`most_panes`: the length of the longest window, `edge_panes`: of that of `edges`."""
 
-    def __init__(self, most_panes: int, most_nodes: int = MOST_NODES) -> None:
+    def __init__(self, most_panes: int, most_nodes: int = MOST_NODES, edge_panes: int = 10) -> None:
         self._most_panes, self._most_nodes = most_panes, most_nodes
+        self.edges = Edges(edge_panes)
         self._kept: dict[ProcessKey, OrderedDict[int, Tree]] = {}  # by pane; of those put together, the last
         self._nodes = 0
         self.fed = 0  # reports
@@ -44,7 +46,7 @@ class Trees:
                     break
                 kept.setdefault(key, OrderedDict())[pane] = panes[pane]
                 nodes += len(panes[pane].nodes)
-        return {**self.__dict__, "_kept": kept, "_nodes": nodes}
+        return {**self.__dict__, "_kept": kept, "_nodes": nodes, "edges": Edges(self.edges.panes)}
 
     def feed(self, report: TreeReport) -> None:
         """Adds a worker's report; an impossible one is counted."""
@@ -53,6 +55,7 @@ class Trees:
             self.refused += 1
             return
         self.fed += 1
+        self.edges.feed(report)
         panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
         self._put(panes, report.pane, Tree(rows, report.names))
         newest = max(panes)
@@ -99,6 +102,7 @@ class Trees:
 
     def forget(self, process: ProcessKey) -> None:
         """Of a process that the hub has forgotten."""
+        self.edges.forget(process)
         self._nodes -= sum(len(tree.nodes) for tree in self._kept.pop(process, OrderedDict()).values())
 
     def statistics(self) -> dict[str, int]:

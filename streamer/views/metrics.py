@@ -24,6 +24,7 @@ from streamer.hub import Hub, contradictions
 from streamer.hub.hub import ProcessKey
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES
+from streamer.views import edge_metrics
 
 PROCESS = ("host", "pid")
 KEEP_SECONDS = 3600.0
@@ -47,6 +48,8 @@ class HubCollector(Collector):
         yield from self._bytes(keys)
         yield from self._contradictions(keys)
         yield from self._state(keys)
+        yield from self._movers(keys)
+        yield from edge_metrics.families(hub, keys)
         yield from self._components()
 
     def _windows(self, keys: list[ProcessKey]) -> Iterable[Metric]:
@@ -236,6 +239,20 @@ class HubCollector(Collector):
                 distance.add_metric(process, shift.distance)
                 score.add_metric(process, shift.score)
         yield from (lag, delay, panes, late, expired, methods, folded, detail, distance, score)
+
+    def _movers(self, keys: list[ProcessKey]) -> Iterable[Metric]:
+        mover = GaugeMetricFamily(
+            "streamer_shift_mover_share_ratio",
+            "Share, now and before, of each method that a shift moved unusually far; at most 20 a process.",
+            labels=(*PROCESS, "method", "when"),
+        )
+        for key in keys:
+            shift = self._hub.processes[key].shift.current
+            if shift is not None and self._hub.live(key, min(self._hub.windows.values())):
+                for method in shift.movers:
+                    for when, share in (("now", method.now), ("before", method.before)):
+                        mover.add_metric((key[0], str(key[1]), method.method, when), share)
+        yield mover
 
     def _components(self) -> Iterable[Metric]:
         up = GaugeMetricFamily(

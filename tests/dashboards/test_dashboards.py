@@ -8,25 +8,33 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 
-from dashboards.build import FILE, text
+from dashboards.build import DASHBOARDS, FOLDER, text
 from streamer.views.metrics import registry
 from tests.hub.scene import scene
+from tests.hub.test_estimate import traced_in_part
+from tests.views.test_flame import seen
 
 RULES = Path("dashboards/rules")
 
 
-def expressions_of_dashboard() -> Iterator[tuple[str, str]]:
-    for panel in json.loads(FILE.read_text())["panels"]:
-        for target in panel.get("targets", []):
-            yield panel["title"], target["expr"]
+def committed(name: str) -> dict[str, Any]:
+    return dict(json.loads((FOLDER / f"{name}.json").read_text()))
 
 
-def rules() -> list[dict[str, object]]:
+def expressions_of_dashboards() -> Iterator[tuple[str, str]]:
+    for name in DASHBOARDS:
+        for panel in committed(name)["panels"]:
+            for target in panel.get("targets", []):
+                yield panel["title"], target["expr"]
+
+
+def rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((RULES / "streamer.rules.yml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
@@ -50,13 +58,9 @@ def names_in(expression: str) -> set[str]:
 
 
 def exported() -> set[str]:
-    """Names of the samples of a live hub, in both fidelities."""
-    return {
-        sample.name
-        for fidelity in ("ip", "flow")
-        for family in registry(scene(fidelity=fidelity)[0]).collect()
-        for sample in family.samples
-    }
+    """Names of the samples of a live hub, in both fidelities, with contexts, and with a CPU budget."""
+    hubs = (scene()[0], seen(), traced_in_part(500)[0])
+    return {sample.name for hub in hubs for family in registry(hub).collect() for sample in family.samples}
 
 
 def test_names_in_sees_through_every_kind_of_expression():
@@ -66,19 +70,31 @@ def test_names_in_sees_through_every_kind_of_expression():
         names_in("sum(")
 
 
-def test_the_committed_dashboard_is_the_generated_one():
-    assert FILE.read_text() == text(), "run python -m dashboards.build"
+def test_the_committed_dashboards_are_the_generated_ones():
+    assert {file.stem for file in FOLDER.iterdir()} == set(DASHBOARDS)
+    for name in DASHBOARDS:
+        assert (FOLDER / f"{name}.json").read_text() == text(name), "run python -m dashboards.build"
 
 
-def test_every_metric_of_the_dashboard_exists():
+def test_every_metric_of_the_dashboards_exists():
     known = exported()
-    used = {name for _, expression in expressions_of_dashboard() for name in names_in(expression)}
-    assert len(used) >= 15
+    used = {name for _, expression in expressions_of_dashboards() for name in names_in(expression)}
+    assert len(used) >= 25
     assert used <= known
-    variables = json.loads(FILE.read_text())["templating"]["list"]
-    asked = {m for v in variables for m in re.findall(r"label_values\((\w+)", str(v.get("query")))}
-    assert asked
-    assert asked <= known
+    for name in DASHBOARDS:
+        variables = committed(name)["templating"]["list"]
+        asked = {m for v in variables for m in re.findall(r"label_values\((\w+)", str(v.get("query")))}
+        assert asked
+        assert asked <= known
+
+
+def test_dashboards_lead_to_each_other():
+    uids = {committed(name)["uid"] for name in DASHBOARDS}
+    assert len(uids) == len(DASHBOARDS)
+    for name in DASHBOARDS:
+        (link,) = committed(name)["links"]
+        assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
+        assert set(link["tags"]) <= set(committed(name)["tags"])
 
 
 def test_every_metric_of_the_rules_exists():
@@ -87,9 +103,10 @@ def test_every_metric_of_the_rules_exists():
         assert names_in(str(rule["expr"])) <= known, rule
 
 
-def test_panels_lie_side_by_side_in_the_grid():
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_lie_side_by_side_in_the_grid(name):
     taken: set[tuple[int, int]] = set()
-    for panel in json.loads(FILE.read_text())["panels"]:
+    for panel in committed(name)["panels"]:
         place = panel["gridPos"]
         x, y = place.get("x", 0), place["y"]
         cells = {(i, j) for i in range(x, x + place["w"]) for j in range(y, y + place["h"])}
@@ -108,6 +125,15 @@ def test_promtool(arguments):
         pytest.skip("promtool is missing (Debian package prometheus)")
     result = subprocess.run([promtool, *arguments], cwd=RULES, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_alert_has_a_page_that_says_what_to_do():
+    pages = {page.name for page in Path("docs/runbooks").iterdir()}
+    alerts = [rule for rule in rules() if "alert" in rule]
+    assert pages == {f"{rule['alert']}.md" for rule in alerts}
+    for rule in alerts:
+        assert rule["annotations"]["runbook"] == f"docs/runbooks/{rule['alert']}.md"
+        assert {"summary", "description"} <= set(rule["annotations"])
 
 
 def test_every_alert_and_record_has_a_unit_test():

@@ -15,10 +15,13 @@ import trio
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
-from tests.dashboards.test_dashboards import expressions_of_dashboard
+from tests.dashboards.test_dashboards import expressions_of_dashboards, names_in
 from tests.hub.reports import Time
 from tests.hub.scene import NOW, scene, second
+from tests.views.made import NOW as CONTEXTS
+from tests.views.made import tree
 
+WITH_A_BUDGET = {"streamer_method_share_halfwidth_ratio"}
 CONFIG = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: ["{rules}"]
@@ -83,7 +86,8 @@ async def go_on(hub: Hub, clock: Time) -> None:
     pane = 80
     while True:
         clock.seconds += 1
-        second(hub, pane, NOW, {"desync": 1000})
+        second(hub, pane, NOW, {"desync": 1000}, "instructions")
+        hub.trees.feed(tree(pane, CONTEXTS))
         pane += 1
         await trio.sleep(3)
 
@@ -91,7 +95,7 @@ async def go_on(hub: Hub, clock: Time) -> None:
 @pytest.mark.peer
 @pytest.mark.slow
 async def test_prometheus_scrapes_records_and_alerts(tmp_path):
-    hub, clock = scene()
+    hub, clock = scene(fidelity="flow")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on, hub, clock)
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
@@ -101,14 +105,20 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
                 assert hottest[0]["metric"]["method"] == "org.apache.fop.pdf.PDFStream.deflate"
                 recorded = await until(http, 'topk(1, method:streamer_method_share:ratio{window="10s"})')
                 assert float(recorded[0]["value"][1]) == pytest.approx(500 / 910)
-                alerts = await until(http, 'ALERTS{alertstate="firing"}')
-                assert {a["metric"]["alertname"] for a in alerts} == {"StreamerHotMethodShift"}
+                for alert in ("StreamerHotMethodShift", "StreamerNewHotMethod"):
+                    await until(http, f'ALERTS{{alertstate="firing", alertname="{alert}"}}')
+                alerts = await answer(http, 'ALERTS{alertstate="firing"}')
+                assert {a["metric"]["alertname"] for a in alerts} == {"StreamerHotMethodShift", "StreamerNewHotMethod"}
                 assert (await answer(http, "up"))[0]["value"][1] == "1"
                 settings = {
-                    "$__rate_interval": "5m", "$host": ".*", "$pid": ".*", "$window": "10s", "$weight": "hits"
+                    "$__rate_interval": "5m", "$host": ".*", "$pid": ".*", "$window": "10s",
+                    "$weight": "instructions", "$edge_weight": "instructions",
                 }  # fmt: skip
-                for _, expression in expressions_of_dashboard():
+                for _, expression in expressions_of_dashboards():
                     for name, value in settings.items():
                         expression = expression.replace(name, value)
-                    await until(http, expression)
+                    if names_in(expression) & WITH_A_BUDGET:
+                        assert await answer(http, expression) == []
+                    else:
+                        await until(http, expression)
         nursery.cancel_scope.cancel()

@@ -20,7 +20,7 @@ from tests.browser import browser
 
 DOCS = Path("docs")
 MOST_BYTES = 200_000
-DEMO = ["replay", "streamer/demo/shop.json", "--contexts", "--port"]
+DEMO = ["replay", "streamer/demo/shop.json", "--port"]
 MOVED = "Shop$Recommender.distance"
 PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
@@ -58,7 +58,7 @@ async def take() -> None:
                     await page.until("document.querySelectorAll('#flame-path li').length > 0")
                     await page.until("document.querySelectorAll('#methods tr').length > 5")
                     await page.until(PAINTED)
-                    shot = await page.picture(selector)
+                    shot = await page.picture(selector, 0.7 if name == "page" else 1)
                     assert len(shot) < MOST_BYTES, (name, len(shot))
                     (DOCS / f"{name}.png").write_bytes(shot)
         demo.terminate()

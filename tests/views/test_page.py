@@ -38,11 +38,20 @@ async def visit(hub: Hub, directory: Path) -> AsyncIterator[tuple[Page, str]]:
 
 async def pixel(page: Page, x: float, row: int) -> list[int]:
     """Red, green and blue at `x` of the width, above the text of a row."""
+    return (await rgba(page, x, row))[:3]
+
+
+async def alpha(page: Page, x: float, row: int) -> int:
+    """0 where there is no frame."""
+    return (await rgba(page, x, row))[3]
+
+
+async def rgba(page: Page, x: float, row: int) -> list[int]:
     data = await page.value(
         "(() => { const c = document.getElementById('flame-canvas');"
         f"return [...c.getContext('2d').getImageData({x} * c.width, {19 * row + 2}, 1, 1).data] }})()"
     )
-    return list(data[:3])
+    return list(data)
 
 
 async def test_ways_through_a_flame_graph(tmp_path: Path) -> None:
@@ -157,6 +166,19 @@ def place(name: str, part: float, told: dict[str, Any]) -> tuple[float, int]:
         if told["names"][told["name"][k]] == name:
             return x + part * width[k], depth[k]
     raise LookupError(name)
+
+
+async def test_narrow_frames_are_drawn_where_they_are(tmp_path: Path) -> None:
+    """Two hundred a tenth of a pixel wide, at either side of a wide one that calls nothing."""
+    hub, _ = scene(fidelity="flow")
+    sides = {f"{side}.Run/x.N{k}.m": 100 for side in ("a.A", "z.Z") for k in range(200)}
+    hub.trees.feed(tree(79, {**sides, "m.Middle.run": 960_000}))
+    async with visit(hub, tmp_path) as (page, url):
+        await page.goto(url)
+        await page.until(READY)
+        await page.until(PAINTED)
+        found = [await alpha(page, x, 2) for x in (0.01, 0.5, 0.99)]
+        assert [a > 200 for a in found] == [True, False, True]
 
 
 async def test_without_trees_the_page_says_how_to_get_them(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ export class Painter {
   level(level, y) {
     const {frames, zoom} = this;
     const until = frames.x[zoom] + frames.width[zoom] * (1 - 1e-9);
-    let narrow = -1;  // where a run of narrow ones begins, in pixels
-    const run = (end) => {
+    let [narrow, end] = [-1, -1];  // a run of narrow ones without a gap, in pixels
+    const run = () => {
       if (narrow < 0) return;
       this.pen.fillStyle = this.colors("narrow");
       this.pen.fillRect(narrow, y, Math.max(end - narrow, 0.3), ROW - 1);
@@ -107,13 +107,15 @@ export class Painter {
     for (let i = frames.from(level, x0); i < frames.levels[level + 1] && frames.x[i] < until; i++) {
       const x = (frames.x[i] - x0) * by, width = frames.width[i] * by;
       if (width < NARROW && !this.found?.hit[i]) {
+        if (x > end + NARROW) run();
         if (narrow < 0) narrow = x;
+        end = x + width;
         continue;
       }
-      run(x);
+      run();
       this.frame(i, x, width, y, false);
     }
-    run(this.place(until));
+    run();
   }
 
   frame(i, x, width, y, above) {

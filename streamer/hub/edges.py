@@ -1,0 +1,69 @@
+"""Call edges of the shortest window, by process: of each pair (caller, callee) what the callee itself spent when it was
+called from there, in whatever context. Shares of all edges add up to one.
+
+Of a pane the heaviest edges by instructions are kept, and the sum of the others; a pane goes with the window. They are
+no part of the hub's note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+
+import numpy as np
+
+from stages.messages import TreeReport
+from stages.messages.trees import CERTAINTIES
+from streamer.hub.profile import OTHER
+
+ProcessKey = tuple[str, int]
+Edge = tuple[str, str]
+COLUMNS = ("instructions", "ticks", "invocations")
+MOST = 2048
+"""Edges of a pane."""
+
+
+class Edges:
+    """`panes`: the length of the window."""
+
+    def __init__(self, panes: int) -> None:
+        self.panes = panes
+        self._kept: dict[ProcessKey, OrderedDict[int, dict[str, Counter[Edge]]]] = {}
+
+    def feed(self, report: TreeReport) -> None:
+        """Adds a report that is sound (`Trees.feed`)."""
+        panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
+        newest = max(report.pane, max(panes, default=0))
+        for pane in [n for n in panes if n <= newest - self.panes]:
+            del panes[pane]
+        if report.pane > newest - self.panes:
+            into = panes.setdefault(report.pane, {name: Counter() for name in COLUMNS})
+            for name, edges in _edges(report).items():
+                into[name].update(edges)
+
+    def window(self, process: ProcessKey) -> dict[str, Counter[Edge]]:
+        """By column, of the newest panes."""
+        out: dict[str, Counter[Edge]] = {name: Counter() for name in COLUMNS}
+        for pane in self._kept.get(process, {}).values():
+            for name, edges in pane.items():
+                out[name].update(edges)
+        return out
+
+    def forget(self, process: ProcessKey) -> None:
+        self._kept.pop(process, None)
+
+
+def _edges(report: TreeReport) -> dict[str, Counter[Edge]]:
+    rows = report.nodes[report.nodes["parent"] >= 0]
+    callers = report.nodes["method"][rows["parent"]].astype(np.int64)
+    pairs, where = np.unique(callers * len(report.names) + rows["method"], return_inverse=True)
+    sums = np.zeros((len(COLUMNS), len(pairs)), np.int64)
+    for sum_, name in zip(sums, COLUMNS, strict=True):
+        np.add.at(sum_, where, np.sum([rows[f"{c}_{name}"] for c in CERTAINTIES], axis=0).astype(np.int64))
+    heaviest = np.argsort(-sums[0], kind="stable")[:MOST]
+    edges = [divmod(pair, len(report.names)) for pair in pairs[heaviest].tolist()]
+    named = [(report.names[caller], report.names[callee]) for caller, callee in edges]
+    out = {}
+    for sum_, name in zip(sums, COLUMNS, strict=True):
+        out[name] = Counter(dict(zip(named, sum_[heaviest].tolist(), strict=True)))
+        out[name][OTHER, OTHER] += int(sum_.sum() - sum_[heaviest].sum())
+    return out

@@ -1,0 +1,45 @@
+"""Metrics of call edges: the heaviest of the shortest window, and the sum of the others, so that the number of series
+is bounded by processes × 2 weights × (top + 1) and processes × top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from streamer.hub import Hub
+from streamer.hub.hub import ProcessKey
+from streamer.hub.profile import OTHER
+
+WEIGHTS = {"instructions": "instructions", "time": "ticks"}
+
+
+def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
+    window, seconds = next(iter(hub.windows.items()))
+    process = ("host", "pid", "window")
+    share = GaugeMetricFamily(
+        "streamer_call_edge_share_ratio",
+        "Share of the window's weight that the callee itself spent when called from the caller; the rest is `other`.",
+        labels=(*process, "weight", "caller", "callee"),
+    )
+    calls = GaugeMetricFamily(
+        "streamer_call_edge_invocations",
+        "Calls of the callee by the caller in the window, as far as the trace tells.",
+        labels=(*process, "caller", "callee"),
+    )
+    for key in keys:
+        if not hub.live(key, seconds):
+            continue
+        edges = hub.trees.edges.window(key)
+        for weight, column in WEIGHTS.items():
+            total = edges[column].total()
+            edges[column].pop((OTHER, OTHER), None)
+            listed = [(edge, n) for edge, n in edges[column].most_common(hub.config.top) if n]
+            for (caller, callee), n in listed:
+                share.add_metric((key[0], str(key[1]), window, weight, caller, callee), n / total)
+                if column == "instructions" and (count := edges["invocations"][caller, callee]):
+                    calls.add_metric((key[0], str(key[1]), window, caller, callee), count)
+            if total:
+                other = 1 - sum(n for _, n in listed) / total
+                share.add_metric((key[0], str(key[1]), window, weight, OTHER, OTHER), other)
+    yield from (share, calls)
