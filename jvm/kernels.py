@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numba
-from numba import njit
+from numba import njit, types
 from numba.core import config as _config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
@@ -52,9 +52,21 @@ def inner(function: Any) -> Any:
 
 
 def apart(function: Any) -> Any:
-    """An `inner` that stays a function of its own, as large as it may be. (Numba hands the option of a `near` down to
-    those `inner` ones that are compiled first when it calls them: they are written out as well, and theirs.)"""
-    return _cached(njit(nogil=True, forceinline=False, **_NO_ENTRY)(function))
+    """An `inner` that stays a function of its own, as large as it may be, and is compiled once: integers come to it as
+    int64, however narrow, and constants too, for each of whose values Numba compiles a version otherwise. (It also
+    hands the option of a `near` down to those `inner` ones that are compiled first when it calls them: they are written
+    out as well, and theirs.)"""
+    dispatcher = njit(nogil=True, forceinline=False, **_NO_ENTRY)(function)
+    if config.DISABLE_JIT:
+        return dispatcher
+    resolve = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, kws: resolve(tuple(map(_wide, args)), kws)
+    return _cached(dispatcher)
+
+
+def _wide(kind: Any) -> Any:
+    kind = types.unliteral(kind)  # type: ignore[no-untyped-call]
+    return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
 
 
 def near(function: Any) -> Any:

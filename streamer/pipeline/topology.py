@@ -3,10 +3,10 @@ sockets.
 
     [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.recover` puts
-recover behind follow, `flow.interpreted` reconstruct); `transport.split` names stages before which the middle group is
-cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single member) is
-where everything ends.
+is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.interpreted` puts
+reconstruct behind follow, `flow.recover` recover before that); `transport.split` names stages before which the middle
+group is cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single
+member) is where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -150,19 +150,19 @@ class Topology:
 
 MIDDLE = {
     "ip": ("decode", "segment", "ready", "attribute", "profile"),
-    "flow": ("decode", "segment", "ready", "follow", "cct", "attribute", "profile"),
+    "flow": ("decode", "segment", "ready", "follow", "reconstruct", "cct", "attribute", "profile"),
 }
 
 
 def middle(settings: Settings) -> tuple[str, ...]:
-    """The stages between source and hub."""
-    contexts = settings.flow.contexts or "cct" in settings.transport.split
-    stages = tuple(name for name in MIDDLE[settings.fidelity] if contexts or name != "cct")
-    if "follow" not in stages:
+    """The stages between source and hub: those of the fidelity, without those that are not asked for."""
+    asked = {"reconstruct": settings.flow.interpreted, "cct": settings.flow.contexts}
+    split = settings.transport.split
+    stages = tuple(name for name in MIDDLE[settings.fidelity] if asked.get(name, True) or name in split)
+    if "follow" not in stages or not settings.flow.recover:
         return stages
     behind = stages.index("follow") + 1
-    wanted = (("recover", settings.flow.recover), ("reconstruct", settings.flow.interpreted))
-    return (*stages[:behind], *(name for name, on in wanted if on), *stages[behind:])
+    return (*stages[:behind], "recover", *stages[behind:])
 
 
 def topology(

@@ -66,8 +66,6 @@ def concerns(stages: Sequence[str], place: Place) -> bool:
 def warm(stages: Sequence[str], place: Place) -> int:
     """Compiles the kernels that a member with these `stages` will use, as far as it has to be there before the member
     begins; how many messages came out."""
-    if "reconstruct" in stages:
-        compile_reconstruct()
     if "recover" in stages:
         compile_recover()
     if not concerns(stages, place):
@@ -91,6 +89,8 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
     if "follow" in chain:
         with subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
             _feed(make_chain(MIDDLE["ip"], place))  # that is how load is shed
+            if "reconstruct" in chain:
+                compile_reconstruct()
     count = _feed(make_chain(chain, place))
     if chain[-1] == MIDDLE[fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more

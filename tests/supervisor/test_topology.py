@@ -39,10 +39,10 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", MIDDLE["flow"], 3),
+        ("decode", tuple(name for name in MIDDLE["flow"] if name != "reconstruct"), 3),
         ("hub", ("hub",), 1),
     ]
-    without = topology(Settings(flow=FlowConfig(contexts=False))).groups[1].stages
+    without = topology(Settings(flow=FlowConfig(contexts=False, interpreted=True))).groups[1].stages
     assert without == tuple(name for name in MIDDLE["flow"] if name != "cct")
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
     assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
@@ -52,8 +52,7 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
 
 def test_the_methods_of_the_interpreter_are_asked_for() -> None:
     asked = Settings(flow=FlowConfig(interpreted=True))
-    behind = MIDDLE["flow"].index("follow") + 1
-    assert middle(asked) == (*MIDDLE["flow"][:behind], "reconstruct", *MIDDLE["flow"][behind:])
+    assert middle(asked) == MIDDLE["flow"]
     assert topology(asked).groups[1].stages == middle(asked)
     assert middle(Settings(fidelity="ip", flow=FlowConfig(interpreted=True))) == MIDDLE["ip"]
 
@@ -61,7 +60,7 @@ def test_the_methods_of_the_interpreter_are_asked_for() -> None:
 def test_recovery_is_asked_for_and_stands_before_all_readers_of_paths() -> None:
     every = Settings(flow=FlowConfig(recover=True, interpreted=True, contexts=True))
     behind = MIDDLE["flow"].index("follow") + 1
-    assert middle(every) == (*MIDDLE["flow"][:behind], "recover", "reconstruct", *MIDDLE["flow"][behind:])
+    assert middle(every) == (*MIDDLE["flow"][:behind], "recover", *MIDDLE["flow"][behind:])
     assert make("recover", Place(every, Path(), 0)).statistics()["recover_waiting"] == 0
     assert "recover" not in middle(Settings())
 
