@@ -66,7 +66,7 @@ def apart(function: Any) -> Any:
 
 def _wide(kind: Any) -> Any:
     kind = types.unliteral(kind)  # type: ignore[no-untyped-call]
-    return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
+    return types.int64 if isinstance(kind, types.Integer) and kind not in (types.int64, types.uint64) else kind
 
 
 def near(function: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The tokens of the blocks of a generation, and which paths are of no concern: found once, as the dictionaries grow."""
+"""The tokens of the blocks of a generation: found once, as the dictionaries grow."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from jvm.arena import Arena
 from jvm.bytecode.icfg import ByOpcode
 from jvm.code.image import CodeImage
 from jvm.kernels import kernel
-from stages.messages.paths import BlockEnd, PathKind
+from stages.messages.paths import BlockEnd
 from stages.messages.reports import CodeKind
 from stages.paths.dictionary import Dictionary
 from stages.reconstruct import landmarks
+from stages.reconstruct.layout import Layout, OfBlocks
 from stages.reconstruct.tokens import Token
-from stages.reconstruct.window import QUIET, RUNS_COMPILED, Blocks
+from stages.reconstruct.window import Blocks
 
 COMPILED = (int(CodeKind.C1), int(CodeKind.C2), int(CodeKind.NATIVE_WRAPPER))
 INDIRECT = int(BlockEnd.INDIRECT)
 _IN_COMPILED = int(Token.COMPILED)
-_OF_PATHS = int(PathKind.OF_PATHS)
 MOST_TOKENS = 8
 """Of a block; it has no more landmarks, unless its code is hostile."""
 
@@ -35,7 +35,7 @@ class TokensOfBlocks:
     def forget(self) -> None:
         self._columns = [Arena[np.int32](np.int32) for _ in range(3)]  # first, count, weight: by block
         self._token, self._argument = Arena[np.uint8](np.uint8), Arena[np.int32](np.int32)
-        self._quiet = Arena[np.uint8](np.uint8)
+        self._layout = Layout()
 
     def grow(self, d: Dictionary, index: ByOpcode) -> Blocks:
         """With all that the dictionary has now."""
@@ -55,15 +55,8 @@ class TokensOfBlocks:
             self._token.append(tokens[0][:n])
             self._argument.append(tokens[1][:n])
         first, count, weight = (column.view() for column in self._columns)
-        at = self._quiet.used
-        if at < len(d.paths.rows):
-            quiet = np.zeros(len(d.paths.rows), np.uint8)
-            quiet[:at] = self._quiet.view()
-            _find_quiet(at, d.paths.rows, d.links.rows, first, count, weight, self._token.view(), quiet)
-            self._quiet.append(quiet[at:])
-        return Blocks(
-            first, count, weight, self._token.view(), self._argument.view(), self._quiet.view(), marks.templates, index
-        )
+        of = OfBlocks(first, count, weight, self._token.view(), self._argument.view())
+        return Blocks(of, *self._layout.grow(d.paths.rows, d.links.rows, of, marks.templates), marks.templates, index)
 
     def _look(self) -> landmarks.Landmarks:
         """Again when the interpreter's tables have changed, and until its stubs have been told."""
@@ -118,21 +111,3 @@ def _tokens(  # type: ignore[no-untyped-def]
         count[k] = n - begin
         weight[k] = b["instructions"] if within and b["instructions"] > 0 else -1
     return n
-
-
-@kernel
-def _find_quiet(at, paths, links, first, count, weight, token, quiet):  # type: ignore[no-untyped-def]
-    """Fills `quiet` from path `at` on."""
-    for x in range(at, len(paths)):
-        found = QUIET
-        for q in range(paths[x]["link"], paths[x]["link"] + paths[x]["links"]):
-            part = np.int64(links[q]["number"])
-            if paths[x]["kind"] == _OF_PATHS:
-                found = found | quiet[part] & RUNS_COMPILED if quiet[part] and found else 0
-            elif found:
-                only = count[part] == 1 and token[first[part]] == _IN_COMPILED
-                if weight[part] >= 0 or (count[part] and not only):
-                    found = 0
-                elif only:
-                    found |= RUNS_COMPILED
-        quiet[x] = found if paths[x]["links"] else 0

@@ -87,11 +87,11 @@ class Matcher:
                 frames[(frames >= first) & (frames <= last)] = put
 
     def group(
-        self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, paths: NDArray[np.void],
-        links: NDArray[np.void], order: NDArray[np.int32], breaks: NDArray[np.void],
+        self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, order: NDArray[np.int32],
+        breaks: NDArray[np.void],
     ) -> Iterator[Found | None]:  # fmt: skip
         """What a thread ran in these parts: in steps, the last gives what was found."""
-        counts, s = self._room(len(graph.methods.entry), len(blocks.first)), self.state
+        counts, s = self._room(len(graph.methods.entry), len(blocks.of.first)), self.state
         thread = self.threads.setdefault(tid, Thread())
         if s.at[At.CELL] > CELLS // 2:
             self._compact()
@@ -101,8 +101,7 @@ class Matcher:
         events: list[NDArray[np.void]] = []
         while True:
             done = walk(
-                *where, paths, links, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks,
-                BUDGET,
+                *where, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks, BUDGET,
             )  # fmt: skip
             events.append(_rows(s.events, int(s.at[At.EVENT])))
             s.at[At.EVENT] = 0

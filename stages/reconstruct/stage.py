@@ -124,10 +124,7 @@ class Reconstruct:
         for a, b in zip(first.tolist(), [*first[1:].tolist(), len(rows.group)], strict=True):
             parts = _parts(message, rows.row[a:b], at[rows.stop[a:b]], at[rows.stop_end[a:b] - 1], begun)
             number = int(rows.group[a])
-            matched = p.matcher.group(
-                number, int(groups["tid"][number]), parts, graph, blocks, p.dictionary.paths.rows,
-                p.dictionary.links.rows, order, breaks,
-            )  # fmt: skip
+            matched = p.matcher.group(number, int(groups["tid"][number]), parts, graph, blocks, order, breaks)
             for out in matched:
                 if out is not None:
                     found.append(out)

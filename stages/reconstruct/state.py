@@ -81,7 +81,7 @@ class At(IntEnum):
     EVENT = 21
     ROW = 22
     ORDER = 23
-    PASSED = 24  # blocks at that position
+    PASSED = 24  # passes of the path at that position
     SUSPECT = 25
     LAST_PATH = 26
     PART = 27  # of the order

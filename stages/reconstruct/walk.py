@@ -12,7 +12,7 @@ from jvm.bytecode.icfg import Graph
 from jvm.bytecode.opcodes import KIND, Kind
 from jvm.kernels import apart, kernel, near
 from stages.columns import pointers_to
-from stages.messages.paths import BREAK, FIRST_PATH, PathKind
+from stages.messages.paths import BREAK, FIRST_PATH
 from stages.messages.reports import Break
 from stages.reconstruct.candidates import (
     AT,
@@ -28,11 +28,12 @@ from stages.reconstruct.candidates import (
     is_native,
     owner,
 )
+from stages.reconstruct.layout import COMPILED_CODE, JUMPS, NOTHING, RUNS_COMPILED
 from stages.reconstruct.state import (
     BLOCKS,
+    COMPILED,
     EMPTY,
     EVENTS,
-    NO_OP,
     NONE,
     Counts,
     State,
@@ -44,7 +45,6 @@ from stages.reconstruct.window import (
     EVENT,
     ROOM,
     ROW,
-    RUNS_COMPILED,
     SEEN,
     STEP,
     TOLD,
@@ -57,62 +57,67 @@ from stages.reconstruct.window import (
 )
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
-OP, TOOK, IN_COMPILED = int(Token.OP), int(Token.TAKEN), int(Token.COMPILED)
-OF_PATHS = int(PathKind.OF_PATHS)
+IN_COMPILED = int(Token.COMPILED)
 PLAIN, CONDITIONAL, GOTO = int(Kind.PLAIN), int(Kind.CONDITIONAL), int(Kind.GOTO)
 OFF_CODE = int(Break.OFF_CODE)
 graph_at, state_at, counts_at, blocks_at = (pointers_to(kind) for kind in (Graph, State, Counts, Blocks))
 
 
 @near
-def _quick(g, s, c, t, b):  # type: ignore[no-untyped-def]
+def _quick(g, s, c, t, p):  # type: ignore[no-untyped-def]
     """The common case without a call: one candidate, and a block that says nothing, or that its next bytecode is
     dispatched. Whether that was it."""
-    at = s.at
-    if at[COUNT] != 1 or at[STEP] != 0 or at[PHASE] != RUN or not at[TOLD] or at[SCANNED] >= 0:
-        return False
+    at, says = s.at, np.int64(t.passage.says[p])
     node = np.int64(s.front.node[0])
-    if node < 0 or t.count[b] > 1:
+    if says == COMPILED_CODE:
+        return at[COUNT] == 1 and node == COMPILED
+    if at[COUNT] != 1 or at[STEP] != 0 or at[PHASE] != RUN or not at[TOLD] or at[SCANNED] >= 0 or node < 0:
         return False
-    if t.count[b] == 1:
-        first = t.first[b]
-        if t.token[first] == TOOK:
-            at[TAKEN] = 1
-        elif t.token[first] == OP and t.templates[2 * t.argument[first] + 1] == NO_OP:
-            op, kind = t.templates[2 * t.argument[first]], g.nodes.kind[node]
-            to = np.int64(NONE)
-            if kind == PLAIN or (kind == CONDITIONAL and not at[TAKEN]):
-                to = np.int64(g.nodes.next[node])
-            elif kind == CONDITIONAL or kind == GOTO:
-                to = np.int64(g.nodes.target[node])
-            if to < 0 or g.nodes.opcode[to] != op:
-                return False
-            s.front.node[0] = node = to
-            at[TAKEN], at[LAST] = 0, KIND[op]
-            m = g.nodes.method[node]
-            if c.bytecodes[m] == 0 and c.invocations[m] == 0 and c.instructions[m] == 0:
-                c.seen[at[SEEN]] = m
-                at[SEEN] += 1
-            c.bytecodes[m] += 1
-            s.events.bytecodes[at[EVENT] - 1] += 1
-        else:
+    b = np.int64(t.passage.block[p])
+    if says == JUMPS:
+        at[TAKEN] = 1
+    elif says < 0:
+        return False
+    elif says != NOTHING:
+        kind = g.nodes.kind[node]
+        to = np.int64(NONE)
+        if kind == PLAIN or (kind == CONDITIONAL and not at[TAKEN]):
+            to = np.int64(g.nodes.next[node])
+        elif kind == CONDITIONAL or kind == GOTO:
+            to = np.int64(g.nodes.target[node])
+        if to < 0 or g.nodes.opcode[to] != says:
             return False
-    if t.weight[b] > 0:
+        s.front.node[0] = node = to
+        at[TAKEN], at[LAST] = 0, KIND[says]
+        m = g.nodes.method[node]
+        _see(s, c, m)
+        c.bytecodes[m] += 1
+        s.events.bytecodes[at[EVENT] - 1] += 1
+    weight = t.of.weight[b]
+    if weight > 0:
         m = g.nodes.method[node]
         if c.times[b] == 0:
             c.touched[at[TOUCHED]] = b
             at[TOUCHED] += 1
         c.times[b] += 1
-        if c.bytecodes[m] == 0 and c.invocations[m] == 0 and c.instructions[m] == 0:
-            c.seen[at[SEEN]] = m
-            at[SEEN] += 1
-        c.instructions[m] += t.weight[b]
+        _see(s, c, m)
+        c.instructions[m] += weight
     return True
+
+
+@near
+def _see(s, c, m):  # type: ignore[no-untyped-def]
+    """A method is about to have counts."""
+    if c.bytecodes[m] == 0 and c.invocations[m] == 0 and c.instructions[m] == 0:
+        c.seen[s.at[SEEN]] = m
+        s.at[SEEN] += 1
 
 
 @near
 def _credit(g, s, c, t, b):  # type: ignore[no-untyped-def]
     """A block's instructions are of the method whose bytecode it dispatches first."""
+    if t.of.weight[b] <= 0 or s.at[COUNT] == 0:
+        return
     if s.at[STEP] == 0 and s.at[PHASE] != ENTERED:
         credit_block(c, s, t, owner(g, np.int64(s.front.node[0])), b)
     elif s.at[BLOCK] < BLOCKS:
@@ -123,26 +128,36 @@ def _credit(g, s, c, t, b):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _run_path(g, s, c, t, paths, links, x, order, passed):  # type: ignore[no-untyped-def]
-    """All blocks of a path; how many they are."""
-    begin = passed
-    for q in range(paths[x]["link"], paths[x]["link"] + paths[x]["links"]):
-        part = np.int64(links[q]["number"])
-        if paths[x]["kind"] == OF_PATHS:
-            first, end = paths[part]["link"], paths[part]["link"] + paths[part]["links"]
-        else:
-            first, end = q, q + 1
-        for r in range(first, end):
-            b = np.int64(links[r]["number"])
-            if not _quick(g, s, c, t, b):
-                at, count = np.int64(t.first[b]), np.int64(t.count[b])
-                for k in range(at, at + max(count, 1)):
-                    if k < at + count:
-                        take_token(g, s, c, t, t.token[k], t.argument[k], order, passed)
-                    if k == at and t.weight[b] > 0 and s.at[COUNT]:
-                        _credit(g, s, c, t, b)
-            passed += 1
-    return passed - begin
+def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
+    """All passages of a path, of whose blocks the first is the one numbered `passed`."""
+    for p in range(t.path.first[x], t.path.first[x] + t.path.passages[x]):
+        if not _quick(g, s, c, t, p):
+            b = np.int64(t.passage.block[p])
+            at, count = np.int64(t.of.first[b]), np.int64(t.of.tokens[b])
+            for k in range(count):
+                take_token(g, s, c, t, t.of.token[at + k], t.of.argument[at + k], order, passed + t.passage.nth[p])
+                if k == 0:
+                    _credit(g, s, c, t, b)
+            if count == 0:
+                _credit(g, s, c, t, b)
+
+
+@near
+def _run_quiet(s, t, order, j, limit, x):  # type: ignore[no-untyped-def]
+    """From a quiet path x at j on, over all to which the frontier is blind: where it stops, the last path."""
+    calm = s.at[COUNT] == 1 and s.front.node[0] == COMPILED
+    j += 1
+    while j < limit:
+        y = np.int64(order[j])
+        if y >= FIRST_PATH:
+            quiet = t.path.quiet[y]
+            if quiet == 0 or (quiet & RUNS_COMPILED and not calm):
+                break
+            x = y
+        elif y == BREAK:
+            break
+        j += 1
+    return j, x
 
 
 @apart
@@ -156,7 +171,7 @@ def _native_on_top(s):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def walk(graph, state, counts, tokens, paths, links, order, ends, fresh, rows, broken_at, broken_end, breaks, budget):  # type: ignore[no-untyped-def]
+def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, broken_end, breaks, budget):  # type: ignore[no-untyped-def]
     """The parts [ends[k, 0], ends[k, 1]) of `order` that a thread went along, from part at[PART] on.
 
     `fresh`: nothing is known at the beginning of a part. It returns the part to go on with, len(ends) at the end: a
@@ -200,30 +215,26 @@ def walk(graph, state, counts, tokens, paths, links, order, ends, fresh, rows, b
                 s.at[ORDER] = j + 1
                 continue
             budget -= 1
-            quiet = t.quiet[x]
+            quiet = t.path.quiet[x]
             if quiet:
-                if quiet & RUNS_COMPILED:
+                if quiet & RUNS_COMPILED and not (s.at[COUNT] == 1 and s.front.node[0] == COMPILED):
                     take_token(g, s, c, t, IN_COMPILED, 0, j, 0)
-                s.at[ORDER], s.at[PASSED] = j + 1, 0
+                limit = ends[k, 1]
+                if q < broken_end[k]:
+                    limit = min(limit, breaks[q]["confirmed"])
+                at, x = _run_quiet(s, t, order, j, limit, x)
+                budget -= at - j >> 4
+                s.at[LAST_PATH], s.at[ORDER], s.at[PASSED] = x, at, 0
                 continue
-            done = s.at[PASSED]
-            length = np.int64(0)
-            repeated = np.int64(0)
-            if done:  # cut between two rounds
-                repeated = done & 0xFFFFFFFF
-                length = done >> 32
-            stopped = False
-            while repeated < times:
+            length = t.path.length[x]
+            while s.at[PASSED] < times:
                 if budget <= 0 or s.at[EVENT] > EVENTS - ROOM:
-                    stopped = True
-                    break
-                length = _run_path(g, s, c, t, paths, links, x, j, repeated * length)
-                repeated += 1
-                budget -= length + s.at[WORK]
+                    s.at[PART] = k
+                    return k
+                _run_path(g, s, c, t, x, j, s.at[PASSED] * length)
+                s.at[PASSED] += 1
+                budget -= t.path.passages[x] + s.at[WORK]
                 s.at[WORK] = 0
-            if stopped:
-                s.at[PASSED], s.at[PART] = length << 32 | repeated, k
-                return k
             s.at[ORDER], s.at[PASSED] = j + 1, 0
         s.at[ORDER] = -1
         k += 1

@@ -29,6 +29,7 @@ from stages.reconstruct.candidates import (
     is_boundary,
     owner,
 )
+from stages.reconstruct.layout import OfBlocks, OfPaths, Passages
 from stages.reconstruct.state import (
     BACK_NONE,
     BYTECODES,
@@ -53,17 +54,11 @@ ROOM = STEPS + 2 * DEEPEST + 4096  # events that a path may bring
 class Blocks(NamedTuple):
     """What is known of the blocks and paths of a generation (`stages.reconstruct.landmarks`)."""
 
-    first: NDArray[np.int32]  # by block: its tokens
-    count: NDArray[np.int32]
-    weight: NDArray[np.int32]  # by block: its instructions, if all are the interpreter's; else −1
-    token: NDArray[np.uint8]
-    argument: NDArray[np.int32]
-    quiet: NDArray[np.uint8]  # by path: QUIET: nothing of the interpreter is on it; QUIET | RUNS_COMPILED
+    of: OfBlocks
+    path: OfPaths
+    passage: Passages
     templates: NDArray[np.uint8]  # (t, 2) opcodes, NO_OP
     index: ByOpcode  # of the graph
-
-
-QUIET, RUNS_COMPILED = 1, 2
 
 
 @apart
@@ -78,13 +73,13 @@ def _credit(c, s, m, invoked, bytecodes, instructions):  # type: ignore[no-untyp
 
 @apart
 def credit_block(c, s, t, m, b):  # type: ignore[no-untyped-def]
-    if m < 0 or t.weight[b] <= 0:
+    if m < 0 or t.of.weight[b] <= 0:
         return
     if c.times[b] == 0:
         c.touched[s.at[TOUCHED]] = b
         s.at[TOUCHED] += 1
     c.times[b] += 1
-    _credit(c, s, m, 0, 0, t.weight[b])
+    _credit(c, s, m, 0, 0, t.of.weight[b])
 
 
 @near

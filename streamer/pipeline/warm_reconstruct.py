@@ -21,9 +21,6 @@ def compile_reconstruct() -> None:
     blocks = TokensOfBlocks(CodeImage()).grow(dictionary, icfg.by_opcode())
     nothing = np.zeros(0, np.int64)
     parts = Parts(np.zeros((0, 2), np.int64), np.zeros(0, np.bool_), nothing, nothing, nothing)
-    group = Matcher().group(
-        0, 1, parts, icfg.graph(), blocks, dictionary.paths.rows, dictionary.links.rows, np.zeros(0, np.int32),
-        np.zeros(0, BREAK_DTYPE),
-    )  # fmt: skip
+    group = Matcher().group(0, 1, parts, icfg.graph(), blocks, np.zeros(0, np.int32), np.zeros(0, BREAK_DTYPE))
     for _ in group:
         pass

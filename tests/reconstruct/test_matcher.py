@@ -14,6 +14,7 @@ from jvm.bytecode.icfg import ByOpcode, Graph
 from jvm.bytecode.opcodes import NAMES, OPCODE
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BREAK_DTYPE, FIRST_PATH, LINK_DTYPE, PATH_DTYPE
+from stages.reconstruct.layout import Layout, OfBlocks
 from stages.reconstruct.matcher import Found, Matcher, Parts, Thread
 from stages.reconstruct.state import BOTTOM, BOUNDARY, NATIVE, SURE, UNKNOWN
 from stages.reconstruct.tokens import Token
@@ -31,32 +32,30 @@ def by_opcode(graph: Graph) -> ByOpcode:
     return ByOpcode(np.searchsorted(opcode[order], np.arange(257)).astype(np.int64), order)
 
 
-def blocks_of(tokens: Tokens, graph: Graph) -> tuple[Blocks, np.ndarray, np.ndarray]:
+def blocks_of(tokens: Tokens, graph: Graph) -> Blocks:
     """A block and a path for each token."""
     n = len(tokens)
     paths, links = np.zeros(FIRST_PATH + n, PATH_DTYPE), np.zeros(n, LINK_DTYPE)
     paths["link"][FIRST_PATH:], paths["links"][FIRST_PATH:], links["number"] = np.arange(n), 1, np.arange(n)
-    blocks = Blocks(
-        np.arange(n, dtype=np.int32), np.ones(n, np.int32), np.ones(n, np.int32),
+    weight = np.array([-1 if token == Token.COMPILED else 1 for token, _ in tokens], np.int32)
+    of = OfBlocks(
+        np.arange(n, dtype=np.int32), np.ones(n, np.int32), weight,
         np.array([token for token, _ in tokens], np.uint8), np.array([a for _, a in tokens], np.int32),
-        np.zeros(FIRST_PATH + n, np.uint8), TEMPLATES, by_opcode(graph),
     )  # fmt: skip
-    return blocks, paths, links
+    return Blocks(of, *Layout().grow(paths, links, of, TEMPLATES), TEMPLATES, by_opcode(graph))
 
 
 def match(
     matcher: Matcher, graph: Graph, tokens: Tokens, begin: int = 0, end: int | None = None, fresh: bool = True
 ) -> Found:
     """The tokens [begin, end) as a piece of a thread."""
-    blocks, paths, links = blocks_of(tokens, graph)
+    blocks = blocks_of(tokens, graph)
     order = np.arange(FIRST_PATH, FIRST_PATH + len(tokens), dtype=np.int32)
     nothing = np.zeros(1, np.int64)
     ends = np.array([[begin, len(tokens) if end is None else end]], np.int64)
     parts = Parts(ends, np.array([fresh]), nothing, nothing, nothing)
     (found,) = [
-        out
-        for out in matcher.group(0, TID, parts, graph, blocks, paths, links, order, np.zeros(0, BREAK_DTYPE))
-        if out is not None
+        out for out in matcher.group(0, TID, parts, graph, blocks, order, np.zeros(0, BREAK_DTYPE)) if out is not None
     ]
     return found
 
