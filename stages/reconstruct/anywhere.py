@@ -27,6 +27,7 @@ from stages.reconstruct.candidates import (
     WORK,
     emit,
     is_bottom,
+    kept,
     pushed,
 )
 from stages.reconstruct.state import (
@@ -56,7 +57,7 @@ def any_entry(g, s, i, opening):  # type: ignore[no-untyped-def]
     known = not is_bottom(s.front.node[i])
     if not known and not _few(g, s, opening):
         return
-    cell = pushed(s, np.int64(s.front.node[i]), np.int64(s.front.cell[i])) if known else np.int64(EMPTY)
+    cell = pushed(s, kept(s, s.front.node[i]), np.int64(s.front.cell[i])) if known else np.int64(EMPTY)
     s.at[WORK] += s.at[METHODS] >> 4
     for m in range(s.at[METHODS]):
         if g.methods.opening[m] == opening:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jvm.arena import Arena
 from jvm.bytecode.icfg import ByOpcode
 from jvm.code.image import CodeImage
 from jvm.kernels import kernel
 from stages.messages.paths import BlockEnd
-from stages.messages.reports import CodeKind
 from stages.paths.dictionary import Dictionary
 from stages.reconstruct import landmarks
+from stages.reconstruct.compiled import Compiled
 from stages.reconstruct.layout import Layout, OfBlocks
 from stages.reconstruct.tokens import Token
 from stages.reconstruct.window import Blocks
 
-COMPILED = (int(CodeKind.C1), int(CodeKind.C2), int(CodeKind.NATIVE_WRAPPER))
 INDIRECT = int(BlockEnd.INDIRECT)
 _IN_COMPILED = int(Token.COMPILED)
 MOST_TOKENS = 8
@@ -27,7 +27,8 @@ class TokensOfBlocks:
     """Of one process. Forgotten with the generation; found again when the interpreter's landmarks change."""
 
     def __init__(self, image: CodeImage) -> None:
-        self._image = image
+        self._image, self._compiled = image, Compiled(image)
+        self.forgotten = 0
         self._landmarks = landmarks.find(image)
         self._executed, self._census = image.codelets.executed, image.census
         self.forget()
@@ -36,9 +37,11 @@ class TokensOfBlocks:
         self._columns = [Arena[np.int32](np.int32) for _ in range(3)]  # first, count, weight: by block
         self._token, self._argument = Arena[np.uint8](np.uint8), Arena[np.int32](np.int32)
         self._layout = Layout()
+        self._compiled.forget()
+        self.forgotten += 1
 
-    def grow(self, d: Dictionary, index: ByOpcode) -> Blocks:
-        """With all that the dictionary has now."""
+    def grow(self, d: Dictionary, index: ByOpcode, number: NDArray[np.int32]) -> Blocks:
+        """With all that the dictionary has now. `number`: methods of the graph by the agent's."""
         marks = self._look()
         begin = self._columns[0].used
         blocks = d.blocks.rows[begin:]
@@ -46,9 +49,10 @@ class TokensOfBlocks:
             out = [np.zeros(len(blocks), np.int32) for _ in range(3)]
             tokens = np.zeros(MOST_TOKENS * len(blocks), np.uint8), np.zeros(MOST_TOKENS * len(blocks), np.int32)
             ends = np.array([(lo, hi, int(token)) for lo, hi, token in marks.ends], np.int64).reshape(-1, 3)
+            compiled = self._compiled.rows(blocks, d.ranges.rows)
             n = _tokens(
                 blocks, d.ranges.rows, d.lengths.rows, marks.address, marks.token, marks.argument, ends,
-                np.array(COMPILED), np.array(marks.interpreter, np.uint64), self._token.used, *out, *tokens,
+                compiled, np.array(marks.interpreter, np.uint64), self._token.used, *out, *tokens,
             )  # fmt: skip
             for column, rows in zip(self._columns, out, strict=True):
                 column.append(rows)
@@ -56,7 +60,9 @@ class TokensOfBlocks:
             self._argument.append(tokens[1][:n])
         first, count, weight = (column.view() for column in self._columns)
         of = OfBlocks(first, count, weight, self._token.view(), self._argument.view())
-        return Blocks(of, *self._layout.grow(d.paths.rows, d.links.rows, of, marks.templates), marks.templates, index)
+        places, scopes = self._compiled.view()
+        path, passage = self._layout.grow(d.paths.rows, d.links.rows, of, marks.templates, places.called)
+        return Blocks(of, path, passage, marks.templates, index, places, scopes, number)
 
     def _look(self) -> landmarks.Landmarks:
         """Again when the interpreter's tables have changed, and until its stubs have been told."""
@@ -80,10 +86,9 @@ def _tokens(  # type: ignore[no-untyped-def]
         first[k] = base + n
         begin = n
         within = True
-        for q in range(len(compiled)):
-            if b["kind"] == compiled[q]:
-                out_token[n], out_argument[n] = _IN_COMPILED, 0
-                n += 1
+        if compiled[k] >= 0:
+            out_token[n], out_argument[n] = _IN_COMPILED, compiled[k]
+            n += 1
         at = b["length"]
         for r in range(b["range"], b["range"] + b["ranges"]):
             lo, hi = ranges[r]["lo"], ranges[r]["hi"]

@@ -15,8 +15,11 @@ from stages.reconstruct.state import (
     BOUNDARY,
     CANDIDATES,
     CELLS,
+    COMPILED,
+    COMPILED_AT,
     EMPTY,
     HASH,
+    MAYBE,
     NATIVE,
     NONE,
     At,
@@ -32,7 +35,8 @@ METHODS, SITES = AT["METHODS"], AT["SITES"]
 SCANNED, ALONE, FALLBACK, DEPTH, WAITED, CELL, STAMP, BEFORE, WORK = (
     AT[name] for name in ("SCANNED", "ALONE", "FALLBACK", "DEPTH", "WAITED", "CELL", "STAMP", "BEFORE", "WORK")
 )
-RUN, ENTERED, BEHIND, THROWN = (int(phase) for phase in Phase)
+CALLED, HERE, NUMBERS, TOLD = (AT[name] for name in ("CALLED", "HERE", "NUMBERS", "TOLD"))
+RUN, ENTERED, BEHIND, THROWN, DEOPTIMISED = (int(phase) for phase in Phase)
 CALL, RETURN = int(Kind.CALL), int(Kind.RETURN)
 E_NONE, E_ENTER, E_RETURN, E_UNWIND, E_COMPILED, E_BACK, E_OSR, E_UPCALL, E_UPRETURN = (
     int(e)
@@ -54,7 +58,14 @@ def is_boundary(node):  # type: ignore[no-untyped-def]
 
 @near
 def is_native(node):  # type: ignore[no-untyped-def]
-    return BOTTOM < node <= NATIVE
+    return COMPILED_AT < node <= NATIVE
+
+
+@near
+def is_compiled(node):  # type: ignore[no-untyped-def]
+    if node == MAYBE:
+        return True
+    return node == COMPILED or BOTTOM < node <= COMPILED_AT
 
 
 @near
@@ -79,6 +90,41 @@ def pushed(s, node, cell):  # type: ignore[no-untyped-def]
     s.cells.node[used], s.cells.below[used] = node, cell
     s.at[CELL] = used + 1
     return used
+
+
+@near
+def kept(s, node):  # type: ignore[no-untyped-def]
+    """A frame as it lies below another: compiled code with the call that it has made."""
+    return COMPILED_AT - s.at[CALLED] if node == COMPILED and s.at[CALLED] >= 0 else np.int64(node)
+
+
+@near
+def resumed(s, node):  # type: ignore[no-untyped-def]
+    """Compiled code on top again."""
+    s.at[CALLED] = COMPILED_AT - node if BOTTOM < node <= COMPILED_AT and s.at[COUNT] == 1 else -1
+    return np.int64(COMPILED)
+
+
+@apart
+def scope_of(g, s, t, place, k):  # type: ignore[no-untyped-def]
+    """The node of scope k, from the innermost on, where compiled code stands; NONE: it is not known."""
+    if place < 0 or k >= t.place.scopes[place]:
+        return np.int64(NONE)
+    at = np.int64(t.place.scope[place]) + k
+    method, bci = t.scope.method[at], t.scope.bci[at]
+    m = np.int64(t.number[method]) if 0 <= method < s.at[NUMBERS] else np.int64(NONE)
+    if m < 0 or g.methods.entry[m] < 0:
+        return np.int64(NONE)
+    lo = np.int64(g.methods.entry[m])
+    end = lo + g.methods.nodes[m]
+    hi = end
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if g.nodes.bci[middle] < bci:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo if lo < end and g.nodes.bci[lo] == bci else np.int64(NONE)
 
 
 @near

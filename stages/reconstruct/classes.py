@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from jvm import names
+from jvm.bytecode.cfg import NOWHERE
 from jvm.bytecode.icfg import Icfg
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
 
-ONLY = {int(t) for t in (RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD)}
+ONLY = {int(t) for t in (RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD)}
 CALLS = 1 << 9  # looked at in one step
+MOST = 1 << 22  # numbers of the agent
 
 
 class Classes:
@@ -22,6 +26,8 @@ class Classes:
         self.bad_records = 0
         self._going = going
         self._definition: dict[int, int] = {}  # of each class
+        self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
+        self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
         self._gone: deque[tuple[int, int]] = deque()  # (time, class), in the order of being told
 
     def feed(self, data: export.Buffer) -> Iterator[None]:
@@ -37,12 +43,27 @@ class Classes:
                         self._going(*self.icfg.numbers_of(record.id))
                         self._definition[record.id] = record.definition
                         yield from self.icfg.feeding(record)
+                        for id_, selector in self._told.get(record.id, {}).items():
+                            self.numbers[id_] = self.icfg.number(record.id, *selector)
                         yield
+                    case export.Method():
+                        self._tell(record)
                     case _:
                         self.icfg.feed(record)
         except export.ExportError:
             self.bad_records += 1
         yield from self._update()
+
+    def _tell(self, method: export.Method) -> None:
+        if method.id >= MOST:
+            return
+        if method.id >= len(self.numbers):
+            more = np.full(max(2 * len(self.numbers), method.id + 1), NOWHERE, np.int32)
+            more[: len(self.numbers)] = self.numbers
+            self.numbers = more
+        selector = method.name, method.signature
+        self._told.setdefault(method.class_id, {})[method.id] = selector
+        self.numbers[method.id] = self.icfg.number(method.class_id, *selector)
 
     def forget_before(self, tsc: int) -> Iterator[None]:
         """Classes that were unloaded before that, in steps."""
@@ -52,6 +73,7 @@ class Classes:
             self._going(*self.icfg.numbers_of(id_))
             self.icfg.remove(id_)
             self._definition.pop(id_, None)
+            self.numbers[list(self._told.pop(id_, ()))] = NOWHERE
         yield from self._update()
 
     def _update(self) -> Iterator[None]:

@@ -21,8 +21,10 @@ from stages.reconstruct.candidates import (
     ALONE,
     BEHIND,
     CALL,
+    CALLED,
     CLEARED,
     COUNT,
+    DEOPTIMISED,
     DEPTH,
     E_BACK,
     E_COMPILED,
@@ -36,6 +38,7 @@ from stages.reconstruct.candidates import (
     ENTERED,
     ENTRY,
     FALLBACK,
+    HERE,
     LAST,
     NATIVE_ENTRY,
     NEXT,
@@ -46,19 +49,26 @@ from stages.reconstruct.candidates import (
     SYNCHRONIZED,
     TAKEN,
     THROWN,
+    TOLD,
     below,
     emit,
     is_bottom,
     is_boundary,
+    is_compiled,
     is_native,
+    kept,
     pushed,
+    resumed,
+    scope_of,
 )
 from stages.reconstruct.state import (
     BACK_NONE,
     BACK_SEVERAL,
+    BOTTOM,
     BOUNDARY,
     COMPILED,
     EMPTY,
+    MAYBE,
     NATIVE,
     NONE,
     SURE,
@@ -96,41 +106,52 @@ def _callees(g, node):  # type: ignore[no-untyped-def]
     return np.int64(g.calls.callee[call]), np.int64(g.calls.callees[call])
 
 
+@near
+def _call(g, s, t, node):  # type: ignore[no-untyped-def]
+    """The bytecode at which the frame on top calls; NONE: it is not known. Of compiled code it may be no invoke: what
+    it calls then is the VM, or code of the JVM's own."""
+    if node == COMPILED:
+        call = scope_of(g, s, t, s.at[CALLED], 0)
+        return call if call >= 0 and g.nodes.kind[call] == CALL else np.int64(NONE)
+    return np.int64(node) if node >= 0 else np.int64(NONE)
+
+
 @apart
-def _entered(g, s, i, op):  # type: ignore[no-untyped-def]
+def _entered(g, s, t, i, op):  # type: ignore[no-untyped-def]
     """The first bytecode of a method that candidate i called."""
     node = np.int64(s.front.node[i])
     opening = opening_of(op, s.at[ENTRY] == SYNCHRONIZED, s.at[CLEARED])
-    if node >= 0:
-        if g.nodes.kind[node] != CALL:
+    call = _call(g, s, t, node)
+    if call >= 0:
+        if g.nodes.kind[call] != CALL:
             return
-        first, count = _callees(g, node)
+        first, count = _callees(g, call)
         if count >= 0:
             before, cell = s.at[NEXT], np.int64(NONE)
             for k in range(first, first + count):
                 m = g.callee[k]
                 if g.methods.opening[m] == opening:
-                    cell = pushed(s, node, np.int64(s.front.cell[i])) if cell == NONE else cell
+                    cell = pushed(s, kept(s, node), np.int64(s.front.cell[i])) if cell == NONE else cell
                     emit(s, np.int64(g.methods.entry[m]), cell, i, E_ENTER)
             if s.at[NEXT] == before and s.at[COUNT] == 1:  # a class that is not known, or not yet
-                emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
+                emit(s, np.int64(UNKNOWN), pushed(s, kept(s, node), np.int64(s.front.cell[i])), i, E_ENTER)
             return
     elif is_native(node):
         return
     if s.at[COUNT] == 1 and s.at[FALLBACK] < 0:
         any_entry(g, s, i, opening)
     else:
-        emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
+        emit(s, np.int64(UNKNOWN), pushed(s, kept(s, node), np.int64(s.front.cell[i])), i, E_ENTER)
 
 
 @apart
-def on_op(g, s, op):  # type: ignore[no-untyped-def]
+def on_op(g, s, t, op):  # type: ignore[no-untyped-def]
     """A bytecode is dispatched."""
     phase = s.at[PHASE]
     for i in range(s.at[COUNT]):
         node = np.int64(s.front.node[i])
         if phase == ENTERED:
-            _entered(g, s, i, op)
+            _entered(g, s, t, i, op)
         elif node == UNKNOWN:
             emit(s, np.int64(UNKNOWN), np.int64(s.front.cell[i]), i, E_NONE)
         elif is_bottom(node):
@@ -143,7 +164,11 @@ def on_op(g, s, op):  # type: ignore[no-untyped-def]
         else:
             kind = g.nodes.kind[node]
             to = np.int64(NONE)
-            if phase == BEHIND or kind == Kind.PLAIN:
+            if phase == DEOPTIMISED:
+                to = np.int64(g.nodes.next[node])
+                if g.nodes.opcode[node] == op:
+                    emit(s, node, np.int64(s.front.cell[i]), i, E_NONE)
+            elif phase == BEHIND or kind == Kind.PLAIN:
                 to = np.int64(g.nodes.next[node])
             elif kind == Kind.CONDITIONAL:
                 to = np.int64(g.nodes.target[node] if s.at[TAKEN] else g.nodes.next[node])
@@ -160,29 +185,32 @@ def on_op(g, s, op):  # type: ignore[no-untyped-def]
 
 
 @apart
-def on_native(g, s):  # type: ignore[no-untyped-def]
+def on_native(g, s, t):  # type: ignore[no-untyped-def]
     """A method is entered that has no bytecode, or none that runs."""
     native = s.at[ENTRY] == NATIVE_ENTRY
     for i in range(s.at[COUNT]):
         node = np.int64(s.front.node[i])
         if is_native(node) or is_bottom(node) or (node >= 0 and g.nodes.kind[node] != CALL):
             continue
-        cell = np.int64(NONE)
-        if node >= 0 and s.at[ENTRY] != ABSTRACT:
-            first, count = _callees(g, node)
+        cell, call = np.int64(NONE), _call(g, s, t, node)
+        if call >= 0 and s.at[ENTRY] != ABSTRACT:
+            first, count = _callees(g, call)
             for k in range(first, first + max(count, 0)):
                 m = g.callee[k]
                 if not native or g.methods.flags[m] & NATIVE_FLAG:
-                    cell = pushed(s, node, np.int64(s.front.cell[i])) if cell == NONE else cell
+                    cell = pushed(s, kept(s, node), np.int64(s.front.cell[i])) if cell == NONE else cell
                     emit(s, np.int64(NATIVE - m), cell, i, E_ENTER)
         if cell == NONE:
-            emit(s, np.int64(UNKNOWN), pushed(s, node, np.int64(s.front.cell[i])), i, E_ENTER)
+            emit(s, np.int64(UNKNOWN), pushed(s, kept(s, node), np.int64(s.front.cell[i])), i, E_ENTER)
 
 
 @apart
 def _pop_to_interpreter(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and one of the interpreter goes on."""
     node, cell = below(g, s, i)
+    if node == MAYBE:  # it was nothing: the stack is told anew
+        s.at[TOLD] = 0
+        node, cell = (s.cells.node[cell], s.cells.below[cell]) if cell != EMPTY else (BOTTOM, EMPTY)
     if (node >= 0 and g.nodes.kind[node] == CALL) or node == UNKNOWN or is_bottom(node):
         short = s.at[FALLBACK] >= 0 and s.at[DEPTH] == 1 and s.at[SCANNED] - s.at[ALONE] < SURE
         emit(s, np.int64(node), cell, BACK_SEVERAL if short else i, event)
@@ -232,8 +260,8 @@ def on_throw(s):  # type: ignore[no-untyped-def]
 def _leave(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and compiled code goes on."""
     node, cell = below(g, s, i)
-    if node == COMPILED:
-        emit(s, np.int64(COMPILED), cell, i, event)
+    if is_compiled(node):
+        emit(s, resumed(s, node), cell, i, event)
     elif is_bottom(node):
         emit(s, np.int64(COMPILED), np.int64(EMPTY), i, event)
 
@@ -264,15 +292,34 @@ def on_compiled(g, s):  # type: ignore[no-untyped-def]
             emit(s, np.int64(COMPILED), np.int64(s.front.cell[i]), i, E_OSR)
 
 
+@apart
+def on_deoptimised(g, s, t):  # type: ignore[no-untyped-def]
+    """The frame of the nmethod that ran last becomes frames of the interpreter: the scopes at the last call, if this
+    nmethod made it. Whether there is a compiled frame below it is not known."""
+    place, here = s.at[CALLED], s.at[HERE]
+    if s.at[COUNT] != 1 or s.front.node[0] != COMPILED or s.at[SCANNED] >= 0 or place < 0 or here < 0:
+        return
+    if t.place.version[place] != t.place.version[here] or t.place.scopes[place] == 0:
+        return
+    s.at[CALLED] = -1
+    cell = pushed(s, MAYBE, np.int64(s.front.cell[0]))
+    for k in range(t.place.scopes[place] - 1, 0, -1):
+        node = scope_of(g, s, t, place, k)
+        cell = pushed(s, node if node >= 0 else np.int64(UNKNOWN), cell)
+    node = scope_of(g, s, t, place, 0)
+    s.at[TOLD] = 0
+    emit(s, node if node >= 0 else np.int64(UNKNOWN), cell, 0, E_NONE)
+
+
 @near
 def packed(s):  # type: ignore[no-untyped-def]
     """The state of the frame on top, as a number below 1 << 12."""
-    return s.at[PHASE] | s.at[TAKEN] << 2 | s.at[LAST] << 3 | s.at[ENTRY] << 7
+    return s.at[PHASE] | s.at[TAKEN] << 3 | s.at[LAST] << 4 | s.at[ENTRY] << 8
 
 
 @near
 def unpack(s, bits):  # type: ignore[no-untyped-def]
-    s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 3, bits >> 2 & 1, bits >> 3 & 15, bits >> 7
+    s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 7, bits >> 3 & 1, bits >> 4 & 15, bits >> 8
 
 
 @apart
@@ -280,7 +327,7 @@ def on_upcall(s):  # type: ignore[no-untyped-def]
     """The VM calls Java, whatever the frame on top was doing."""
     bits = packed(s)
     for i in range(s.at[COUNT]):
-        cell = pushed(s, np.int64(s.front.node[i]), np.int64(s.front.cell[i]))
+        cell = pushed(s, kept(s, s.front.node[i]), np.int64(s.front.cell[i]))
         emit(s, np.int64(BOUNDARY - bits), cell, i, E_UPCALL)
     if s.at[COUNT] == 0:
         emit(s, np.int64(BOUNDARY - bits), np.int64(EMPTY), np.int64(BACK_NONE), E_UPCALL)
@@ -296,5 +343,6 @@ def on_upreturn(s):  # type: ignore[no-untyped-def]
             node, cell = np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell])
         if is_boundary(node) and cell != EMPTY:
             bits = BOUNDARY - node
-            emit(s, np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell]), i, E_UPRETURN)
+            node = np.int64(s.cells.node[cell])
+            emit(s, resumed(s, node) if is_compiled(node) else node, np.int64(s.cells.below[cell]), i, E_UPRETURN)
     return bits

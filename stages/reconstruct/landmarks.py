@@ -30,8 +30,10 @@ _ENTRIES = {
     "zerolocals": Entry.PLAIN, "zerolocals_synchronized": Entry.SYNCHRONIZED, "native": Entry.NATIVE,
     "native_synchronized": Entry.NATIVE, "abstract": Entry.ABSTRACT,
 }  # fmt: skip
-RETURNS = ("return entry points", "invoke return entry points")
-DEOPTIMISED = "deoptimization entry points"
+_LEAVES = {
+    "return entry points": Token.BEHIND, "invoke return entry points": Token.BEHIND,
+    "deoptimization entry points": Token.DEOPTIMISED,
+}  # fmt: skip
 EXCEPTIONS, THROWERS = "exception handling", "throw exception entrypoints"
 
 
@@ -106,8 +108,8 @@ def find(image: CodeImage) -> Landmarks:
         for codelet in image.codelets:
             part = code[max(codelet.start - interpreter.start, 0) : max(codelet.end - interpreter.start, 0)]
             found += _of_codelet(codelet, part)
-            ends += [(codelet.start, codelet.end, Token.BEHIND)] if codelet.description.strip() in RETURNS else []
-            ends += [(codelet.start, codelet.end, Token.LOST)] if codelet.description.strip() == DEOPTIMISED else []
+            leaves = _LEAVES.get(codelet.description.strip())
+            ends += [(codelet.start, codelet.end, leaves)] if leaves is not None else []
         found += _throw_entries(image, code, interpreter)
     found += [(address, 1, Token.OP, row) for address, row in rows]
     for v in stubs:

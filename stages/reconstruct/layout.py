@@ -31,6 +31,8 @@ class OfPaths(NamedTuple):
     first: NDArray[np.int64]
     passages: NDArray[np.int32]
     length: NDArray[np.int32]
+    called: NDArray[np.int32]  # the last call that compiled code made on it (`stages.reconstruct.compiled`), −1
+    here: NDArray[np.int32]  # and where that code was last, −1
 
 
 class Passages(NamedTuple):
@@ -39,6 +41,8 @@ class Passages(NamedTuple):
     block: NDArray[np.int32]
     nth: NDArray[np.int32]
     says: NDArray[np.int16]
+    called: NDArray[np.int32]  # of compiled code, as on a path
+    here: NDArray[np.int32]
 
 
 class OfBlocks(NamedTuple):
@@ -58,17 +62,20 @@ class Layout:
     def __init__(self) -> None:
         self._paths = 0
         self._used = 0
-        self._of = OfPaths(np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
-        self._passages = Passages(np.zeros(1024, np.int32), np.zeros(1024, np.int32), np.zeros(1024, np.int16))
+        self._of = OfPaths(np.zeros(0, np.uint8), np.zeros(0, np.int64), *(np.zeros(0, np.int32) for _ in range(4)))
+        block, nth, called, here = (np.zeros(1024, np.int32) for _ in range(4))
+        self._passages = Passages(block, nth, np.zeros(1024, np.int16), called, here)
 
     def grow(
-        self, paths: NDArray[np.void], links: NDArray[np.void], blocks: OfBlocks, templates: NDArray[np.uint8]
-    ) -> tuple[OfPaths, Passages]:
-        """With all of `paths` (PATH_DTYPE) and `links` (LINK_DTYPE), of which those before are known."""
+        self, paths: NDArray[np.void], links: NDArray[np.void], blocks: OfBlocks, templates: NDArray[np.uint8],
+        calls: NDArray[np.uint8],
+    ) -> tuple[OfPaths, Passages]:  # fmt: skip
+        """With all of `paths` (PATH_DTYPE) and `links` (LINK_DTYPE), of which those before are known. `calls`:
+        `Places.called`."""
         if len(paths) > len(self._of.quiet):
             self._of = _enlarged(self._of, len(paths))
         while self._paths < len(paths):
-            columns = *blocks, templates.reshape(-1), *self._of, *self._passages
+            columns = *blocks, templates.reshape(-1), calls, *self._of, *self._passages
             self._paths, self._used = map(int, _lay_out(self._paths, self._used, paths, links, *columns))
             if self._paths < len(paths):
                 self._passages = _enlarged(self._passages, 0)
@@ -86,10 +93,10 @@ def _enlarged(columns: T, size: int) -> T:
 
 @kernel
 def _lay_out(  # type: ignore[no-untyped-def]
-    x, n, paths, links, of_block, tokens, weight, token, argument, templates, quiet, first, passages, length, block,
-    nth, says,
+    x, n, paths, links, of_block, tokens, weight, token, argument, templates, calls, quiet, first, passages, length,
+    path_called, path_here, block, nth, says, called, here,
 ):  # fmt: skip
-    """Fills the last seven from path x and passage n on, until there is no room: where it got to."""
+    """Fills the last eleven from path x and passage n on, until there is no room: where it got to."""
     while x < len(paths):
         begin, end = paths[x]["link"], paths[x]["link"] + paths[x]["links"]
         need = end - begin
@@ -99,7 +106,7 @@ def _lay_out(  # type: ignore[no-untyped-def]
                 need += passages[links[q]["number"]]
         if n + need > len(block):
             break
-        first[x] = n
+        first[x], path_called[x], path_here[x] = n, -1, -1
         found, blocks = QUIET, 0
         before = NOTHING
         for q in range(begin, end):
@@ -109,8 +116,11 @@ def _lay_out(  # type: ignore[no-untyped-def]
                 for p in range(first[part], first[part] + passages[part]):
                     if says[p] != COMPILED_CODE or before != COMPILED_CODE:
                         block[n], nth[n], says[n] = block[p], blocks + nth[p], says[p]
+                        called[n], here[n] = -1, -1
                         n += 1
                     before = says[p]
+                    called[n - 1] = called[p] if called[p] >= 0 else called[n - 1]
+                    here[n - 1] = here[p]
                 blocks += length[part]
                 continue
             at = of_block[part]
@@ -128,14 +138,17 @@ def _lay_out(  # type: ignore[no-untyped-def]
                 found |= RUNS_COMPILED if found else 0
             elif tells != NOTHING or weight[part] >= 0:
                 found = 0
-            if tells == COMPILED_CODE and before == COMPILED_CODE:
-                pass
-            elif tells != NOTHING or weight[part] > 0:
-                block[n], nth[n], says[n] = part, blocks, tells
-                n += 1
             if tells != NOTHING or weight[part] > 0:
+                if tells != COMPILED_CODE or before != COMPILED_CODE:
+                    block[n], nth[n], says[n], called[n], here[n] = part, blocks, tells, -1, -1
+                    n += 1
                 before = tells
+                if tells == COMPILED_CODE:
+                    here[n - 1] = argument[at]
+                    called[n - 1] = argument[at] if calls[argument[at]] else called[n - 1]
             blocks += 1
         quiet[x], passages[x], length[x] = found, n - first[x], blocks
+        if found & RUNS_COMPILED:  # of a quiet path: one passage
+            path_called[x], path_here[x] = called[n - 1], here[n - 1]
         x += 1
     return x, n

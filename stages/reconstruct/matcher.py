@@ -17,6 +17,8 @@ from stages.reconstruct.state import (
     CARRIED,
     CARRIED_SCALARS,
     CELLS,
+    COMPILED,
+    COMPILED_AT,
     NATIVE,
     NO_OP,
     UNKNOWN,
@@ -42,7 +44,7 @@ class Thread:
     cell: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
-        self.scalars[[At.SCANNED, At.FALLBACK]] = -1
+        self.scalars[[At.SCANNED, At.FALLBACK, At.CALLED, At.HERE]] = -1
         self.scalars[At.BEFORE] = NO_OP << 8 | NO_OP
 
 
@@ -86,6 +88,14 @@ class Matcher:
             ):
                 frames[(frames >= first) & (frames <= last)] = put
 
+    def begin_generation(self) -> None:
+        """Places in compiled code are about to mean something else."""
+        s = self.state
+        for frames in (s.cells.node[: s.at[At.CELL]], *(thread.node for thread in self.threads.values())):
+            frames[(frames > BOTTOM) & (frames <= COMPILED_AT)] = COMPILED
+        for thread in self.threads.values():
+            thread.scalars[[At.CALLED, At.HERE]] = -1
+
     def group(
         self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, order: NDArray[np.int32],
         breaks: NDArray[np.void],
@@ -95,7 +105,8 @@ class Matcher:
         thread = self.threads.setdefault(tid, Thread())
         if s.at[At.CELL] > CELLS // 2:
             self._compact()
-        s.at[At.METHODS], s.at[At.SITES] = len(graph.methods.entry), len(graph.sites.node)
+        s.at[[At.METHODS, At.SITES]] = len(graph.methods.entry), len(graph.sites.node)
+        s.at[At.NUMBERS] = len(blocks.number)
         self._load(thread)
         where = table(graph), self._state_at, table(counts), table(blocks)
         events: list[NDArray[np.void]] = []

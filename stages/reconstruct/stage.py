@@ -39,6 +39,7 @@ class Reconstructed:
     dictionary: Dictionary = field(default_factory=Dictionary)
     named: dict[int, str] = field(default_factory=dict)  # as they were told
     last: JitBatch | None = None
+    places: int = 0  # how often places in compiled code have been numbered anew
 
 
 class Reconstruct:
@@ -113,7 +114,10 @@ class Reconstruct:
         ticks = self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
         groups, rows = grouped(message, ticks)
         icfg = p.classes.icfg
-        blocks, graph = p.tokens.grow(p.dictionary, icfg.by_opcode()), icfg.graph()
+        blocks, graph = p.tokens.grow(p.dictionary, icfg.by_opcode(), p.classes.numbers), icfg.graph()
+        if p.tokens.forgotten != p.places:
+            p.places = p.tokens.forgotten
+            p.matcher.begin_generation()
         yield None
         order = message.order if message.order.flags.writeable else message.order.copy()
         breaks = message.breaks if message.breaks.flags.writeable else message.breaks.copy()

@@ -25,9 +25,11 @@ T = TypeVar("T")
 # Frames that are no nodes.
 NONE = -1
 COMPILED = -2  # compiled code, however many frames of it
+MAYBE = -4  # the same, or nothing: below the frames that took the place of a compiled one
 UNKNOWN = -3  # a frame of the interpreter, of a method that is not known
 BOUNDARY = -16  # and below: the VM calls Java, while the frame below it was in the state BOUNDARY − `packed`
 NATIVE = -(1 << 14)  # and below: a native method, or one that the interpreter has code of its own for: NATIVE − method
+COMPILED_AT = -(1 << 28)  # and below: compiled code that has made the call COMPILED_AT − place (`compiled.Places`)
 BOTTOM = -(1 << 29)  # and below: below the first frame that is known, out of which method BOTTOM − 1 − method has
 # returned; BOTTOM itself: out of one that is not known
 NO_OP = 0xFF
@@ -51,6 +53,7 @@ class Phase(IntEnum):
     ENTERED = 1  # a method was entered, no bytecode of it dispatched
     BEHIND = 2  # the call under way in the frame on top has returned
     THROWN = 3  # an exception is thrown in the frame on top
+    DEOPTIMISED = 4  # it has come in the place of a compiled one: its bytecode is executed again, or the next
 
 
 class At(IntEnum):
@@ -69,28 +72,31 @@ class At(IntEnum):
     ALONE = 10  # of the bytecodes SCANNED, those until one candidate was left
     BEFORE = 11  # where nothing is known: the opcodes before the last, NO_OP where it does not follow
     TOLD = 12  # whether the events so far tell the stack
+    CALLED = 13  # the last call that compiled code has made (`compiled.Places`), −1
+    HERE = 14  # where compiled code was last, −1
     # of the piece under way
-    NEXT = 13  # candidates in the next frontier
-    CELL = 14  # cells in use
-    STEP = 15  # steps of the window
-    ELEMENT = 16
-    BLOCK = 17  # blocks that no method has got yet
-    STAMP = 18
-    SEEN = 19  # methods that have counts
-    TOUCHED = 20  # blocks that have
-    EVENT = 21
-    ROW = 22
-    ORDER = 23
-    PASSED = 24  # passes of the path at that position
-    SUSPECT = 25
-    LAST_PATH = 26
-    PART = 27  # of the order
-    WORK = 28  # candidates made and looked at since it was asked
-    METHODS = 29  # of the graph
-    SITES = 30
+    NEXT = 15  # candidates in the next frontier
+    CELL = 16  # cells in use
+    STEP = 17  # steps of the window
+    ELEMENT = 18
+    BLOCK = 19  # blocks that no method has got yet
+    STAMP = 20
+    SEEN = 21  # methods that have counts
+    TOUCHED = 22  # blocks that have
+    EVENT = 23
+    ROW = 24
+    ORDER = 25
+    PASSED = 26  # passes of the path at that position
+    SUSPECT = 27
+    LAST_PATH = 28
+    PART = 29  # of the order
+    WORK = 30  # candidates made and looked at since it was asked
+    METHODS = 31  # of the graph
+    NUMBERS = 32  # agent's numbers of methods that may be known
+    SITES = 33
 
 
-CARRIED_SCALARS = 13
+CARRIED_SCALARS = 15
 
 
 class Frames(NamedTuple):

@@ -18,7 +18,8 @@ class Token(IntEnum):
     UPCALL = 8  # the VM calls Java
     UPRETURN = 9  # Java returns to the VM
     COMPILED = 10  # compiled code
-    LOST = 11  # frames change in a way that is not followed: deoptimisation, continuations
+    LOST = 11  # frames change in a way that is not followed: continuations
+    DEOPTIMISED = 12  # frames of the interpreter take the place of one of compiled code
 
 
 class Entry(IntEnum):

@@ -9,15 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.bytecode.opcodes import KIND
-from jvm.kernels import apart
+from jvm.kernels import apart, near
 from stages.reconstruct.anywhere import begin
 from stages.reconstruct.candidates import (
     ALONE,
     AT,
     BEFORE,
     BEHIND,
+    CALLED,
     CLEARED,
     COUNT,
+    DEOPTIMISED,
     DEPTH,
     E_BACK,
     E_COMPILED,
@@ -31,6 +33,7 @@ from stages.reconstruct.candidates import (
     ENTERED,
     ENTRY,
     FALLBACK,
+    HERE,
     INTRINSIC,
     LAST,
     NEXT,
@@ -48,6 +51,7 @@ from stages.reconstruct.candidates import (
 from stages.reconstruct.frontier import (
     on_behind,
     on_compiled,
+    on_deoptimised,
     on_native,
     on_op,
     on_rethrow,
@@ -82,7 +86,9 @@ from stages.reconstruct.window import (
 )
 
 CELL = AT["CELL"]
-OP, TOOK, ENTER, CLEAR, BEHIND_CALL, THROW, RETHROW, UPCALL, UPRETURN, IN_COMPILED, LOST = (int(t) for t in Token)
+OP, TOOK, ENTER, CLEAR, BEHIND_CALL, THROW, RETHROW, UPCALL, UPRETURN, IN_COMPILED, LOST, DEOPT = (
+    int(t) for t in Token
+)
 SYNCHRONIZED = int(Entry.SYNCHRONIZED)
 
 
@@ -142,7 +148,7 @@ def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-de
     if s.at[SCANNED] >= 0 and (s.front.node[0] != UNKNOWN or s.at[PHASE] == ENTERED):
         s.at[SCANNED] += 1  # a frame of an unknown method explains everything
     if s.at[COUNT]:
-        on_op(g, s, op)
+        on_op(g, s, t, op)
         _settle(g, s, c, t, bytecodes, order, passed)
     s.at[NEXT] = 0
     if s.at[COUNT] > 1 and s.front.node[0] == UNKNOWN:
@@ -161,9 +167,19 @@ def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-de
 @apart
 def _native(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
     s.at[NEXT] = 0
-    on_native(g, s)
+    on_native(g, s, t)
     s.at[PHASE], s.at[LAST], s.at[TAKEN] = RUN, RETURN, 0
     if s.at[COUNT]:
+        _settle(g, s, c, t, 0, order, passed)
+
+
+@near
+def _compiled(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
+    if s.at[COUNT] == 0:
+        s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
+    elif s.at[COUNT] > 1 or s.front.node[0] != COMPILED:
+        on_compiled(g, s)
+        s.at[PHASE] = RUN
         _settle(g, s, c, t, 0, order, passed)
 
 
@@ -202,14 +218,12 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
             remember(s, FORWARD, order, passed)
         return
     if kind == IN_COMPILED:
-        if s.at[COUNT] == 0:
-            s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
-            return
-        if s.at[COUNT] == 1 and s.front.node[0] == COMPILED:
-            return
-        on_compiled(g, s)
-        s.at[PHASE] = RUN
-    elif kind == UPCALL:
+        _compiled(g, s, c, t, order, passed)
+        if t.place.called[argument]:
+            s.at[CALLED] = argument
+        s.at[HERE] = argument
+        return
+    if kind == UPCALL:
         nothing = s.at[COUNT] == 0
         on_upcall(s)
         s.at[PHASE], s.at[LAST], s.at[TAKEN] = RUN, 0, 0
@@ -227,6 +241,9 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
     elif kind == RETHROW:
         on_rethrow(g, s)
         s.at[PHASE] = THROWN
+    elif kind == DEOPT:
+        on_deoptimised(g, s, t)
+        s.at[PHASE] = DEOPTIMISED
     elif kind == UPRETURN:
         bits = on_upreturn(s)
         if bits >= 0:

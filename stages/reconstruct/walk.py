@@ -16,9 +16,11 @@ from stages.messages.paths import BREAK, FIRST_PATH
 from stages.messages.reports import Break
 from stages.reconstruct.candidates import (
     AT,
+    CALLED,
     COUNT,
     E_NONE,
     ENTERED,
+    HERE,
     LAST,
     PHASE,
     RUN,
@@ -70,7 +72,10 @@ def _quick(g, s, c, t, p):  # type: ignore[no-untyped-def]
     at, says = s.at, np.int64(t.passage.says[p])
     node = np.int64(s.front.node[0])
     if says == COMPILED_CODE:
-        return at[COUNT] == 1 and node == COMPILED
+        if at[COUNT] != 1 or node != COMPILED:
+            return False
+        _was_at(s, t.passage.called[p], t.passage.here[p])
+        return True
     if at[COUNT] != 1 or at[STEP] != 0 or at[PHASE] != RUN or not at[TOLD] or at[SCANNED] >= 0 or node < 0:
         return False
     b = np.int64(t.passage.block[p])
@@ -106,6 +111,14 @@ def _quick(g, s, c, t, p):  # type: ignore[no-untyped-def]
 
 
 @near
+def _was_at(s, called, here):  # type: ignore[no-untyped-def]
+    """Where compiled code was last."""
+    if called >= 0:
+        s.at[CALLED] = called
+    s.at[HERE] = here
+
+
+@near
 def _see(s, c, m):  # type: ignore[no-untyped-def]
     """A method is about to have counts."""
     if c.bytecodes[m] == 0 and c.invocations[m] == 0 and c.instructions[m] == 0:
@@ -138,6 +151,8 @@ def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
                 take_token(g, s, c, t, t.of.token[at + k], t.of.argument[at + k], order, passed + t.passage.nth[p])
                 if k == 0:
                     _credit(g, s, c, t, b)
+            if t.passage.says[p] == COMPILED_CODE:
+                _was_at(s, t.passage.called[p], t.passage.here[p])
             if count == 0:
                 _credit(g, s, c, t, b)
 
@@ -146,6 +161,7 @@ def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
 def _run_quiet(s, t, order, j, limit, x):  # type: ignore[no-untyped-def]
     """From a quiet path x at j on, over all to which the frontier is blind: where it stops, the last path."""
     calm = s.at[COUNT] == 1 and s.front.node[0] == COMPILED
+    called, here = np.int64(t.path.called[x]), np.int64(t.path.here[x])
     j += 1
     while j < limit:
         y = np.int64(order[j])
@@ -154,9 +170,14 @@ def _run_quiet(s, t, order, j, limit, x):  # type: ignore[no-untyped-def]
             if quiet == 0 or (quiet & RUNS_COMPILED and not calm):
                 break
             x = y
+            if quiet & RUNS_COMPILED:
+                called = np.int64(t.path.called[y]) if t.path.called[y] >= 0 else called
+                here = np.int64(t.path.here[y])
         elif y == BREAK:
             break
         j += 1
+    if here >= 0:
+        _was_at(s, called, here)
     return j, x
 
 
@@ -218,7 +239,7 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             quiet = t.path.quiet[x]
             if quiet:
                 if quiet & RUNS_COMPILED and not (s.at[COUNT] == 1 and s.front.node[0] == COMPILED):
-                    take_token(g, s, c, t, IN_COMPILED, 0, j, 0)
+                    take_token(g, s, c, t, IN_COMPILED, t.path.here[x], j, 0)
                 limit = ends[k, 1]
                 if q < broken_end[k]:
                     limit = min(limit, breaks[q]["confirmed"])

@@ -27,13 +27,14 @@ from stages.reconstruct.candidates import (
     WAITED,
     is_bottom,
     is_boundary,
+    is_compiled,
     owner,
 )
+from stages.reconstruct.compiled import Places, Scopes
 from stages.reconstruct.layout import OfBlocks, OfPaths, Passages
 from stages.reconstruct.state import (
     BACK_NONE,
     BYTECODES,
-    COMPILED,
     ELEMENTS,
     EMPTY,
     EVENTS,
@@ -59,6 +60,9 @@ class Blocks(NamedTuple):
     passage: Passages
     templates: NDArray[np.uint8]  # (t, 2) opcodes, NO_OP
     index: ByOpcode  # of the graph
+    place: Places  # of compiled code
+    scope: Scopes
+    number: NDArray[np.int32]  # methods of the graph by the agent's, NONE
 
 
 @apart
@@ -120,7 +124,7 @@ def _tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def
     _write(s, first, E_LOST, -1, -1, order, passed)
     frame, at = node, cell
     for n in range(first + frames, first, -1):
-        if frame == COMPILED:
+        if is_compiled(frame):
             _write(s, n, E_COMPILED, -1, _call_bci(g, s, at), order, passed)
         elif is_boundary(frame):
             _write(s, n, E_UPCALL, -1, -1, order, passed)

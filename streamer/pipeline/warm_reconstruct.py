@@ -18,7 +18,7 @@ def compile_reconstruct() -> None:
     dictionary.blocks.append(np.zeros(1, BLOCK_DTYPE))
     dictionary.paths.append(np.zeros(1, PATH_DTYPE))
     dictionary.links.append(np.zeros(1, LINK_DTYPE))
-    blocks = TokensOfBlocks(CodeImage()).grow(dictionary, icfg.by_opcode())
+    blocks = TokensOfBlocks(CodeImage()).grow(dictionary, icfg.by_opcode(), np.zeros(0, np.int32))
     nothing = np.zeros(0, np.int64)
     parts = Parts(np.zeros((0, 2), np.int64), np.zeros(0, np.bool_), nothing, nothing, nothing)
     group = Matcher().group(0, 1, parts, icfg.graph(), blocks, np.zeros(0, np.int32), np.zeros(0, BREAK_DTYPE))

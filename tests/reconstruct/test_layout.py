@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +22,7 @@ KINDS: dict[str, tuple[list[tuple[int, int]], int, int]] = {  # tokens, weight, 
     "branch": ([(Token.TAKEN, 0)], 2, JUMPS),
     "entry": ([(Token.ENTER, 0), (Token.CLEAR, 0)], 4, MORE),
     "compiled": ([(Token.COMPILED, 0)], -1, COMPILED_CODE),
+    "calling": ([(Token.COMPILED, 1)], -1, COMPILED_CODE),
     "out": ([(Token.COMPILED, 0), (Token.OP, 0)], -1, MORE),
 }
 Path = tuple[bool, list[int]]
@@ -36,6 +39,12 @@ def generations(draw: st.DrawFn) -> tuple[list[str], list[Path]]:
         source = st.sampled_from(plain) if of_paths else st.integers(0, len(blocks) - 1)
         paths.append((of_paths, draw(st.lists(source, max_size=6))))
     return blocks, paths
+
+
+def _run(kinds: list[str], blocks: list[int]) -> list[int]:
+    """Places of the compiled code with which the blocks begin."""
+    own = {"compiled": 0, "calling": 1}
+    return [own[kinds[b]] for b in takewhile(lambda b: kinds[b] in {"foreign", *own}, blocks) if kinds[b] in own]
 
 
 @settings(max_examples=200, deadline=None)
@@ -56,8 +65,9 @@ def test_paths_pass_the_blocks_that_matter(generation: tuple[list[str], list[Pat
         np.array([token for token, _ in tokens], np.uint8), np.array([argument for _, argument in tokens], np.int32),
     )  # fmt: skip
     layout = Layout()
-    layout.grow(rows[: FIRST_PATH + min(first, len(paths))], link, of, TEMPLATES)
-    path, passage = layout.grow(rows, link, of, TEMPLATES)
+    calls = np.array([0, 1], np.uint8)
+    layout.grow(rows[: FIRST_PATH + min(first, len(paths))], link, of, TEMPLATES, calls)
+    path, passage = layout.grow(rows, link, of, TEMPLATES, calls)
     for x, (of_paths, parts) in enumerate(paths, FIRST_PATH):
         blocks = [b for part in parts for b in (paths[part][1] if of_paths else [part])]
         expected = list[tuple[int, int, int]]()
@@ -67,8 +77,15 @@ def test_paths_pass_the_blocks_that_matter(generation: tuple[list[str], list[Pat
             if kinds[b] != "foreign" and not again:
                 expected.append((b, nth, says))
         a, n = int(path.first[x]), int(path.passages[x])
-        assert list(zip(*(column[a : a + n].tolist() for column in passage), strict=True)) == expected
+        found = list(zip(*(column[a : a + n].tolist() for column in passage), strict=True))
+        assert [tuple(row[:3]) for row in found] == expected
+        for (_, nth, says), (*_, called, here) in zip(expected, found, strict=True):
+            run = _run(kinds, blocks[nth:]) if says == COMPILED_CODE else []
+            assert here == (run[-1] if run else -1)
+            assert called == (1 if 1 in run else -1)
+            if path.quiet[x]:
+                assert (path.called[x], path.here[x]) == (called, here)
         assert path.length[x] == len(blocks)
-        quiet = {kinds[b] for b in blocks} <= {"foreign", "compiled"}
-        compiled = RUNS_COMPILED if any(kinds[b] == "compiled" for b in blocks) else 0
+        quiet = {kinds[b] for b in blocks} <= {"foreign", "compiled", "calling"}
+        compiled = RUNS_COMPILED if any(kinds[b] in ("compiled", "calling") for b in blocks) else 0
         assert path.quiet[x] == (QUIET | compiled if quiet else 0)

@@ -14,6 +14,7 @@ from jvm.bytecode.icfg import ByOpcode, Graph
 from jvm.bytecode.opcodes import NAMES, OPCODE
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BREAK_DTYPE, FIRST_PATH, LINK_DTYPE, PATH_DTYPE
+from stages.reconstruct.compiled import Places, Scopes
 from stages.reconstruct.layout import Layout, OfBlocks
 from stages.reconstruct.matcher import Found, Matcher, Parts, Thread
 from stages.reconstruct.state import BOTTOM, BOUNDARY, NATIVE, SURE, UNKNOWN
@@ -24,6 +25,20 @@ from tests.reconstruct.programs import Instruction, Program, Tokens, run
 
 TEMPLATES = np.array([(opcode, 0xFF) for opcode in range(len(NAMES))], np.uint8)
 TID = 7
+Compiled = tuple[Places, Scopes]
+
+
+def compiled_code(*places: tuple[int, list[tuple[int, int]]]) -> Compiled:
+    """Calls: version of the nmethod; scopes, innermost first: method, bci. The last place, of version 1, is no call."""
+    counts = np.array([len(scopes) for _, scopes in places] + [0], np.int32)
+    scopes = np.array([scope for _, scopes in places for scope in scopes], np.int64).reshape(-1, 2)
+    called = np.array([1] * len(places) + [0], np.uint8)
+    versions = np.array([version for version, _ in places] + [1], np.int64)
+    place = Places(np.cumsum(counts, dtype=np.int32) - counts, counts, called, versions)
+    return place, Scopes(scopes[:, 0].copy(), scopes[:, 1].astype(np.int32))
+
+
+UNKNOWN_CALLS = compiled_code(*[(1, [])] * 4)
 
 
 def by_opcode(graph: Graph) -> ByOpcode:
@@ -32,7 +47,7 @@ def by_opcode(graph: Graph) -> ByOpcode:
     return ByOpcode(np.searchsorted(opcode[order], np.arange(257)).astype(np.int64), order)
 
 
-def blocks_of(tokens: Tokens, graph: Graph) -> Blocks:
+def blocks_of(tokens: Tokens, graph: Graph, compiled: Compiled) -> Blocks:
     """A block and a path for each token."""
     n = len(tokens)
     paths, links = np.zeros(FIRST_PATH + n, PATH_DTYPE), np.zeros(n, LINK_DTYPE)
@@ -42,14 +57,18 @@ def blocks_of(tokens: Tokens, graph: Graph) -> Blocks:
         np.arange(n, dtype=np.int32), np.ones(n, np.int32), weight,
         np.array([token for token, _ in tokens], np.uint8), np.array([a for _, a in tokens], np.int32),
     )  # fmt: skip
-    return Blocks(of, *Layout().grow(paths, links, of, TEMPLATES), TEMPLATES, by_opcode(graph))
+    place = compiled[0]
+    path, passage = Layout().grow(paths, links, of, TEMPLATES, place.called)
+    number = np.arange(len(graph.methods.entry), dtype=np.int32)
+    return Blocks(of, path, passage, TEMPLATES, by_opcode(graph), *compiled, number)
 
 
 def match(
-    matcher: Matcher, graph: Graph, tokens: Tokens, begin: int = 0, end: int | None = None, fresh: bool = True
-) -> Found:
+    matcher: Matcher, graph: Graph, tokens: Tokens, begin: int = 0, end: int | None = None, fresh: bool = True,
+    compiled: Compiled = UNKNOWN_CALLS,
+) -> Found:  # fmt: skip
     """The tokens [begin, end) as a piece of a thread."""
-    blocks = blocks_of(tokens, graph)
+    blocks = blocks_of(tokens, graph, compiled)
     order = np.arange(FIRST_PATH, FIRST_PATH + len(tokens), dtype=np.int32)
     nothing = np.zeros(1, np.int64)
     ends = np.array([[begin, len(tokens) if end is None else end]], np.int64)
@@ -195,6 +214,89 @@ def test_an_exception_goes_to_the_handler_of_the_frame_that_it_reaches() -> None
     assert bytecodes[0] == 9 * 5
     assert bytecodes[1] == 9 * 3
     assert invocations[1] == 9
+
+
+# Methods 1 and 2 look alike; 0 calls 1 and then 2, 3 calls 0.
+ALIKE = [("iconst_0", ()), ("pop", ()), ("return", ())]
+CALLING = Program(
+    [
+        [("nop", ()), ("invokestatic", (1,)), ("pop", ()), ("invokestatic", (2,)), ("dup", ()), ("return", ())],
+        [*ALIKE], [*ALIKE],
+        [("nop", ()), ("invokestatic", (0,)), ("iconst_1", ()), ("goto", (0,))],
+    ],
+    [0, 0, 0, 0], {},
+)  # fmt: skip
+
+
+def ops(*names: str) -> Tokens:
+    return [(Token.OP, OPCODE[name]) for name in names]
+
+
+ENTERED = (Token.ENTER, 0)
+BEHIND = (Token.BEHIND, 0)
+CALL_OF_1, CALL_OF_2, NO_CALL = ((Token.COMPILED, k) for k in range(3))
+IN_0 = compiled_code((1, [(0, 1)]), (1, [(0, 3)]))
+
+
+def test_a_call_by_compiled_code_is_the_one_that_its_scope_names() -> None:
+    called = [ENTERED, *ops("iconst_0", "pop", "return")]
+    tokens = [CALL_OF_1, *called, CALL_OF_2, *called, NO_CALL, CALL_OF_2, *called, NO_CALL]
+    bytecodes, invocations = counts(match(Matcher(), CALLING.graph(), tokens, compiled=IN_0))
+    assert invocations == {1: 1, 2: 2}
+    assert bytecodes == {1: 3, 2: 6}
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("mine", [True, False])
+def test_deoptimised_frames_are_those_of_the_scopes(again: bool, mine: bool) -> None:
+    """The bytecode of the innermost scope is executed again, or the next one. Not those of another nmethod's call."""
+    scopes = [(0, 3 if again else 1), (3, 1)]
+    code = compiled_code((1 if mine else 2, scopes))
+    called = [ENTERED, *ops("iconst_0", "pop", "return"), BEHIND] if again else []
+    rest = [*ops("invokestatic"), *called, *ops("dup", "return")] if again else [
+        *ops("pop", "invokestatic"), ENTERED, *ops("iconst_0", "pop", "return"), BEHIND, *ops("dup", "return")
+    ]  # fmt: skip
+    tokens = [(Token.COMPILED, 0), (Token.COMPILED, 1), (Token.DEOPTIMISED, 0), *rest, BEHIND,
+              *ops("iconst_1", "goto", "nop", "invokestatic")]  # fmt: skip
+    found = match(Matcher(), CALLING.graph(), tokens, compiled=code)
+    bytecodes, invocations = counts(found)
+    if not mine:
+        assert bytecodes[3] < 4
+        return
+    assert bytecodes == {0: 3 if again else 4, 2: 3, 3: 4}
+    assert +invocations == {2: 1}
+    (events,) = found.events
+    kinds = [FrameEvent(kind) for kind in events["kind"].tolist()]
+    frames = events["method"][events["kind"] == FrameEvent.FRAME].tolist()
+    assert kinds[kinds.index(FrameEvent.LOST) :][:4] == [
+        FrameEvent.LOST, FrameEvent.COMPILED, FrameEvent.FRAME, FrameEvent.FRAME
+    ]  # fmt: skip
+    assert frames[:2] == [3, 0]
+
+
+def test_deoptimised_frames_return_to_the_interpreter_that_called_the_nmethod() -> None:
+    """And the stack that is told has no compiled frame then."""
+    tokens = [*ops("nop", "invokestatic"), CALL_OF_2, NO_CALL, (Token.DEOPTIMISED, 0), *ops("invokestatic"), ENTERED,
+              *ops("iconst_0", "pop", "return"), BEHIND, *ops("dup", "return"), BEHIND,
+              *ops("iconst_1", "goto", "nop")]  # fmt: skip
+    short = [ENTERED, *ops("iconst_0", "pop", "return"), BEHIND]
+    cycle = [*ops("iconst_1", "goto", "nop", "invokestatic"), ENTERED, *ops("nop", "invokestatic"), *short,
+             *ops("pop", "invokestatic"), *short, *ops("dup", "return"), BEHIND]  # fmt: skip
+    found = match(Matcher(), CALLING.graph(), [*cycle, *cycle, *ops("iconst_1", "goto"), *tokens], compiled=IN_0)
+    bytecodes, _ = counts(found)
+    assert bytecodes == {0: 6 + 6 + 3, 1: 6, 2: 6 + 3, 3: 4 + 4 + 2 + 2 + 3}
+    stack = list[int]()
+    for event in np.concatenate(found.events):
+        match FrameEvent(int(event["kind"])):
+            case FrameEvent.LOST:
+                stack.clear()
+            case FrameEvent.FRAME | FrameEvent.ENTER:
+                stack.append(int(event["method"]))
+            case FrameEvent.COMPILED:
+                stack.append(-1)
+            case FrameEvent.RETURN | FrameEvent.BACK:
+                stack.pop()
+    assert stack == [3]
 
 
 @pytest.mark.parametrize("seed", range(20))
