@@ -426,6 +426,7 @@ class Icfg:
         packed.append(old[_slices(table.callee, counts)])
         table.callee[:] = np.cumsum(counts) - counts
         self._callees = packed
+        self.epoch += 1
 
     # Asking
 

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jvm import names
 from jvm.bytecode.cfg import NOWHERE
-from jvm.bytecode.icfg import Icfg
+from jvm.bytecode.icfg import Graph, Icfg
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
@@ -24,7 +25,9 @@ class Classes:
         """`going` hears of nodes and methods that go, before they do."""
         self.icfg = Icfg()
         self.bad_records = 0
-        self._going = going
+        self._graph: tuple[int, Graph] | None = None  # with its epoch
+        self._hears = going
+        self._named = np.zeros(1024, np.bool_)  # methods whose names have been taken
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
         self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
@@ -81,6 +84,28 @@ class Classes:
         while self.icfg.update(CALLS):
             yield
 
-    def name(self, method: int) -> str:
+    def graph(self) -> Graph:
+        """The same as long as nothing changes."""
+        if self._graph is None or self._graph[0] != self.icfg.epoch:
+            self._graph = self.icfg.epoch, self.icfg.graph()
+        return self._graph[1]
+
+    def names(self, methods: NDArray[np.int32]) -> tuple[tuple[int, str], ...]:
+        """Names of those of (n,) methods whose names have not been taken since `forget_names`, or are new."""
+        last = int(methods.max(initial=-1))
+        if last >= len(self._named):
+            self._named = np.concatenate((self._named, np.zeros(last + 1, np.bool_)))
+        new = np.unique(methods[(methods >= 0) & ~self._named[methods]])
+        self._named[new] = True
+        return tuple((m, self._name(m)) for m in new.tolist())
+
+    def forget_names(self) -> None:
+        self._named[:] = False
+
+    def _name(self, method: int) -> str:
         holder, name, _ = self.icfg.selector(method)
         return names.display(f"L{holder};", name)
+
+    def _going(self, nodes: range, methods: range) -> None:
+        self._named[methods.start : methods.stop] = False
+        self._hears(nodes, methods)

@@ -23,7 +23,6 @@ from stages.reconstruct.state import (
     NO_OP,
     UNKNOWN,
     At,
-    Counts,
     Events,
     new_counts,
     new_state,
@@ -73,6 +72,8 @@ class Matcher:
         self._state_at = table(self.state)
         self.threads: dict[int, Thread] = {}
         self._counts = new_counts(0, 0)
+        self._counts_at = table(self._counts)
+        self._graph: tuple[Graph, NDArray[np.int64]] | None = None  # and where its arrays are
 
     def forget(self, tid: int) -> None:
         self.threads.pop(tid, None)
@@ -101,32 +102,36 @@ class Matcher:
         breaks: NDArray[np.void],
     ) -> Iterator[Found | None]:  # fmt: skip
         """What a thread ran in these parts: in steps, the last gives what was found."""
-        counts, s = self._room(len(graph.methods.entry), len(blocks.of.first)), self.state
+        s = self.state
+        self._room(len(graph.methods.entry), len(blocks.of.first))
+        if self._graph is None or self._graph[0] is not graph:
+            self._graph = graph, table(graph)
         thread = self.threads.setdefault(tid, Thread())
         if s.at[At.CELL] > CELLS // 2:
             self._compact()
         s.at[[At.METHODS, At.SITES]] = len(graph.methods.entry), len(graph.sites.node)
         s.at[At.NUMBERS] = len(blocks.number)
         self._load(thread)
-        where = table(graph), self._state_at, table(counts), table(blocks)
+        where = self._graph[1], self._state_at, self._counts_at, table(blocks)
         events: list[NDArray[np.void]] = []
         while True:
             done = walk(
                 *where, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks, BUDGET,
             )  # fmt: skip
-            events.append(_rows(s.events, int(s.at[At.EVENT])))
-            s.at[At.EVENT] = 0
+            if s.at[At.EVENT]:
+                events.append(_rows(s.events, int(s.at[At.EVENT])))
+                s.at[At.EVENT] = 0
             if done == len(parts.ends):
                 break
             yield None
         self._keep(thread)
         yield Found(*self._take(number), events)
 
-    def _room(self, methods: int, blocks: int) -> Counts:
+    def _room(self, methods: int, blocks: int) -> None:
         c = self._counts
         if methods > len(c.seen) or blocks > len(c.touched):
             self._counts = new_counts(max(methods, 2 * len(c.seen)), max(blocks, 2 * len(c.touched)))
-        return self._counts
+            self._counts_at = table(self._counts)
 
     def _load(self, thread: Thread) -> None:
         s, n = self.state, len(thread.node)

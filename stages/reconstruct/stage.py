@@ -21,6 +21,7 @@ from stages.messages import (
     ThreadEnd,
     Watermark,
 )
+from stages.messages.columns import joined
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
 from stages.reconstruct.blocks import TokensOfBlocks
@@ -37,7 +38,6 @@ class Reconstructed:
     matcher: Matcher
     classes: Classes
     dictionary: Dictionary = field(default_factory=Dictionary)
-    named: dict[int, str] = field(default_factory=dict)  # as they were told
     last: JitBatch | None = None
     places: int = 0  # how often places in compiled code have been numbered anew
 
@@ -89,14 +89,14 @@ class Reconstruct:
         return {
             **{f"reconstruct_{name}": n for name, n in sorted(self.counts.items())},
             "reconstruct_threads": sum(len(p.matcher.threads) for p in self._processes.values()),
-            "reconstruct_methods": sum(len(p.classes.icfg.graph().methods.entry) for p in self._processes.values()),
+            "reconstruct_methods": sum(len(p.classes.graph().methods.entry) for p in self._processes.values()),
             **self.images.statistics(),
         }
 
     def introduce(self) -> list[object]:
         """A receiver has begun anew: names come again with what uses them."""
         for p in self._processes.values():
-            p.named.clear()
+            p.classes.forget_names()
         return self.images.introduce()
 
     def _of(self, host: str, pid: int) -> Reconstructed:
@@ -114,7 +114,7 @@ class Reconstruct:
         ticks = self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
         groups, rows = grouped(message, ticks)
         icfg = p.classes.icfg
-        blocks, graph = p.tokens.grow(p.dictionary, icfg.by_opcode(), p.classes.numbers), icfg.graph()
+        blocks, graph = p.tokens.grow(p.dictionary, icfg.by_opcode(), p.classes.numbers), p.classes.graph()
         if p.tokens.forgotten != p.places:
             p.places = p.tokens.forgotten
             p.matcher.begin_generation()
@@ -137,19 +137,25 @@ class Reconstruct:
         yield message
 
     def _told(self, p: Reconstructed, message: Paths, found: list[Found]) -> Bytecodes:
-        methods = np.concatenate([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
-        events = np.concatenate([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
-        events = events[np.argsort(events["row"], kind="stable")]
-        used = np.unique(np.concatenate((methods["method"], events["method"])))
-        names = tuple((m, name) for m in used[used >= 0].tolist() if (name := p.classes.name(m)) != p.named.get(m))
-        p.named |= dict(names)
+        methods = joined([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
+        events = joined([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
+        if len(found) > 1:
+            events = _by_row(events)
+        names = p.classes.names(np.concatenate((methods["method"], events["method"])))
         self.counts["bytecodes"] += int(methods["bytecodes"].sum())
         self.counts["invocations"] += int(methods["invocations"].sum())
-        known = np.concatenate([np.zeros(0, KNOWN_DTYPE), *(f.known for f in found)])
+        known = joined([np.zeros(0, KNOWN_DTYPE), *(f.known for f in found)])
         return Bytecodes(
             message.host, message.pid, message.generation, message.first_path, len(message.order), methods, known,
             events, names,
         )  # fmt: skip
+
+
+def _by_row(events: NDArray[np.void]) -> NDArray[np.void]:
+    """In the order of their rows, of which each is in few runs."""
+    first = np.flatnonzero(np.diff(events["row"], prepend=-1))
+    runs = np.split(events, first[1:])
+    return joined([runs[k] for k in np.argsort(events["row"][first], kind="stable").tolist()] or [events])
 
 
 def _parts(
