@@ -72,7 +72,7 @@ def test_every_boundary_can_be_a_socket() -> None:
     assert plan.members == ["capture/0", *(f"{s}/{i}" for s in MIDDLE["flow"] for i in (0, 1)),
                             "hub/0"]  # fmt: skip
     assert plan.groups[1].options == {"pids": [1]}
-    one_cut = topology(Settings(transport=TransportConfig(split=("follow",))))
+    one_cut = topology(Settings(transport=TransportConfig(split=("follow",)), flow=FlowConfig(interpreted=True)))
     assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], MIDDLE["flow"][3:]]
 
 
