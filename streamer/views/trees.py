@@ -34,6 +34,7 @@ MOST_FRAMES = 200_000
 MOST_POSTED = 32 << 20
 """Bytes of a file to be compared with."""
 FILE = "application/octet-stream"
+BEFORE = "before"
 NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, unless --no-contexts."
 
 
@@ -67,9 +68,16 @@ class Trees:
     async def flame(self, request: Request) -> Response:
         query = request.query_params
         wanted = _wanted(query)
-        window, base = self.parts(query), self.parts(query, "base") if query.get("base") else None
+        window, base = self.parts(query), self._base(query)
         posted = await _posted(request) if request.method == "POST" else None
         return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
+
+    def _base(self, query: Query) -> tuple[list[Tree], float] | None:
+        """`before`: the time that a shift is measured against, of a young process nothing; else a window."""
+        if query.get("base") != BEFORE:
+            return self.parts(query, "base") if query.get("base") else None
+        parts = self._hub.shift_parts(ask.process(self._hub, query))
+        return parts[0] if parts is not None else [], self.parts(query)[1]
 
     async def export(self, request: Request) -> Response:
         query = request.query_params

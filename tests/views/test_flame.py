@@ -97,6 +97,17 @@ async def test_the_difference_of_two_windows() -> None:
     assert answer["base"][0] == 1000 * (50 * sum(BEFORE.values()) + 10 * (sum(NOW.values()) + 90) + 50)
 
 
+async def test_the_difference_to_the_minute_before() -> None:
+    async with client(seen()) as http:
+        answer = (await http.get("/api/flame?base=before")).json()
+        assert answer["total"][0] == 1000 * (10 * (sum(NOW.values()) + 90) + 50)
+        assert answer["base"][0] == 50_000 * sum(BEFORE.values())
+        young, _ = scene(fidelity="flow")
+        young.trees.feed(tree(1, NOW))
+    async with client(young) as http:
+        assert set((await http.get("/api/flame?base=before")).json()["base"]) == {0}
+
+
 async def test_the_difference_to_a_file() -> None:
     report = tree(0, {"gone.Away.run": 10})
     file = packed(Saved(Tree(report.nodes, report.names), 3e9))

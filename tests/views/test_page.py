@@ -15,6 +15,7 @@ from streamer.hub import Hub
 from streamer.views import web
 from tests.browser import Page, browser
 from tests.hub.scene import scene
+from tests.npm import from_npm
 from tests.views.made import NOW, large, tree
 from tests.views.test_flame import seen
 
@@ -100,6 +101,20 @@ async def test_ways_through_a_flame_graph(tmp_path: Path) -> None:
                                "return [b.x, b.y, b.width] })()")  # fmt: skip
         await page.click(box[0] + 0.9 * box[2], box[1] + 19 * 1.5)
         assert await page.value(path) == zoomed[:2]
+
+
+async def test_a_context_that_moved_leads_to_its_frame(tmp_path: Path) -> None:
+    async with visit(seen(), tmp_path) as (page, url):
+        await page.goto(url)
+        await page.until("document.querySelectorAll('#moved li').length > 2")
+        listed = await page.value("[...document.querySelectorAll('#moved li')].map(e => e.textContent)")
+        (grown,) = (k for k, text in enumerate(listed) if f"{DEFLATE}, called by org.apache.fop.cli.Main.main" in text)
+        assert listed[grown].startswith("▲ +")
+        assert any(text.startswith("▼ −") for text in listed)
+        await page.value(f"document.querySelectorAll('#moved button')[{grown}].click()")
+        await page.until("location.hash.includes('zoom=')")
+        assert "base=before" in await page.value("location.hash")
+        assert (await page.value(SAID)).startswith(f"{DEFLATE} @3: ")
 
 
 async def test_search_counts_what_lies_within_once(tmp_path: Path) -> None:
@@ -188,6 +203,25 @@ async def test_without_trees_the_page_says_how_to_get_them(tmp_path: Path) -> No
         await page.until(f"!{why}.hidden")
         assert "--no-contexts" in await page.value(f"{why}.textContent")
         assert await page.value("getComputedStyle(document.getElementById('flame-box')).display") == "none"
+
+
+async def test_axe_finds_no_fault_of_weight(tmp_path: Path) -> None:
+    """Rules of WCAG as far as a program can check them, in the light and in the dark."""
+    axe = from_npm("axe-core@4.11.0", "package/axe.min.js", tmp_path).decode()
+    async with visit(seen(), tmp_path / "profile") as (page, url):
+        for state, dark in (("", False), ("base=1m&find=java", False), ("", True), ("base=1m", True)):
+            await page.dark(dark)
+            await page.goto(f"{url}/#{state}")
+            await page.until(READY)
+            await page.until("document.querySelectorAll('#methods tr').length > 5")
+            await page.value("document.querySelector('details').open = true")
+            await page.value(f"{axe}; 0")
+            found = await page.value(
+                "axe.run().then(r => ({passes: r.passes.length, faults: r.violations.map(v => [v.impact, v.id, "
+                "v.nodes.map(n => n.target.join() + ': ' + n.failureSummary)])}))"
+            )
+            assert found["passes"] > 20
+            assert [fault for fault in found["faults"] if fault[0] in ("serious", "critical")] == []
 
 
 async def test_events_bring_new_trees(tmp_path: Path) -> None:

@@ -3,19 +3,21 @@
 import {at, element, options, percent} from "../dom.js";
 import {change, query, state} from "../state.js";
 import {Frames} from "./frames.js";
+import {follow, moved} from "./moved.js";
 import {Painter} from "./paint.js";
 import {line, path, table} from "./table.js";
 
 const CONTROLS = ["by", "certain", "thread", "base", "shape"];
 const ASKED = new Set(["window", "process", "by", "certain", "thread", "base"]);
 const FILE = "file";
+const BEFORE = "before";  // the minute before the shortest window: what a shift is measured against
 
 export class Panel {
   constructor() {
     this.box = at("flame-box");
     this.painter = new Painter(this.box, at("flame-canvas"));
     [this.frames, this.file, this.asking, this.seconds] = [null, null, null, 10];
-    [this.told, this.later, this.turn] = [-Infinity, 0, 0];
+    [this.told, this.later, this.turn, this.wanted] = [-Infinity, 0, 0, null];
     for (const id of CONTROLS) at(id).addEventListener("change", () => this.chosen(id));
     at("find").addEventListener("input", () => change({find: at("find").value}));
     at("file").addEventListener("change", () => this.choose(at("file").files[0]));
@@ -38,8 +40,9 @@ export class Panel {
   windows(view) {
     this.seconds = view.seconds;
     const others = view.windows.filter((window) => window !== view.window);
-    const values = ["", ...others, FILE], file = this.file ? `file ${this.file.name}` : "a file…";
-    options(at("base"), values, ["nothing", ...others.map((window) => `the last ${window}`), file], state.base);
+    const values = ["", BEFORE, ...others, FILE], file = this.file ? `file ${this.file.name}` : "a file…";
+    const windows = others.map((window) => `the last ${window}`);
+    options(at("base"), values, ["nothing", "the minute before", ...windows, file], state.base);
     at("base").options[values.length - 1].textContent = file;
   }
 
@@ -90,6 +93,8 @@ export class Panel {
       if (!answer.ok) return this.fail(told.error);
       this.told = performance.now();
       this.take(told);
+      const shift = await fetch(`api/shift?${query({weight: state.by})}`, {signal: this.asking.signal});
+      if (shift.ok) moved(await shift.json(), (path) => this.lead(path));
     } catch (error) {
       if (error.name !== "AbortError") this.fail(`no answer: ${error.message}`);
     }
@@ -113,6 +118,7 @@ export class Panel {
     this.painter.frames = this.frames;
     this.painter.focus = focus ? this.frames.find(focus) : -1;
     this.show();
+    this.arrive();
   }
 
   // -- what is shown
@@ -142,6 +148,20 @@ export class Panel {
   }
 
   // -- ways through it
+
+  // To a context that moved, in the difference that shows it.
+  lead(path) {
+    this.wanted = path;
+    if (state.base === BEFORE && !state.window && !state.thread) this.arrive();
+    else change({base: BEFORE, window: "", thread: ""});
+  }
+
+  arrive() {
+    if (!this.wanted || (!this.frames.compares && this.frames.count)) return;
+    const i = follow(this.frames, this.wanted);
+    this.wanted = null;
+    if (this.frames.count) this.zoom(i);
+  }
 
   zoom(i) {
     change({zoom: i > 0 ? this.frames.id(i) : ""});
