@@ -1,14 +1,15 @@
 """What filled a hole: the search of the window for a stretch that a thread went through from the same beginning to the
 same end in about the same time.
 
-1. *Candidates.* The places that share the hole's beginning, its last steps: of all of them the TRIED that share most
-   (at most MOST_SHARED steps count; of two that share as much the nearer). They are gathered from the longest chained
-   length down, until there are enough: a place that is not chained at a length shares less than that, so it cannot win
-   over those that are. That is the pruning of JPortal's Theorem 5.5, with lengths in the place of tiers
-   (docs/decisions/0004-recovery.md).
-2. *Filling.* From each candidate on, the places behind it where the steps behind the hole are found again: the filling
-   would end there. How well it fits is told by how many steps are the same before it and behind it, and by how far its
-   length is from that which the thread was expected to take in the hole's time.
+1. *Candidates.* The places that share the hole's beginning, its last steps, and those that share its end, the steps
+   behind it: of each kind the TRIED that share most (at most MOST_SHARED steps count; of two that share as much the
+   nearer). They are gathered from the longest chained length down, until there are enough: a place that is not chained
+   at a length shares less than that, so it cannot win over those that are. That is the pruning of JPortal's Theorem
+   5.5, with lengths in the place of tiers (docs/decisions/0004-recovery.md).
+2. *Filling.* Behind a candidate that shares the beginning, the places where the steps behind the hole are found again:
+   the filling would end there. Before one that shares the end, the places where the steps before the hole are. How well
+   it fits is told by how many steps are the same before it and behind it, and by how far its length is from that which
+   the thread was expected to take in the hole.
 3. The best of all is taken. If there is none, the hole stays empty.
 
 The first step behind a hole is not compared: trace is entered in the middle of a block.
@@ -26,22 +27,22 @@ from jvm.kernels import inner, kernel, near
 from stages.recover.window import LENGTHS, before, behind, oldest
 
 ANCHOR = LENGTHS[0]
+"""So many steps before the hole must be found again before the filling,"""
 BEHIND = 4
-"""So many steps behind the hole must be found again behind the filling."""
+"""and so many behind it behind the filling."""
 TRIED = 32
 GATHERED = 256
 """Candidates that are compared, in all."""
 MOST_SHARED = 512
-MOST_BEHIND = 32
 SHORTEST, LONGEST = 0.5, 1.7
 """A filling is so many times as long as expected."""
 MOST_STEPS = 1 << 18
 """Of a filling. Of a longer hole no time or place in it would be known."""
-MOST_PASSED = 1 << 20
-"""Steps that are looked at behind the candidates of one hole."""
-WEIGHT_BEFORE, WEIGHT_BEHIND = 0.2, 0.05
-"""Of the logarithm of the steps shared before the filling, and of each step behind it, against the logarithm of the
-ratio of its length to that expected."""
+MOST_PASSED = 1 << 19
+"""Steps that are looked at behind the candidates of one kind for one hole."""
+WEIGHT = 0.2
+"""Of the logarithms of the steps shared before the filling, and behind it, against the logarithm of the ratio of its
+length to that expected."""
 
 # A hole
 HC = 8
@@ -51,6 +52,7 @@ filling's first step (−1: none), how many they are, how many steps are the sam
 
 _LEVELS = len(LENGTHS)
 _LENGTHS = np.array([*LENGTHS, MOST_SHARED + 1], np.int64)
+_MOST_WORTH = WEIGHT * math.log(MOST_SHARED)  # of what is shared on one side
 
 
 @near
@@ -66,24 +68,29 @@ def shared_before(w, p, q):  # type: ignore[no-untyped-def]
 
 @near
 def shared_behind(w, p, q):  # type: ignore[no-untyped-def]
-    """How many steps from `p` on are those from `q` on, at most MOST_BEHIND."""
+    """How many steps from `p` on are those from `q` on, at most MOST_SHARED."""
     mask = len(w.steps) - 1
     n = 0
-    while n < MOST_BEHIND and p >= 0 and q >= 0 and w.steps[p & mask] == w.steps[q & mask]:
+    while n < MOST_SHARED and p >= 0 and q >= 0 and w.steps[p & mask] == w.steps[q & mask]:
         n += 1
         p, q = behind(w, p), behind(w, q)
     return n
 
 
 @inner
-def candidates(w, last, found, shared):  # type: ignore[no-untyped-def]
-    """Places that share the steps up to `last`, and how many; how many places. All those that share most are among
-    them, unless there are more than GATHERED."""
+def candidates(w, at, ahead, found, shared):  # type: ignore[no-untyped-def]
+    """Places that share the steps up to `at` (with `ahead` those from `at` on), and how many; how many places. All
+    those that share most are among them, unless there are more than GATHERED."""
     mask = len(w.steps) - 1
     low = oldest(w)
     count = looked = 0
     for n in range(_LEVELS - 1, -1, -1):
-        p = q = last
+        end = at
+        if ahead:  # places are chained by the ends of what they share
+            for _ in range(_LENGTHS[n] - 1):
+                if end >= 0:
+                    end = behind(w, end)
+        p = q = end
         while (p >= 0 or q >= 0) and looked < GATHERED:
             if p >= 0:
                 distance = w.back[n, p & mask]
@@ -91,39 +98,76 @@ def candidates(w, last, found, shared):  # type: ignore[no-untyped-def]
             if q >= 0:
                 distance = w.ahead[n, q & mask]
                 q = q + distance if distance and q + distance < w.size[0] else -1
-            for place in (p, q):
-                if place >= 0:
-                    looked += 1
-                    same = shared_before(w, last, place)
-                    if _LENGTHS[n] <= same < _LENGTHS[n + 1]:
-                        found[count], shared[count] = place, same
-                        count += 1
+            for other in (p, q):
+                if other < 0:
+                    continue
+                looked += 1
+                place = other
+                if ahead:
+                    for _ in range(_LENGTHS[n] - 1):
+                        if place >= 0:
+                            place = before(w, place)
+                    if place < 0:
+                        continue
+                same = shared_behind(w, at, place) if ahead else shared_before(w, at, place)
+                if _LENGTHS[n] <= same < _LENGTHS[n + 1]:
+                    found[count], shared[count] = place, same
+                    count += 1
         if count >= TRIED or looked >= GATHERED:
             break
     return count
 
 
 @inner
-def _end_of(w, source, expected, post, passed, best):  # type: ignore[no-untyped-def]
-    """Where a filling that begins behind `source` ends best: its length (−1: nowhere better than `best`), its worth
-    without what is shared before it, steps shared behind it, steps that were looked at (at most `passed`)."""
+def _end_of(w, source, expected, post, left, least):  # type: ignore[no-untyped-def]
+    """Where a filling that begins behind `source` ends best: its length (−1: nowhere worth more than `least`), how much
+    that is worth, the steps shared behind it, and how many steps were looked at (about `left` at most)."""
     mask = len(w.steps) - 1
-    low, high = int(expected * SHORTEST), min(int(expected * LONGEST) + 16, MOST_STEPS, passed)
-    length, worth, same = -1, best, 0
+    low, high = int(expected * SHORTEST), min(int(expected * LONGEST) + 16, MOST_STEPS, left)
+    length, worth, shared = -1, least, 0
     n = 0
     p = behind(w, source)
-    next_ = behind(w, p) if p >= 0 else -1
-    first = w.steps[post & mask]
-    while next_ >= 0 and n <= high:
-        if n >= low and w.steps[next_ & mask] == first:
+    p = behind(w, p) if p >= 0 else -1
+    while p >= 0 and n <= high:
+        if n >= low and w.steps[p & mask] == w.steps[post & mask]:
             away = abs(math.log((n + 1) / (expected + 1)))
-            if MOST_BEHIND * WEIGHT_BEHIND - away > worth:
-                ran = shared_behind(w, next_, post)
-                if ran >= BEHIND and ran * WEIGHT_BEHIND - away > worth:
-                    length, worth, same = n, ran * WEIGHT_BEHIND - away, ran
+            if _MOST_WORTH - away > worth:
+                same = shared_behind(w, p, post)
+                if same >= BEHIND and WEIGHT * math.log(same) - away > worth:
+                    length, worth, shared = n, WEIGHT * math.log(same) - away, same
         n += 1
-        next_ = behind(w, next_)
-    return length, worth, same, n
+        p = behind(w, p)
+    return length, worth, shared, n
+
+
+@inner
+def _begin_of(w, place, expected, last, left, least):  # type: ignore[no-untyped-def]
+    """As `_end_of`, of a filling that ends before `place`; and the position of the step before it."""
+    mask = len(w.steps) - 1
+    low, high = int(expected * SHORTEST), min(int(expected * LONGEST) + 16, MOST_STEPS, left)
+    length, worth, shared, source = -1, least, 0, -1
+    n = 0
+    p = before(w, place)
+    p = before(w, p) if p >= 0 else -1
+    while p >= 0 and n <= high:
+        if n >= low and w.steps[p & mask] == w.steps[last & mask]:
+            away = abs(math.log((n + 1) / (expected + 1)))
+            if _MOST_WORTH - away > worth:
+                same = shared_before(w, p, last)
+                if same >= ANCHOR and WEIGHT * math.log(same) - away > worth:
+                    length, worth, shared, source = n, WEIGHT * math.log(same) - away, same, p
+        n += 1
+        p = before(w, p)
+    return length, worth, shared, source, n
+
+
+@inner
+def _best_first(at, found, shared, count):  # type: ignore[no-untyped-def]
+    """The order in which candidates are tried."""
+    key = np.empty(count, np.int64)
+    for k in range(count):
+        key[k] = (MOST_SHARED - shared[k]) << 40 | abs(at - found[k])
+    return np.argsort(key)[:TRIED]
 
 
 @inner
@@ -135,14 +179,11 @@ def _fill(w, hole, found, shared):  # type: ignore[no-untyped-def]
     post = behind(w, hole[H_FIRST])
     if post < 0:
         return
-    count = candidates(w, last, found, shared)
-    key = np.empty(count, np.int64)
-    for k in range(count):
-        key[k] = (MOST_SHARED - shared[k]) << 40 | abs(last - found[k])
     best, left = -np.inf, MOST_PASSED
-    for k in np.argsort(key)[:TRIED]:
-        worth = WEIGHT_BEFORE * math.log(shared[k])
-        if left <= 0 or worth + MOST_BEHIND * WEIGHT_BEHIND <= best:
+    count = candidates(w, last, False, found, shared)
+    for k in _best_first(last, found, shared, count):
+        worth = WEIGHT * math.log(shared[k])
+        if left <= 0 or worth + _MOST_WORTH <= best:
             break
         length, ends, same, passed = _end_of(w, found[k], expected, post, left, best - worth)
         left -= passed
@@ -150,6 +191,19 @@ def _fill(w, hole, found, shared):  # type: ignore[no-untyped-def]
             best = worth + ends
             hole[H_SOURCE], hole[H_LENGTH], hole[H_BEFORE], hole[H_BEHIND] = (
                 behind(w, found[k]), length, shared[k], same,
+            )  # fmt: skip
+    left = MOST_PASSED
+    count = candidates(w, post, True, found, shared)
+    for k in _best_first(post, found, shared, count):
+        worth = WEIGHT * math.log(shared[k])
+        if left <= 0 or worth + _MOST_WORTH <= best or shared[k] < BEHIND:
+            break
+        length, begins, same, source, passed = _begin_of(w, found[k], expected, last, left, best - worth)
+        left -= passed
+        if length >= 0:
+            best = worth + begins
+            hole[H_SOURCE], hole[H_LENGTH], hole[H_BEFORE], hole[H_BEHIND] = (
+                behind(w, source), length, same, shared[k],
             )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ well as what came before; its filling goes out before the watermark that closes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,9 @@ AT_ONCE = 1 << 20
 """Steps that are added in one step of the stage."""
 MOST_LOST = 1 << 40
 """Bytes of one loss that are believed."""
-WAITING_DTYPE = np.dtype([("hole", "<i8", (HC,)), ("cause", "<i4"), ("_", "<i4"), ("tsc", "<u8"), ("tsc_end", "<u8")])
+WAITING_DTYPE = np.dtype(
+    [("hole", "<i8", (HC,)), ("cause", "<i4"), ("_", "<i4"), ("offset", "<u8"), ("tsc", "<u8"), ("tsc_end", "<u8")]
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -54,13 +56,13 @@ class Recover:
 
     def __init__(
         self, images: Images | None = None, *, window_bytes: int = 64 << 20, pane_seconds: float = 1.0,
-        pane_ticks: int = 0, holes_at_once: int = 16,
+        pane_ticks: int = 0, holes_at_once: int = 16, search: Callable[[Window, I64, int, int], None] = filling.fill,
     ) -> None:  # fmt: skip
-        """`window_bytes`: of each process's window. `holes_at_once`: so many are searched for in one step. Seconds
-        become ticks by the first stream's clock, unless ticks are given: as in `Profile`."""
+        """`window_bytes`: of each process's window. `holes_at_once`: so many are searched for in one step, by
+        `search`. Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
-        self._bytes, self._at_once = window_bytes, holes_at_once
+        self._bytes, self._at_once, self._search = window_bytes, holes_at_once, search
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
         self._processes: dict[ProcessKey, Recovering] = {}
 
@@ -163,32 +165,37 @@ class Recover:
         found, at = np.zeros((len(m), FC), np.int64), np.zeros(AC, np.int64)
         confirmed, broken = message.breaks["confirmed"].copy(), message.breaks["order"].copy()
         d = p.dictionary
-        size = int(p.window.size[0])
-        done = False
+        yield message
+        lost = self._lost(p, message)
+        capacity = len(p.window.steps)
+        done, row = False, 0
         while not done:
             done = window.add(
                 p.window, p.threads, p.recents, p.paces, rows, order, confirmed, broken, d.paths.rows, d.links.rows,
-                found, at, AT_ONCE,
+                found, at, min(AT_ONCE, capacity // 8),
             )  # fmt: skip
             yield None
+            upto = int(at[window.A_ROW])
+            self._wait(p, message, found, lost, row, upto)
+            row = upto
+            old = int(p.window.size[0]) - int(p.waiting["hole"][0, filling.H_FIRST]) if len(p.waiting) else 0
+            if len(p.waiting) > MOST_WAITING or old > capacity // 4:
+                yield from self._fill(p)
         self.counts["steps"] += int(found[:, window.F_STEPS].sum())
-        self._wait(p, message, found)
-        yield message
-        old = len(p.waiting) and int(p.window.size[0]) - int(p.waiting["hole"][0, filling.H_FIRST])
-        if len(p.waiting) > MOST_WAITING or old > len(p.window.steps) // 4 or int(p.window.size[0]) < size:
-            yield from self._fill(p)
 
-    def _wait(self, p: Recovering, message: Paths, found: I64) -> None:
-        """The holes before rows of the message."""
+    @staticmethod
+    def _wait(p: Recovering, message: Paths, found: I64, lost: I64, first: int, end: int) -> None:
+        """The holes before the rows [first, end) of the message, of which all is in the window."""
         m = message.rows
-        lost = self._lost(p, message)
-        those = np.flatnonzero((m["continues"] == 0) & (found[:, window.F_LAST] >= 0) & (found[:, window.F_STEPS] > 0))
+        f = found[first:end]
+        holes = (m["continues"][first:end] == 0) & (f[:, window.F_LAST] >= 0) & (f[:, window.F_STEPS] > 0)
+        those = first + np.flatnonzero(holes)
         if not len(those):
             return
         causes = {row: mark.cause for row, mark in message.holes}
         f, rows, new = found[those], m[those], np.zeros(len(those), WAITING_DTYPE)
         new["cause"] = [causes.get(row, Loss.SHED) for row in those.tolist()]
-        new["tsc"], new["tsc_end"] = f[:, window.F_TSC], rows["tsc"]
+        new["offset"], new["tsc"], new["tsc_end"] = rows["offset"], f[:, window.F_TSC], rows["tsc"]
         pace = f[:, window.F_PACE :].astype(float)  # before it, and in the row behind it
         pace[:, window.P_STEPS] += f[:, window.F_STEPS]
         pace[:, window.P_TICKS] += rows["tsc_end"] - rows["tsc"]
@@ -231,13 +238,13 @@ class Recover:
         told, p.waiting = p.waiting[go], p.waiting[~go]
         holes = np.ascontiguousarray(told["hole"])
         for k in range(0, len(holes), self._at_once):
-            filling.fill(p.window, holes, k, min(k + self._at_once, len(holes)))
+            self._search(p.window, holes, k, min(k + self._at_once, len(holes)))
             yield None
         lengths = holes[:, filling.H_LENGTH]
         out = np.zeros(len(holes), FILLING_DTYPE)
-        out["tid"], out["cause"], out["tsc"], out["tsc_end"] = (
-            holes[:, filling.H_TID], told["cause"], told["tsc"], told["tsc_end"],
-        )  # fmt: skip
+        out["tid"] = holes[:, filling.H_TID]
+        for name in ("cause", "offset", "tsc", "tsc_end"):
+            out[name] = told[name]
         full = holes[:, filling.H_SOURCE] >= 0
         out["provenance"] = np.where(full, int(Provenance.RECOVERED), 0)
         out["before"], out["behind"] = holes[:, filling.H_BEFORE], holes[:, filling.H_BEHIND]

@@ -9,13 +9,11 @@ from stages.recover.filling import (
     ANCHOR,
     BEHIND,
     LONGEST,
-    MOST_BEHIND,
     MOST_SHARED,
     MOST_STEPS,
     SHORTEST,
     TRIED,
-    WEIGHT_BEFORE,
-    WEIGHT_BEHIND,
+    WEIGHT,
 )
 
 
@@ -48,36 +46,39 @@ class Naive:
         """The worth of the best filling of the hole between two runs, and all fillings worth as much. Positions below
         `low` have left the window."""
         runs = [[p for p in run if p >= low] for run in self.runs]
-        mine = [p for p in ahead if p >= low]
-        post = past[1:]
+        mine, post = [p for p in ahead if p >= low], past[1:]
         if not mine or not post or expected > MOST_STEPS:
             return -math.inf, set()
-        places = []
-        for run in runs:
+        befores, behinds = [], []
+        for r, run in enumerate(runs):
             for k in range(len(run)):
-                shared = self._same(mine[::-1], run[k::-1], MOST_SHARED)
+                shared = self._same(mine[::-1], run[k::-1])
                 if shared >= ANCHOR and run[k] != mine[-1]:
-                    places.append((-shared, abs(run[k] - mine[-1]), run, k))
-        places.sort(key=lambda place: place[:2])
+                    befores.append((-shared, abs(run[k] - mine[-1]), r, k))
+                shared = self._same(post, run[k:])
+                if shared >= ANCHOR and run[k] != post[0]:
+                    behinds.append((-shared, abs(run[k] - post[0]), r, k))
+        # the filling is run[k + 1 : k + 1 + n], and run[k + 2 + n] is like post[0]
+        tried = {(r, k, n) for _, _, r, k in sorted(befores)[:TRIED] for n in range(len(runs[r]))}
+        tried |= {(r, k - 2 - n, n) for _, _, r, k in sorted(behinds)[:TRIED] for n in range(k - 1)}
         best, those = -math.inf, set[tuple[int, ...]]()
-        for minus, _, run, k in places[:TRIED]:
-            for n in range(len(run) - k - 2):
-                if not int(expected * SHORTEST) <= n <= int(expected * LONGEST) + 16:
-                    continue
-                behind = self._same(run[k + 2 + n :], post, MOST_BEHIND)
-                if behind >= BEHIND:
-                    worth = WEIGHT_BEFORE * math.log(-minus) + behind * WEIGHT_BEHIND
-                    worth -= abs(math.log((n + 1) / (expected + 1)))
-                    if worth > best + 1e-9:
-                        best, those = worth, set()
-                    if worth > best - 1e-9:
-                        those.add(tuple(self.cells[p] or 0 for p in run[k + 1 : k + 1 + n]))
+        for r, k, n in tried:
+            run = runs[r]
+            if not int(expected * SHORTEST) <= n <= int(expected * LONGEST) + 16:
+                continue
+            before, behind = self._same(mine[::-1], run[k::-1]), self._same(post, run[k + 2 + n :])
+            if before >= ANCHOR and behind >= BEHIND:
+                worth = WEIGHT * (math.log(before) + math.log(behind)) - abs(math.log((n + 1) / (expected + 1)))
+                if worth > best + 1e-9:
+                    best, those = worth, set()
+                if worth > best - 1e-9:
+                    those.add(tuple(self.cells[p] or 0 for p in run[k + 1 : k + 1 + n]))
         return best, those
 
-    def _same(self, a: Sequence[int], b: Sequence[int], most: int) -> int:
+    def _same(self, a: Sequence[int], b: Sequence[int]) -> int:
         n = 0
         for p, q in zip(a, b, strict=False):
-            if n == most or self.cells[p] != self.cells[q]:
+            if n == MOST_SHARED or self.cells[p] != self.cells[q]:
                 break
             n += 1
         return n

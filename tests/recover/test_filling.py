@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.messages import Loss, Recovered, ThreadEnd, ThreadKey
 from stages.messages.paths import Provenance
 from stages.recover import window
-from stages.recover.filling import WEIGHT_BEFORE, WEIGHT_BEHIND
+from stages.recover.filling import WEIGHT
 from stages.recover.stage import Recover
 from tests.recover.made import STREAM, Row, paths, step
 from tests.recover.naive import Naive
@@ -161,7 +161,7 @@ def test_all_fillings_are_the_naive_ones(rows: list[Row], folded: bool, padding:
             assert worth == -math.inf
             continue
         length = int(f["step_end"] - f["step"])
-        mine = WEIGHT_BEFORE * math.log(f["before"]) + WEIGHT_BEHIND * float(f["behind"])
+        mine = WEIGHT * (math.log(f["before"]) + math.log(f["behind"]))
         mine -= abs(math.log((length + 1) / (int(f["expected"]) + 1)))
         assert math.isclose(mine, worth, abs_tol=1e-6)
         assert tuple(outs[0].steps[f["step"] : f["step_end"]].tolist()) in those

@@ -1,0 +1,135 @@
+"""Observed and recovered control flow against all that ran: as `python -m benchmarks.recovery --help` describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.recovery.control_flow import I32, Filling, Run, Threads
+from jvm.kernels import kernel
+
+LOOK, AROUND, SAME, MARKS = 64, 8, 64, 32
+
+
+@kernel
+def paired(truth, i, i_end, other, j, j_end, look):  # type: ignore[no-untyped-def]
+    """Pairs of equal steps, found as the module says; where the truth was left."""
+    pairs = 0
+    while i < i_end and j < j_end:
+        if truth[i] == other[j]:
+            pairs += 1
+            i += 1
+            j += 1
+            continue
+        found = False
+        for away in range(1, look):
+            for k in range(away + 1):
+                a, b = i + k, j + away - k
+                if a + 2 >= i_end or b + 2 >= j_end:
+                    continue
+                if truth[a] == other[b] and truth[a + 1] == other[b + 1] and truth[a + 2] == other[b + 2]:
+                    i, j, found = a, b, True
+                    break
+            if found:
+                break
+        if not found:
+            i += 1
+            j += 1
+    return pairs, i
+
+
+@kernel
+def placed(truth, at, run, around, same):  # type: ignore[no-untyped-def]
+    """The place nearest to `at` where `run` lies in the truth (by its second to last of `same` steps); −1: none."""
+    n = min(same, len(run))
+    for away in range(around):
+        for side in range(2):
+            i = at + away if side else at - away
+            if i < 0 or i + n > len(truth):
+                continue
+            k = 1
+            while k < n and truth[i + k] == run[k]:
+                k += 1
+            if k == n:
+                return i
+    return -1
+
+
+@dataclass
+class Found:
+    """Steps, but for holes."""
+
+    all: int = 0
+    observed: int = 0
+    lost: int = 0
+    filled: int = 0
+    right: int = 0
+    holes: int = 0
+    full: int = 0
+    unplaced: int = 0  # observed steps of no known place
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "steps": self.all,
+            "lost": self.lost / max(self.all, 1),
+            "recovered": self.filled / max(self.all, 1),
+            "holes": self.holes,
+            "holes_filled": self.full / max(self.holes, 1),
+            "recovery": self.right / max(self.lost, 1),
+            "precision": self.right / max(self.filled, 1),
+            "overall": (self.observed + self.right) / max(self.all, 1),
+            "unplaced": self.unplaced / max(self.all, 1),
+        }
+
+
+def compare(truth: Threads, seen: Threads, fillings: dict[tuple[int, int], Filling], planted: int) -> Found:
+    found = Found()
+    for tid, runs in truth.items():
+        steps = np.concatenate([p for run in runs for p in run.parts] or [np.zeros(0, np.int32)])
+        bases = np.cumsum([0, *(run.size for run in runs)])
+        marks: dict[int, int] = {}  # time → steps, of the first mark of that time
+        for run, base in zip(runs, bases.tolist(), strict=False):
+            for tsc, n in run.marks:
+                marks.setdefault(tsc, n + base)
+        found.all += len(steps)
+        last = 0
+        for k, run in enumerate(seen.get(tid, [])):
+            mine = np.concatenate(run.parts or [np.zeros(0, np.int32)])
+            at = _place(steps, marks, run, mine, last)
+            if at < 0:
+                found.unplaced += len(mine)
+                continue
+            if k:
+                _hole(found, steps, last, at, fillings.get((tid, run.offset)), planted)
+            else:
+                found.lost += at - last
+            # the first step is the rest of a block
+            pairs, end = paired(steps, at + 1, len(steps), mine, 1, len(mine), LOOK)
+            found.observed += pairs + 1
+            last = end
+        found.lost += len(steps) - last
+    return found
+
+
+def _place(truth: I32, marks: dict[int, int], run: Run, steps: I32, low: int) -> int:
+    """Where the run lies in the truth, not before `low`; −1: not found."""
+    if len(steps) > 1:
+        for tsc, n in dict(run.marks[MARKS::-1]).items():  # the first of each time
+            at = placed(truth, max(marks.get(tsc, -AROUND) - n, -AROUND), steps, AROUND, SAME)
+            if at >= low:
+                return int(at)
+    return -1
+
+
+def _hole(found: Found, truth: I32, begin: int, end: int, filling: Filling | None, planted: int) -> None:
+    found.lost += end - begin
+    found.holes += 1
+    if filling is None or not filling.found:
+        return
+    steps = filling.steps.copy()
+    if planted:
+        steps[::planted] = -1
+    found.full += 1
+    found.filled += len(steps)
+    found.right += paired(truth, begin, end, steps, 0, len(steps), LOOK)[0]
