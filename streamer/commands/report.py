@@ -11,7 +11,8 @@ from rich.console import Console
 
 from jvm.inputfile import read_input
 from streamer.cli import Failure
-from streamer.commands.top import fetch, render
+from streamer.client import fetch
+from streamer.commands.top import render
 from streamer.hub.text import contradictions_screen
 
 MAX_SUMMARY = 1 << 28

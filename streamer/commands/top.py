@@ -2,87 +2,64 @@
 
 from __future__ import annotations
 
-import http.client
 import io
-import json
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from streamer.cli import Failure
+from streamer.client import fetch
+from streamer.hub.listing import SORTS, arranged
 from streamer.hub.screen import screen
 from streamer.hub.text import View
+from streamer.keyboard import Keyboard
 
-MAX_ANSWER = 8 << 20
-SECONDS = 5.0  # for a whole answer, and for each part of it
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A streamer redirects no client."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
+KEYS = "w window · b share of · s sort · q quit"
+SHOWN = 20
 
 
-# the hub is on this machine or near it: a proxy meant for the web is of no use
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is asked for, and how it is arranged."""
 
+    window: str | None
+    weight: str | None
+    count: int | None
+    pid: int | None
+    sort: str
+    pattern: str
 
-def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
-    """A view as JSON, from /api/`what`. Raises Failure with one line that names the fault; with any server there, it
-    neither waits nor reads without a limit."""
-    try:
-        view = json.loads(fetch_bytes(url, query, what))
-    except (ValueError, RecursionError):
-        raise Failure(f"what answers at {url} is not a streamer") from None
-    if not isinstance(view, dict):
-        raise Failure(f"what answers at {url} is not a streamer")
-    return view
-
-
-def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> bytes:
-    """The same, as it is answered."""
-    given = {key: value for key, value in query.items() if value is not None}
-    try:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise ValueError
-        request = urllib.request.Request(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given)}")
-    except ValueError:
-        raise Failure(f"{url} is not a http:// address") from None
-    try:
-        with _OPENER.open(request, timeout=SECONDS) as answer:
-            return _read(answer)
-    except urllib.error.HTTPError as error:
+    def view(self, url: str) -> dict[str, Any]:
+        """Raises Failure."""
+        every = self.sort != "share" or bool(self.pattern)
+        query = {"window": self.window, "weight": self.weight, "top": 500 if every else self.count, "pid": self.pid}
+        view = fetch(url, query)
+        if not every:
+            return view
         try:
-            with error:
-                raise Failure(str(json.loads(_read(error))["error"])) from None
-        except (ValueError, LookupError, TypeError, RecursionError, OSError):
-            raise Failure(f"{url} answers with HTTP status {error.code}: it is not a streamer") from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        raise Failure(f"no streamer answers at {url} ({why}): start one, or say where it is with --url") from None
-    except ValueError:
-        raise Failure(f"what answers at {url} is not a streamer") from None
+            return arranged(view, self.sort, self.pattern, self.count or SHOWN)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise Failure(f"{url}: that is not from a streamer of this version") from None
+
+    def after(self, key: str, view: View) -> Shown:
+        """What a key makes of it: the next window, weight or order."""
+        match key:
+            case "w":
+                return replace(self, window=_next(view["windows"], view["window"]))
+            case "b":
+                return replace(self, weight=_next(view["weights"], view["weight"]))
+            case "s":
+                return replace(self, sort=_next(list(SORTS), self.sort))
+        return self
 
 
-def _read(answer: IO[bytes]) -> bytes:
-    """A whole body. Raises ValueError when it is too long, TimeoutError."""
-    data, until = bytearray(), time.monotonic() + SECONDS
-    while piece := answer.read1(1 << 16):  # type: ignore[attr-defined]
-        data += piece
-        if len(data) > MAX_ANSWER:
-            raise ValueError("too long")
-        if time.monotonic() > until:
-            raise TimeoutError("timed out")
-    return bytes(data)
+def _next(values: list[str], value: str) -> str:
+    return values[(values.index(value) + 1) % len(values)] if value in values else values[0]
 
 
 def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[RenderableType]] = screen) -> Group:
@@ -101,6 +78,13 @@ def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[R
 @click.option("--weight", help="What a share is a share of: hits, instructions, time; default: the fidelity's own.")
 @click.option("--top", "count", type=click.IntRange(1, 500), help="How many methods; default: as configured.")
 @click.option("--pid", type=click.IntRange(0, 999_999_999), help="One process only; default: all together.")
+@click.option(
+    "--sort", type=click.Choice(list(SORTS)), default="share", show_default=True, help="Order of the methods."
+)
+@click.option(
+    "--filter", "pattern", default="", metavar="PATTERN", help="Only names with this text, or with * a pattern."
+)
+@click.option("--method", metavar="NAME", help="Callers and callees of this method instead of the table.")
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Print once and exit (also when the output is no terminal).")
 def command(
@@ -109,20 +93,54 @@ def command(
     weight: str | None,
     count: int | None,
     pid: int | None,
+    sort: str,
+    pattern: str,
+    method: str | None,
     interval: float,
     once: bool,
 ) -> None:
-    """Live table of the hot methods of a running streamer. Stop with Ctrl-C."""
-    query: dict[str, str | int | None] = {"window": window, "weight": weight, "top": count, "pid": pid}
+    """Live table of the hot methods of a running streamer. Stop with Ctrl-C or q.
+
+    Keys: w the next window, b the next weight, s the next order.
+
+    \b
+    Examples:
+      streamer top --sort shift                    what moved most
+      streamer top --filter 'shop.*' --window 1m   methods of a package
+      streamer top --method shop.Cart.total        who calls it, and what it calls
+    """
+    shown = Shown(window, weight, count, pid, sort, pattern)
     console = Console()
-    first = render(fetch(url, query), url)
+
+    def drawn() -> tuple[dict[str, Any], Group]:
+        if method is not None:
+            from streamer.trees.around import around  # loads what trees need, which the table does not
+
+            return {}, Group(*around(url, shown.window, shown.pid, shown.weight, method))
+        view = shown.view(url)
+        return view, render(view, url)
+
+    view, group = drawn()
     if once or not console.is_terminal:
-        console.print(first)
+        console.print(group)
         return
     try:
-        with Live(first, console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+        with (
+            Keyboard() as keyboard,
+            Live(_with_keys(group, shown), console=console, auto_refresh=False, screen=True,
+                 vertical_overflow="crop") as live,
+        ):  # fmt: skip
             while True:
-                time.sleep(interval)
-                live.update(render(fetch(url, query), url), refresh=True)
+                key = keyboard.key(interval)
+                if key == "q":
+                    return
+                if key and method is None:
+                    shown = shown.after(key, view)
+                view, group = drawn()
+                live.update(_with_keys(group, shown), refresh=True)
     except KeyboardInterrupt:
         return
+
+
+def _with_keys(group: Group, shown: Shown) -> Group:
+    return Group(group, Text(f"{KEYS} · sorted by {shown.sort}" + (f" · {shown.pattern}" * bool(shown.pattern)), "dim"))

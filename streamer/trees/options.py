@@ -10,7 +10,7 @@ import click
 
 from stages.cct.views import View
 from streamer.cli import Failure
-from streamer.commands.top import fetch_bytes
+from streamer.client import fetch_bytes
 from streamer.trees import source as sources
 from streamer.trees.file import CctFileError, Saved, unpacked
 from streamer.trees.text import WEIGHTS

@@ -20,12 +20,15 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from streamer import client
 from streamer.cli import Failure
 from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
 from streamer.views import web
 from tests.hub.scene import scene
+from tests.views.made import NOW
+from tests.views.test_flame import seen
 
 
 async def run(*arguments: str) -> Result:
@@ -108,7 +111,7 @@ class Slow(http.server.BaseHTTPRequestHandler):
 
 
 async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(top, "SECONDS", 0.3)
+    monkeypatch.setattr(client, "SECONDS", 0.3)
     with serving(Slow) as url:
         result = await run("--url", url)
     assert result.exit_code == 1
@@ -117,7 +120,7 @@ async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_answer_that_is_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(top, "MAX_ANSWER", 10)
+    monkeypatch.setattr(client, "MAX_ANSWER", 10)
     with answering(b'{"processes": []}') as url:
         result = await run("--url", url)
     assert "is not a streamer" in result.output
@@ -214,3 +217,67 @@ async def test_live_in_a_terminal_has_colour_and_refreshes_and_stops_on_ctrl_c()
             child.wait()
             os.close(terminal)
             nursery.cancel_scope.cancel()
+
+
+async def test_sorted_filtered_and_around_a_method() -> None:
+    hub = seen()
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        by_shift = await run("--url", url, "--sort", "shift", "--top", "2")
+        some = await run("--url", url, "--filter", "HashMap")
+        around = await run("--url", url, "--method", "org.apache.fop.fonts.GlyphTable.lookup")
+        nowhere = await run("--url", url, "--method", "a.B.c")
+        nursery.cancel_scope.cancel()
+    shown = [line for line in by_shift.output.splitlines() if "org.apache" in line]
+    assert [name in line for name, line in zip(("PDFStream.deflate", "GlyphTable.lookup"), shown, strict=True)] == [
+        True, True,
+    ]  # fmt: skip
+    assert "java.util.HashMap.getNode" in some.output
+    assert "org.apache" not in some.output
+    assert "82.4%" in some.output  # all others
+    spent, whole = 10 * (220 + 90 + 160 + 70), 10 * (sum(NOW.values()) + 90) + 50
+    assert [line.strip() for line in around.output.splitlines() if line.strip()] == [
+        f"org.apache.fop.fonts.GlyphTable.lookup: {spent / whole:.1%} of instructions, itself {3100 / whole:.1%}",
+        "called by",
+        f"{spent / whole:.1%}  org.apache.fop.area.PageSequence.layout",
+        "calls",
+        f"{2300 / whole:.1%}  java.util.HashMap.getNode",
+    ]
+    assert nowhere.exit_code == 1
+    assert "a.B.c is in no calling context" in nowhere.output
+
+
+async def test_keys_change_window_weight_and_order() -> None:
+    hub, _ = scene(fidelity="flow")
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        child, terminal = start_in_terminal(url)
+        try:
+            for key, seen_ in (
+                ("", b"last 10s"),
+                ("w", b"last 1m"),
+                ("s", b"sorted by shift"),
+                ("b", b"share of time"),
+            ):
+                if key:
+                    os.write(terminal, key.encode())
+                await trio.to_thread.run_sync(read_until, terminal, partial(_in, seen_))
+            os.write(terminal, b"q")
+            rest = partial(_drain, terminal)
+            await trio.to_thread.run_sync(rest)
+            assert await trio.to_thread.run_sync(child.wait) == 0
+        finally:
+            child.kill()
+            child.wait()
+            os.close(terminal)
+        nursery.cancel_scope.cancel()
+
+
+def _in(wanted: bytes, screen: bytes) -> bool:
+    return wanted in screen
+
+
+def _drain(terminal: int) -> None:
+    with suppress(OSError):  # the other end is closed
+        while os.read(terminal, 65536):
+            pass

@@ -1,0 +1,34 @@
+"""Callers and callees of a method of a running streamer, as `streamer top --method` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from streamer.cli import Failure
+from streamer.client import fetch_bytes
+from streamer.hub.text import plain
+from streamer.trees.file import CctFileError, unpacked
+from streamer.trees.neighbours import neighbours
+from streamer.trees.text import WEIGHTS, weights
+
+SHOWN = 20
+
+
+def around(url: str, window: str | None, pid: int | None, weight: str | None, method: str) -> Iterator[RenderableType]:
+    """Raises Failure."""
+    try:
+        saved = unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
+    except CctFileError as error:
+        raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
+    weight = weight if weight in WEIGHTS else "instructions"
+    found = neighbours(saved.tree, weights(saved.tree, weight, False), method)
+    if found is None:
+        raise Failure(f"{method} is in no calling context of this window (kept at fidelity flow, unless --no-contexts)")
+    yield Text(f"{plain(method)}: {found.total:.1%} of {weight}, itself {found.own:.1%}", "bold")
+    for title, rows in (("called by", found.callers), ("calls", found.callees)):
+        yield Text(f"\n{title}" if rows else f"\n{title} nothing")
+        for name, share in rows[:SHOWN]:
+            yield Text(f"{share:7.1%}  {plain(name)}")
