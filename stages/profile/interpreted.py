@@ -19,11 +19,13 @@ I64 = NDArray[np.int64]
 def known_part(message: Bytecodes, all_: Executed) -> Executed:
     """The execution for methods that are known, of all. Its ticks are its part of each block's."""
     known = message.known
-    key = all_.group.astype(np.int64) << 32 | all_.block
-    keys, where = np.unique(key, return_inverse=True)
+    concerns = np.zeros(max(int(part.max(initial=-1)) for part in (known["block"], all_.block)) + 1, np.bool_)
+    concerns[known["block"]] = True
+    some = np.flatnonzero(concerns[all_.block])  # few
+    keys, where = np.unique(all_.group[some].astype(np.int64) << 32 | all_.block[some], return_inverse=True)
     times, ticks = np.zeros(len(keys), np.int64), np.zeros(len(keys))
-    np.add.at(times, where, all_.times)
-    np.add.at(ticks, where, all_.ticks)
+    np.add.at(times, where, all_.times[some])
+    np.add.at(ticks, where, all_.ticks[some])
     wanted = known["group"].astype(np.int64) << 32 | known["block"].astype(np.int64)
     at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
     there = keys[at] == wanted if len(keys) else np.zeros(0, np.bool_)
@@ -47,9 +49,11 @@ def with_methods(all_: Sums, known: Sums, message: Bytecodes, site_of_method: I6
     np.add.at(total, group, m["instructions"])
     mine = ticks[group] * m["instructions"] / np.maximum(total[group], 1)
     key = np.concatenate([part.group << 32 | part.site for part in (all_, known)] + [group << 32 | site_of_method])
-    keys, where = np.unique(key, return_inverse=True)
-    sums, spent = np.zeros((len(keys), all_.counts.shape[1]), np.int64), np.zeros(len(keys))
-    np.add.at(sums, where, np.concatenate((all_.counts, -known.counts, counts)))
-    np.add.at(spent, where, np.concatenate((all_.ticks, -known.ticks, mine)))
+    in_order = np.argsort(key, kind="stable")
+    key = key[in_order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    sums = np.add.reduceat(np.concatenate((all_.counts, -known.counts, counts))[in_order], first, axis=0)
+    spent = np.add.reduceat(np.concatenate((all_.ticks, -known.ticks, mine))[in_order], first)
     left = (sums != 0).any(axis=1) | (spent > 0.5)
-    return Sums(keys[left] >> 32, keys[left] & 0xFFFFFFFF, sums[left], np.maximum(spent[left], 0.0))
+    keys = key[first[left]]
+    return Sums(keys >> 32, keys & 0xFFFFFFFF, sums[left], np.maximum(spent[left], 0.0))
