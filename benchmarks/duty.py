@@ -39,7 +39,7 @@ from capture.recording.replay import Replay
 from stages.messages import PaneReport
 from streamer import config
 from streamer.hub import estimate
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.pipeline.warm import warm
 
 FINE = 0.01
@@ -56,7 +56,7 @@ def panes(recording: Path) -> list[Counter[str]]:
     names: dict[int, str] = {}
     with tempfile.TemporaryDirectory() as directory, Replay(recording) as replay:
         place = Place(settings, Path(directory), 0)
-        stages = MIDDLE[settings.fidelity]
+        stages = middle(settings)
         warm(stages, place)
         chain = make_chain(stages, place)
         outputs = [out for message in replay.messages() for out in feed_chain(chain, message)]

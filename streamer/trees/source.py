@@ -13,7 +13,7 @@ from stages.cct.tree import Tree, merged
 from stages.messages import StreamOpen, TreeReport
 from streamer import config
 from streamer.cli import Failure
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.trees.file import MAGIC, MOST_PACKED, CctFileError, Saved, unpacked
 
 _ALL = 1e9
@@ -39,9 +39,9 @@ def load(source: str, say: Callable[[str], None]) -> Saved:
 
 def of_recording(path: Path, say: Callable[[str], None]) -> Saved:
     """All of its processes together. Raises OSError, PerfDataError."""
-    settings = config.load(fidelity="flow")
+    settings = config.load(None, fidelity="flow", **{"flow.contexts": True})
     settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
-    names = MIDDLE["flow"]
+    names = middle(settings)
     hz, host, pid = 0.0, "", 0
     trees: list[Tree] = []
     with tempfile.TemporaryDirectory() as directory, Replay(path) as replay:

@@ -14,7 +14,7 @@ from capture.emulator.options import EmulatorError
 from capture.recording.replay import Replay
 from stages.messages import CodeKind, PaneReport
 from streamer import config
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
@@ -23,7 +23,8 @@ CALLS = 20_000
 
 def invocations(recording: Path, kinds: tuple[CodeKind, ...]) -> Counter[str]:
     """By method, in code of these kinds."""
-    chain = make_chain(MIDDLE["flow"], Place(config.load(fidelity="flow"), recording.parent, 0))
+    settings = config.load(fidelity="flow", **{"flow.interpreted": False})
+    chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
     out: Counter[str] = Counter()
     names: dict[int, str] = {}
     with Replay(recording) as replay:
