@@ -11,7 +11,7 @@ import click
 from jvm.private import output_file
 from stages.cct.views import View
 from streamer.cli import Failure
-from streamer.exports.formats import FORMATS, Export
+from streamer.exports.formats import FORMATS, Export, TooLargeError
 from streamer.trees.options import loaded, source_options, view_options, weight_options
 
 
@@ -23,6 +23,7 @@ from streamer.trees.options import loaded, source_options, view_options, weight_
 @source_options
 @view_options
 @weight_options
+@click.option("--share", type=click.FloatRange(0, 1), default=0.0, help="Contexts with less of all are put together.")
 def command(
     source: str,
     kind: str,
@@ -33,6 +34,7 @@ def command(
     view: View,
     weight: str,
     observed: bool,
+    share: float,
 ) -> None:
     """Write the calling-context tree of a recording, a running streamer or a file for another tool.
 
@@ -48,7 +50,10 @@ def command(
       streamer export dir/trace.json --format collapsed | flamegraph.pl > flame.svg
     """
     saved = loaded(source, url, window, pid)
-    body = FORMATS[kind].write(Export(saved, view, weight, observed))
+    try:
+        body = FORMATS[kind].write(Export(saved, view, weight, observed, share))
+    except TooLargeError as error:
+        raise Failure(str(error)) from None
     if file is None:
         if sys.stdout.isatty() and not FORMATS[kind].media_type.startswith("text"):
             raise Failure(f"{kind} is not for a terminal: give a file with -o")

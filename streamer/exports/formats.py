@@ -5,24 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from stages.cct.tree import Tree
 from stages.cct.views import View
 from streamer.exports import speedscope
 from streamer.trees.file import Saved, packed
-from streamer.trees.text import collapsed
+from streamer.trees.levels import depths, pruned
+from streamer.trees.text import collapsed, weights
+
+MOST_FRAMES = 1 << 24
+"""Of all stacks together: these formats write each stack out."""
+
+
+class TooLargeError(ValueError):
+    """The stacks have too many frames; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is exported: `weight` is of formats that have room for one."""
+    """What is exported. `weight`: of formats that have room for one. `share`: contexts with less of all instructions
+    are put together."""
 
     saved: Saved
     view: View
     weight: str = "instructions"
     observed: bool = False
+    share: float = 0.0
 
     @property
     def name(self) -> str:
         return f"{self.saved.host}-{self.saved.pid}" if self.saved.host else "jvm"
+
+    def tree(self) -> Tree:
+        """As it is looked at. Raises TooLargeError."""
+        tree = self.view.of(self.saved.tree)
+        if self.share:
+            total = tree.inclusive(weights(tree, "instructions", self.observed))
+            tree = pruned(tree, total, self.share, len(total))
+        frames = int(depths(tree.nodes["parent"].astype(np.int64)).sum())
+        if frames > MOST_FRAMES:
+            raise TooLargeError(
+                f"the stacks have {frames:,} frames, and {MOST_FRAMES:,} are the most: leave out narrow contexts "
+                "(min_share, --share) or fold recursion (--fold-recursion)"
+            )
+        return tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +62,17 @@ class Format:
 def _pprof(export: Export) -> bytes:
     from streamer.exports import pprof  # with protobuf, which the hub needs for nothing else
 
-    return pprof.profile(export.view.of(export.saved.tree), export.observed, export.saved.hz)
+    return pprof.profile(export.tree(), export.observed, export.saved.hz)
 
 
 def _speedscope(export: Export) -> bytes:
-    return speedscope.profile(export.view.of(export.saved.tree), export.observed, export.saved.hz, export.name)
+    return speedscope.profile(export.tree(), export.observed, export.saved.hz, export.name)
 
 
 def _collapsed(export: Export) -> bytes:
-    tree = export.view.of(export.saved.tree)
-    return "".join(f"{line}\n" for line in collapsed(tree, export.weight, export.observed)).encode(errors="replace")
+    return "".join(f"{line}\n" for line in collapsed(export.tree(), export.weight, export.observed)).encode(
+        errors="replace"
+    )
 
 
 def _cct(export: Export) -> bytes:

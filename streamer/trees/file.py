@@ -54,8 +54,8 @@ def packed(saved: Saved) -> bytes:
     return MAGIC + _HEAD.pack(VERSION, zlib.crc32(frame)) + frame
 
 
-def unpacked(data: bytes) -> Saved:
-    """Raises CctFileError."""
+def unpacked(data: bytes, most: int = MOST_PLAIN) -> Saved:
+    """`most`: bytes, when it is unpacked. Raises CctFileError."""
     begin = len(MAGIC) + _HEAD.size
     if data[: len(MAGIC)] != MAGIC or len(data) < begin:
         raise CctFileError("not a file of a calling-context tree")
@@ -66,8 +66,8 @@ def unpacked(data: bytes) -> Saved:
         raise CctFileError("damaged: the checksum is wrong")
     try:
         size = zstandard.frame_content_size(data[begin:])
-        if not 0 <= size <= MOST_PLAIN:
-            raise CctFileError(f"more than {MOST_PLAIN} bytes when unpacked")
+        if not 0 <= size <= most:
+            raise CctFileError(f"more than {most} bytes when unpacked")
         plain = zstandard.ZstdDecompressor().decompress(data[begin:], max_output_size=size or 1)
         (length,) = struct.unpack_from("<I", plain)
         about = msgpack.unpackb(plain[4 : 4 + length], strict_map_key=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stages.cct.measures import paired
 from stages.cct.tree import COLUMNS, Tree, united
 from stages.cct.views import View
-from streamer.trees.levels import by_level, least_of, pruned
+from streamer.trees.levels import by_level, pruned
 from streamer.trees.text import WEIGHTS, label, weighted, weights
 
 MOST = 20_000
@@ -28,7 +28,7 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`share`: frames with less of all are put together; `most`: of frames, about."""
+    """`share`: frames with less of all are put together; `most`: of frames, besides those."""
 
     weight: str = "instructions"
     observed: bool = False
@@ -52,7 +52,7 @@ def flame(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
     frames below), `suspect` (of `total`), `calls`. `levels`: where each depth begins, and the end."""
     seen = wanted.of(tree)
     own = weights(seen, wanted.weight, wanted.observed)
-    shown = pruned(seen, total := seen.inclusive(own), least_of(total, wanted.share, wanted.most))
+    shown = pruned(seen, seen.inclusive(own), wanted.share, wanted.most)
     own = weights(shown, wanted.weight, wanted.observed)
     doubt = shown.nodes[f"suspect_{WEIGHTS[wanted.weight]}"].astype(np.uint64)
     columns = {
@@ -71,7 +71,7 @@ def difference(tree: Tree, base: Tree, wanted: Wanted, hz: float, base_hz: float
     totals = [both.inclusive(both.nodes[name]) for name in _SIDES]
     shares = [total / max(1, int(total.max(initial=0))) for total in totals]
     parts = np.rint(np.sum(shares, axis=0) * _FINE).astype(np.uint64)
-    shown = pruned(both, parts, least_of(parts, wanted.share, wanted.most))
+    shown = pruned(both, parts, wanted.share, wanted.most)
     columns = {name: shown.nodes[column] for name, column in zip(("own", "base_own"), _SIDES, strict=True)}
     columns |= {name: shown.inclusive(columns[own]) for name, own in (("total", "own"), ("base", "base_own"))}
     about = _about(tree, wanted, hz) | {"base_unit": base_hz if wanted.weight == "time" else 1}

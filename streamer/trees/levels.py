@@ -16,10 +16,10 @@ U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
 
-def pruned(tree: Tree, total: U64, least: int) -> Tree:
-    """Nodes with less than `least` of `total` ((n,) inclusive) are one `[other]` of the caller that is left; sums stay.
-    A root is always left."""
-    gone = (total < np.uint64(least)) & (tree.nodes["parent"] >= 0)
+def pruned(tree: Tree, total: U64, share: float, most: int) -> Tree:
+    """Nodes with less than `share` of the largest `total` ((n,) inclusive), and all but the `most` heaviest, are one
+    `[other]` of the caller that is left; sums stay. A root is always left."""
+    gone = narrow(total, share, most) & (tree.nodes["parent"] >= 0)
     if not gone.any():
         return tree
     rows = tree.nodes.copy()
@@ -28,15 +28,15 @@ def pruned(tree: Tree, total: U64, least: int) -> Tree:
     return united(rows, (*tree.names, OTHER))
 
 
-def least_of(total: U64, share: float, most: int) -> int:
-    """The bound for `pruned` by which no node has less than `share` of the largest, and at most `most` are left (more,
-    where some that are equal are the smallest of these)."""
+def narrow(total: U64, share: float, most: int) -> NDArray[np.bool_]:
+    """(n,) which are so, and with each all below it: a parent has at least its child's total, and of equal ones the
+    first are kept, which are parents."""
     if not len(total):
-        return 1
-    least = max(1, int(np.ceil(share * float(total.max()))))
+        return np.zeros(0, np.bool_)
+    gone = total < np.uint64(max(1, int(np.ceil(share * float(total.max())))))
     if len(total) > most:
-        least = max(least, int(np.partition(total, len(total) - most)[len(total) - most]))
-    return least
+        gone[np.argsort(~total, kind="stable")[most:]] = True
+    return gone
 
 
 def topmost(parent: I64, chosen: NDArray[np.bool_]) -> I64:

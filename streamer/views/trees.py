@@ -23,7 +23,7 @@ from streamer.exports.formats import FORMATS, Export
 from streamer.hub import Hub
 from streamer.trees import flame
 from streamer.trees.file import Saved, packed, unpacked
-from streamer.trees.levels import least_of, pruned
+from streamer.trees.levels import pruned
 from streamer.trees.text import WEIGHTS, weights
 from streamer.views import query as ask
 from streamer.views.query import HEADERS, Query
@@ -32,7 +32,8 @@ T = TypeVar("T")
 AT_ONCE = 2
 MOST_FRAMES = 200_000
 MOST_POSTED = 32 << 20
-"""Bytes of a file to be compared with."""
+MOST_PLAIN = 128 << 20
+"""Bytes of a file to be compared with, packed and not."""
 FILE = "application/octet-stream"
 BEFORE = "before"
 NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, unless --no-contexts."
@@ -60,7 +61,7 @@ class Trees:
         def body() -> bytes:
             tree = merged(parts) if parts else EMPTY
             total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))
-            tree = pruned(tree, total, least_of(total, wanted.share, len(total))) if wanted.share else tree
+            tree = pruned(tree, total, wanted.share, len(total)) if wanted.share else tree
             return packed(Saved(tree, hz, *(process or ())))
 
         return Response(await self.in_thread(body), media_type=FILE, headers=HEADERS)
@@ -88,7 +89,7 @@ class Trees:
 
         def body() -> bytes:
             saved = Saved(merged(parts) if parts else EMPTY, hz, *(process or ()))
-            return kind.write(Export(saved, view, wanted.weight, wanted.observed))
+            return kind.write(Export(saved, view, wanted.weight, wanted.observed, wanted.share))
 
         as_file = {"Content-Disposition": f'attachment; filename="profile{kind.suffix}"'}
         return Response(await self.in_thread(body), media_type=kind.media_type, headers=HEADERS | as_file)
@@ -106,7 +107,7 @@ def _flame(
 ) -> dict[str, object]:
     tree = merged(window[0]) if window[0] else EMPTY
     if posted is not None:
-        saved = unpacked(posted)
+        saved = unpacked(posted, MOST_PLAIN)
         answer = flame.difference(tree, saved.tree, wanted, window[1], saved.hz)
     elif base is not None:
         answer = flame.difference(tree, merged(base[0]) if base[0] else EMPTY, wanted, window[1], base[1])

@@ -109,6 +109,11 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
                     await until(http, f'ALERTS{{alertstate="firing", alertname="{alert}"}}')
                 alerts = await answer(http, 'ALERTS{alertstate="firing"}')
                 assert {a["metric"]["alertname"] for a in alerts} == {"StreamerHotMethodShift", "StreamerNewHotMethod"}
+                told = (await http.get("/api/v1/alerts")).json()["data"]["alerts"]
+                (shift,) = (a for a in told if a["labels"]["alertname"] == "StreamerHotMethodShift")
+                assert "org.apache.fop.pdf.PDFStream.deflate 5" in shift["annotations"]["description"]
+                assert "org.apache.fop.fonts.GlyphTable.lookup -2" in shift["annotations"]["description"]
+                assert "#process=7%40h&base=before" in shift["annotations"]["page"]
                 assert (await answer(http, "up"))[0]["value"][1] == "1"
                 settings = {
                     "$__rate_interval": "5m", "$host": ".*", "$pid": ".*", "$window": "10s",

@@ -15,11 +15,13 @@ from click.testing import CliRunner
 
 from stages.cct.tree import Tree
 from stages.cct.views import View
+from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import export
 from streamer.exports import pprof
-from streamer.exports.formats import FORMATS, Export
+from streamer.exports.formats import FORMATS, Export, TooLargeError
 from streamer.exports.protos import messages
 from streamer.trees.file import Saved, packed, unpacked
+from tests.hub.reports import HOST, PID
 from tests.npm import from_npm
 from tests.views.made import NOW, SUSPECT, large, tree
 from tests.views.test_flame import client, seen
@@ -137,6 +139,33 @@ def test_names_from_a_file_cannot_break_a_line() -> None:
     report = tree(0, {"a\nb;c.d": 1})
     export_ = Export(Saved(Tree(report.nodes, report.names), HZ), View())
     assert FORMATS["collapsed"].write(export_) == b"all threads;a b:c.d 1000\n"
+
+
+def recursion(depth: int) -> Saved:
+    """A method that calls itself so deep, and spends something each time."""
+    rows = np.zeros(depth + 1, TREE_DTYPE)
+    rows["parent"], rows["method"] = np.arange(-1, depth), 1
+    rows["method"][0], rows["bci"][0], rows["observed_instructions"][1:] = 0, 7, 1
+    return Saved(Tree(rows, ("[thread]", "a.B.again")), HZ)
+
+
+@pytest.mark.parametrize("kind", ["pprof", "collapsed", "speedscope"])
+async def test_stacks_that_would_fill_the_memory_are_refused(kind: str, tmp_path: Path) -> None:
+    deep = recursion(6000)
+    with pytest.raises(TooLargeError, match="fold recursion"):
+        FORMATS[kind].write(Export(deep, View()))
+    assert FORMATS[kind].write(Export(deep, View(recursion=False)))
+    assert FORMATS[kind].write(Export(deep, View(), share=0.5))
+    file = tmp_path / "deep.cct"
+    file.write_bytes(packed(deep))
+    done = CliRunner().invoke(export.command, [str(file), "--format", kind])
+    assert (done.exit_code, "frames, and 16,777,216 are the most" in done.output) == (1, True)
+    hub = seen()
+    hub.trees.feed(TreeReport(HOST, PID, 0, 59, deep.tree.nodes, deep.tree.names))
+    async with client(hub) as http:
+        answer = await http.get(f"/api/export?format={kind}")
+        assert (answer.status_code, "min_share" in answer.json()["error"]) == (400, True)
+        assert (await http.get(f"/api/export?format={kind}&min_share=0.001")).status_code == 200
 
 
 @pytest.mark.parametrize("kind", FORMATS)

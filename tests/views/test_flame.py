@@ -13,7 +13,7 @@ from stages.cct.tree import Tree
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.trees.file import Saved, packed, unpacked
-from streamer.views import live, web
+from streamer.views import live, trees, web
 from streamer.views.trees import MOST_POSTED
 from tests.hub.reports import HOST, PID
 from tests.hub.scene import scene
@@ -108,7 +108,7 @@ async def test_the_difference_to_the_minute_before() -> None:
         assert set((await http.get("/api/flame?base=before")).json()["base"]) == {0}
 
 
-async def test_the_difference_to_a_file() -> None:
+async def test_the_difference_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     report = tree(0, {"gone.Away.run": 10})
     file = packed(Saved(Tree(report.nodes, report.names), 3e9))
     async with client(seen()) as http:
@@ -120,6 +120,9 @@ async def test_the_difference_to_a_file() -> None:
         assert (damaged.status_code, damaged.json()) == (400, {"error": "damaged: the checksum is wrong"})
         large_ = await http.post("/api/flame", content=b"x" * (MOST_POSTED + 1), headers=FILE)
         assert (large_.status_code, large_.json()) == (400, {"error": "a file to compare with has at most 32 MiB"})
+        monkeypatch.setattr(trees, "MOST_PLAIN", 100)
+        bomb = await http.post("/api/flame", content=file, headers=FILE)
+        assert (bomb.status_code, bomb.json()) == (400, {"error": "more than 100 bytes when unpacked"})
         form = await http.post("/api/flame", content=file, headers={"content-type": "text/plain"})
         assert form.status_code == 400  # a type that a page from elsewhere may send unasked
 

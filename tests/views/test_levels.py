@@ -55,7 +55,9 @@ def test_narrow_nodes_are_one_other_of_their_caller_and_sums_stay(
 ) -> None:
     tree = tree_of(rows)
     total = tree.inclusive(tree.nodes["observed_instructions"])
-    cut = levels.pruned(tree, total, least)
+    cut = levels.pruned(tree, total, least / max(1, int(total.max())), len(total)) if least <= total.max() else tree
+    if least > total.max():
+        return
     expected: dict[tuple[tuple[str, int], ...], int] = defaultdict(int)
     wide = {path for path, n in zip(paths(tree), total.tolist(), strict=True) if n >= least or len(path) == 1}
     for path, spent in zip(paths(tree), tree.nodes["observed_instructions"].tolist(), strict=True):
@@ -67,12 +69,19 @@ def test_narrow_nodes_are_one_other_of_their_caller_and_sums_stay(
     assert got == expected
 
 
-def test_the_bound_keeps_a_share_and_a_number() -> None:
-    total = np.array([100, 60, 40, 30, 10, 9, 1], np.uint64)
-    assert levels.least_of(total, 0.0, 100) == 1
-    assert levels.least_of(total, 0.095, 100) == 10
-    assert levels.least_of(total, 0.0, 3) == 40
-    assert levels.least_of(np.zeros(0, np.uint64), 0.5, 3) == 1
+def test_a_share_and_a_number_are_kept() -> None:
+    total = np.array([100, 60, 40, 30, 40, 9, 0], np.uint64)
+    assert levels.narrow(total, 0.0, 100).tolist() == [False] * 6 + [True]
+    assert levels.narrow(total, 0.095, 100).tolist() == [False] * 5 + [True] * 2
+    assert levels.narrow(total, 0.0, 3).tolist() == [False, False, False, True, True, True, True]
+    assert levels.narrow(np.zeros(0, np.uint64), 0.5, 3).tolist() == []
+
+
+def test_a_chain_whose_frames_are_all_as_wide_is_cut_too() -> None:
+    tree = tree_of([(n, 1 + n % 3, -1, int(n == 999)) for n in range(1000)])
+    cut = levels.pruned(tree, tree.inclusive(tree.nodes["observed_instructions"]), 0.0, 100)
+    assert len(cut.nodes) == 101
+    assert cut.total("observed_instructions") == 1
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5000])

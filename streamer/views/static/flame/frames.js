@@ -53,8 +53,8 @@ export class Frames {
 
   path(i) {
     const out = [];
-    for (let at = i; at >= 0; at = this.parent[at]) out.unshift(at);
-    return out;
+    for (let at = i; at >= 0; at = this.parent[at]) out.push(at);
+    return out.reverse();
   }
 
   below(i) { return Array.from({length: this.children[i]}, (_, k) => this.first[i] + k); }

@@ -17,7 +17,7 @@ export class Panel {
     this.box = at("flame-box");
     this.painter = new Painter(this.box, at("flame-canvas"));
     [this.frames, this.file, this.asking, this.seconds] = [null, null, null, 10];
-    [this.told, this.later, this.turn, this.wanted] = [-Infinity, 0, 0, null];
+    [this.told, this.took, this.later, this.turn, this.wanted] = [-Infinity, 0, 0, 0, null];
     for (const id of CONTROLS) at(id).addEventListener("change", () => this.chosen(id));
     at("find").addEventListener("input", () => change({find: at("find").value}));
     at("file").addEventListener("change", () => this.choose(at("file").files[0]));
@@ -68,10 +68,11 @@ export class Panel {
     else this.show();
   }
 
-  // There is more: a long window changes slowly, and is asked for a tenth of its length apart.
+  // There is more: a long window changes slowly, and is asked for a tenth of its length apart; and a large tree not so
+  // often that its making takes more than a fifth of the time.
   stale() {
     if (state.paused || this.later) return;
-    const wait = Math.max(0, this.told + 100 * this.seconds - performance.now());
+    const wait = Math.max(0, this.told + Math.max(100 * this.seconds, 5 * this.took) - performance.now());
     this.later = setTimeout(() => this.ask(), wait);
   }
 
@@ -87,11 +88,13 @@ export class Panel {
     const posted = state.base !== FILE ? {} : this.file
       ? {method: "POST", body: this.file, headers: {"Content-Type": "application/octet-stream"}} : null;
     if (!posted) return this.fail("Choose the file again: a link cannot hold it.");
+    const asked_at = performance.now();
     try {
       const answer = await fetch(`api/flame?${asked}`, {signal: this.asking.signal, ...posted});
       const told = await answer.json();
       if (!answer.ok) return this.fail(told.error);
       this.told = performance.now();
+      this.took = this.told - asked_at;
       this.take(told);
       const shift = await fetch(`api/shift?${query({weight: state.by})}`, {signal: this.asking.signal});
       if (shift.ok) moved(await shift.json(), (path) => this.lead(path));

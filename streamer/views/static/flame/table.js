@@ -36,7 +36,7 @@ function button(text, act) {
 }
 
 export function path(frames, zoom, go) {
-  const steps = frames.path(zoom).map((i) => {
+  const steps = frames.path(zoom).slice(-MOST).map((i) => {
     const item = element("li");
     if (i === zoom) {
       item.append(element("span", frames.label(i)));
