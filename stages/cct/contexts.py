@@ -72,6 +72,7 @@ from stages.cct.tables import (
     OUTSIDE,
     PENDING,
     RETURNED,
+    SHARED,
     STUB_RETURNED,
     TO_INTERPRETER,
     TO_OUTSIDE,
@@ -84,6 +85,8 @@ from stages.cct.tables import (
     Z_HOLES,
     Z_LINKS,
     Z_OVERFLOW,
+    Z_OWN_HOLES,
+    Z_SHARED_HOLES,
     Z_STRANGE,
 )
 
@@ -189,12 +192,23 @@ def bottom(t, thread):  # type: ignore[no-untyped-def]
 
 
 @inner
-def hole(t, thread):  # type: ignore[no-untyped-def]
-    """Below the first frame that is seen after a hole: a node of its own, so that what is called from there can be
-    moved when the caller is known."""
+def _unknown(t, thread):  # type: ignore[no-untyped-def]
+    """Below the first frame that is known: a node of its own, so that what is called from there can be moved when the
+    caller is known."""
     t.size[Z_HOLES] += 1
     n = child(t, thread, np.int64(UNKNOWN_CALLER), t.size[Z_HOLES])
     return _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(HOLE), n, thread, np.int64(-1))
+
+
+@inner
+def hole(t, c, thread):  # type: ignore[no-untyped-def]
+    """Below the first frame that is seen after a hole. Each has an unknown of its own, but for the many more of a pane:
+    these share one a thread, which stays where it is. For all that runs on an unknown of its own is worked out anew."""
+    if t.size[Z_OWN_HOLES] > 0:
+        t.size[Z_OWN_HOLES] -= 1
+        return _unknown(t, thread)
+    t.size[Z_SHARED_HOLES] += 1
+    return frame(t, c, np.int64(0), thread, np.int64(SHARED), thread, np.int64(-1), True)
 
 
 @inner
@@ -211,7 +225,9 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     if t.activation[AC * root + A_FN] == BOTTOM or root == 0:
         t.size[Z_STRANGE] += 1
         return _first(t, c, root, fn)
-    new = hole(t, t.activation[AC * root + A_CALLER])
+    if t.activation[AC * root + A_FN] == SHARED:
+        return _first(t, c, root, fn)
+    new = _unknown(t, t.activation[AC * root + A_CALLER])
     caller = _first(t, c, new, fn)
     t.size[Z_LINKS] += 1
     node = t.activation[AC * caller + A_NODE]
@@ -312,7 +328,7 @@ def _resumed(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
     to = _returned_to(t, c, a, c.block[BC * b + B_START])
     if to >= 0:
         return _as(t, c, to, fn)
-    if t.activation[AC * a + A_FN] == HOLE:
+    if class_of(t, c, a) == FN_HOLE:
         return _named(t, c, a, b, fn)
     if t.activation[AC * a + A_FN] == OUTSIDE:
         a = t.activation[AC * a + A_PARENT]

@@ -52,6 +52,7 @@ from stages.cct.tables import (
     SUSPECT,
     X_INSTRUCTIONS,
     XC,
+    Z_MADE,
     Z_NOTED,
     Z_PARTS,
     Z_STEP_ROOM,
@@ -71,6 +72,11 @@ AHEAD = 8
 # columns of a thread
 T_STATE, T_NODE, TH = range(3)
 
+# how far `fold` has come: row, stop (−1: at the row's beginning), place in the order, break, last path
+G_ROW, G_STOP, G_AT, G_BREAK, G_PATH, GO = range(6)
+SLICE = 1 << 10
+"""Places in the order after which `fold` looks whether it has worked out enough."""
+
 
 @inner
 def _first_block(c, x):  # type: ignore[no-untyped-def]
@@ -88,7 +94,7 @@ def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
     b = _first_block(c, x)
     if state & _MASK == STARTED and b >= 0 and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
         return bottom(t, thread) << BEHIND | LEFT
-    return hole(t, thread) << BEHIND | JUMPED
+    return hole(t, c, thread) << BEHIND | JUMPED
 
 
 @apart
@@ -111,6 +117,7 @@ def _look_up(t, c, state, x):  # type: ignore[no-untyped-def]
     """The row of a step, which is made if it is new; 0: there is no room for it."""
     s, slot = step_of(t, state, x)
     if s == 0:
+        t.size[Z_MADE] += 1
         if not has_room(t, c, x):
             return s
         s = joined(t, c, state, x) if of_paths(c, x) else new_step(t, c, state, x, slot)
@@ -185,31 +192,44 @@ def _along(t, c, order, begin, end, state, x, sure, rate, thread):  # type: igno
 
 @kernel
 def fold(  # type: ignore[no-untyped-def]
-    tables, blocks, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed, broken
-):
+    tables, blocks, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed, broken,
+    go, go_rate, most,
+):  # fmt: skip
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
-    go on where that was. A step that there is no room for is added to the nodes at once."""
+    go on where that was. A step that there is no room for is added to the nodes at once. Whether it has come to the
+    end: else it goes on from `go` ((GO,), at first [0, −1, …]) and `go_rate` ((1,)), behind about `most` new steps."""
     t, c, paths = tables_at(tables), blocks_at(blocks), first_item(order)
-    for k in range(len(thread)):
-        node = threads[thread[k], T_NODE]
-        state = threads[thread[k], T_STATE]
-        if fresh[k] and state & _MASK != STARTED:
+    enough = t.size[Z_MADE] + most
+    for k in range(go[G_ROW], len(thread)):
+        node, state = threads[thread[k], T_NODE], threads[thread[k], T_STATE]
+        begin, j, q, x, rate = stop[k], np.int64(-1), np.int64(broken_at[k]), np.int64(0), 0.0
+        if go[G_STOP] >= 0:
+            begin, j, q, x, rate = go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0]
+            go[G_STOP] = -1
+        elif fresh[k] and state & _MASK != STARTED:
             state = np.int64(LOST)
-        q, x = np.int64(broken_at[k]), np.int64(0)
-        for m in range(stop[k], stop_end[k] - 1):
-            j, end, ticks = at[m], at[m + 1], tsc[m + 1] - tsc[m]
-            total = _instructions(c, paths, j, end, x)
-            rate = ticks / total if total > 0 and ticks > 0 else 0.0
+        for m in range(begin, stop_end[k] - 1):
+            end = at[m + 1]
+            if j < 0:
+                j, ticks = at[m], tsc[m + 1] - tsc[m]
+                total = _instructions(c, paths, j, end, x)
+                rate = ticks / total if total > 0 and ticks > 0 else 0.0
             while j < end:
                 while q < broken_end[k] and j >= broken[q]:
                     q += 1
-                until, sure = end, OBSERVED
+                until, sure = min(end, j + SLICE), OBSERVED
                 if q < broken_end[k]:
                     sure = SUSPECT if j >= confirmed[q] else OBSERVED
-                    until = min(end, broken[q] if j >= confirmed[q] else confirmed[q])
+                    until = min(until, broken[q] if j >= confirmed[q] else confirmed[q])
                 state, x = _along(t, c, paths, j, until, state, x, sure, rate, node)
                 j = until
+                if t.size[Z_MADE] >= enough:
+                    threads[thread[k], T_STATE] = state
+                    go[G_ROW], go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0] = k, m, j, q, x, rate
+                    return False
+            j = np.int64(-1)
         threads[thread[k], T_STATE] = state
+    return True
 
 
 @kernel

@@ -91,7 +91,7 @@ class Functions:
         self._image, self._inlining = image, inlining
         self.names = Names()
         self.rows = np.zeros((256, FC), np.int64)
-        self.rows[:FIRST_FN, 0] = FN_PENDING, FN_INTERPRETER, FN_OUTSIDE, FN_HOLE, FN_BOTTOM, FN_LINKED
+        self.rows[:FIRST_FN, 0] = FN_PENDING, FN_INTERPRETER, FN_OUTSIDE, FN_HOLE, FN_BOTTOM, FN_LINKED, FN_HOLE
         self.rows[:FIRST_FN, 1] = UNKNOWN_CALLER
         self.rows[INTERPRETER, 1] = INTERPRETER_NAME
         self.count = FIRST_FN

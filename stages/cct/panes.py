@@ -27,7 +27,8 @@ class Pane:
         if n:
             ids = t.noted[:n].copy()
             self.parts.append((ids, t.counts[ids], t.spent[ids]))
-            if sum(len(part[0]) for part in self.parts) > _SUM_ROWS and len(self.parts) > 1:
+            rows = sum(len(part[0]) for part in self.parts)
+            if rows > max(_SUM_ROWS, 2 * len(self.parts[0][0])):  # the first is the sum before
                 self.parts = [self._sum()]
 
     def detach(self, t: Tables, names: list[str]) -> None:

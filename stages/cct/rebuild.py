@@ -13,26 +13,30 @@ from stages.cct.tables import (
     A_FN,
     A_NODE,
     A_PARENT,
+    A_RETURN,
     AC,
     BEHIND,
     I64,
     N_METHOD,
     N_PARENT,
     NC,
+    SHARED,
     Z_ACTIVATIONS,
     Z_CALLS,
     Z_HOLES,
     Z_LINKS,
     Z_NODES,
     Z_OVERFLOW,
+    Z_OWN_HOLES,
     Z_PARENTS,
+    Z_SHARED_HOLES,
     Z_STRANGE,
     Tables,
     tables_at,
 )
 from stages.columns import table
 
-_KEPT = (Z_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW)
+_KEPT = (Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW)
 
 
 def rebuilt(before: Tables, old: Functions, t: Tables, functions: Functions, threads: I64, slots: I64) -> None:
@@ -94,7 +98,10 @@ def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type:
             a = before.activation[AC * a + A_PARENT]
         threads[slot, T_STATE] = moved[threads[slot, T_STATE] >> BEHIND] << BEHIND | threads[slot, T_STATE] & mask
     for new in range(1, t.size[Z_ACTIVATIONS]):
-        t.activation[AC * new + A_PARENT] = moved[t.activation[AC * new + A_PARENT]]
+        row = AC * new
+        t.activation[row + A_PARENT] = moved[t.activation[row + A_PARENT]]
+        if t.activation[row + A_FN] == SHARED:
+            t.activation[row + A_RETURN] = t.activation[row + A_CALLER]
 
 
 @kernel

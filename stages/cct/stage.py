@@ -7,6 +7,7 @@ closes when the watermark has passed its end; which caller a part of the stack h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -31,7 +32,9 @@ from stages.cct.tables import (
     Z_MOST,
     Z_NODES,
     Z_OVERFLOW,
+    Z_OWN_HOLES,
     Z_PARTS,
+    Z_SHARED_HOLES,
     Z_STATES,
     Z_STEPS,
     Z_STRANGE,
@@ -45,22 +48,27 @@ from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
 
 _COUNTERS = (
-    ("holes", Z_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE), ("overflow", Z_OVERFLOW),
+    ("holes", Z_HOLES), ("shared_holes", Z_SHARED_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE),
+    ("overflow", Z_OVERFLOW),
 )  # fmt: skip
 
 SPARE_FUNCTIONS = 4096
 """With more of them, dead ones are forgotten when a generation begins."""
+MADE = 1 << 11
+"""About so many new steps are worked out in one step of the stage."""
 SETTLED = 1 << 17
 """So many parts of steps are settled in one step of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bounds of a process's tables, in rows."""
+    """Bounds of a process's tables, in rows; and how many holes a second have an unknown caller of their own: more of
+    them in one pane share one a thread."""
 
     activations: int = 1 << 20
     nodes: int = 1 << 20
     steps: int = 1 << 20
+    holes: int = 1 << 10
 
 
 @dataclass(slots=True)
@@ -93,6 +101,7 @@ class Cct:
         self._room = room
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
         self._processes: dict[ProcessKey, Traced] = {}
+        self._holes = min(room.activations, math.ceil(room.holes * pane_seconds))  # a pane
         self._rebuilt = 0
 
     def feed(self, message: object) -> list[object]:
@@ -186,12 +195,15 @@ class Cct:
         for number in np.unique(pane).tolist():
             if number != p.pane:
                 yield from self._settle(p)
-                p.pane = number
+                p.pane, p.tables.size[Z_OWN_HOLES] = number, self._holes
             mine = pane == number
-            fold(
+            go, rate = np.array([0, -1, 0, 0, 0], np.int64), np.zeros(1)
+            while not fold(
                 p.tables_at, table(blocks), p.threads, slots[rows.group[mine]], fresh[mine],
                 rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order, *columns,
-            )  # fmt: skip
+                go, rate, MADE,
+            ):  # fmt: skip
+                yield
             yield
 
     def _slot(self, p: Traced, tid: int) -> int:

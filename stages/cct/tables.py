@@ -46,8 +46,8 @@ F_CLASS, F_METHOD = range(2)
 frame it came from, for an exception. Of one function each: the interpreter; code outside of the filter; a call of which
 the callee is not seen yet; the unknown below the first frame that was seen after a hole; the ground below a thread's
 first frame; an unknown of which the caller has been found out since."""
-PENDING, INTERPRETER, OUTSIDE, HOLE, BOTTOM, LINKED, FIRST_FN = range(7)
-"""Functions."""
+PENDING, INTERPRETER, OUTSIDE, HOLE, BOTTOM, LINKED, SHARED, FIRST_FN = range(8)
+"""Functions. SHARED is of class FN_HOLE: the unknown below many holes of a thread, which is never linked."""
 
 # A place in an nmethod's inline tree: the one above (0: the nmethod itself), the method, the bci of the call
 PC = 3
@@ -105,11 +105,13 @@ COUNTS = 3
 OBSERVED, SUSPECT, CERTAINTIES = range(3)
 
 # `size`: how many rows there are; what was counted; slots in use of the hash tables, less one; for how many rows there
-# is room (of nodes, as many again for overflows); how many parts of a step come of one block at most
+# is room (of nodes, as many again for overflows); how many parts of a step come of one block at most; how many holes
+# may yet have an unknown of their own in this pane, how many had none; steps that were worked out
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
-    Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST, Z_SIZE,
-) = range(20)  # fmt: skip
+    Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST,
+    Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_SIZE,
+) = range(23)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
 
 INLINED = 1 << 14

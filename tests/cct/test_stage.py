@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from stages.cct.fold import SLICE
 from stages.cct.stage import Cct, Room
 from stages.cct.tables import PARTS, SPARE_PARTS
-from stages.cct.tree import Tree, merged
+from stages.cct.tree import Tree, merged, method_totals
 from stages.images import Images
 from stages.inlining.inlining import Inlining
 from stages.messages import TreeReport
@@ -110,6 +112,44 @@ def test_frames_behind_a_hole_are_found_out_as_they_are_returned_to(program: Cal
         if a < b:
             want.update(stretch(blocks[a:b]))
     assert found(tree_of([*cct.feed(d.message(7, order, (0, 100), False)), *cct.flush()])) == want
+
+
+@settings(deadline=None, max_examples=60)
+@given(PROGRAMS, st.data())
+def test_too_many_holes_share_an_unknown_caller(program: Call, data: st.DataObject) -> None:
+    """Nothing is lost; frames that are returned to stand below the unknown, and nothing grows with the holes."""
+    blocks, d = run(program), Dictionaries()
+    begin = data.draw(st.integers(0, len(blocks)))
+    order = [*ordered(data.draw, blocks[begin:], d), BREAK]
+    own, cct = stage(), stage(Room(1 << 12, 1 << 12, 1 << 12, holes=0))
+    said = cct.feed(d.message(7, order, (0, 100), False))
+    rows = cct.statistics()["cct_activations"], cct.statistics()["cct_nodes"]
+    for n in range(1, 5):
+        said += cct.feed(d.message(7, order, (100 * n, 100 * n + 100), False))
+    assert rows == (cct.statistics()["cct_activations"], cct.statistics()["cct_nodes"])
+    assert (cct.statistics()["cct_holes"], cct.statistics()["cct_shared_holes"]) == (0, 5 * (begin < len(blocks)))
+    tree, once = tree_of([*said, *cct.flush()]), Dictionaries()
+    single = [*own.feed(once.message(7, [once.path([b]) for b in blocks[begin:]], (0, 500), False)), *own.flush()]
+    for name in ("observed_instructions", "observed_invocations"):
+        assert method_totals(tree, name) == {m: 5 * n for m, n in method_totals(tree_of(single), name).items()}
+    assert tree.total("observed_ticks") == 500 * (begin < len(blocks))
+
+
+@settings(deadline=None, max_examples=20)
+@given(PROGRAMS, st.data())
+def test_steps_that_are_worked_out_a_few_at_a_time(program: Call, data: st.DataObject) -> None:
+    blocks, d = run(program), Dictionaries()
+    order = ordered(data.draw, blocks, d) or [BREAK]
+    order *= 3 * SLICE // len(order) + 1
+    message = d.message(7, order, (0, 10**6), False)
+    whole, few = stage(), stage()
+    want = tree_of([*whole.feed(message), *whole.flush()])
+    with mock.patch("stages.cct.stage.MADE", 0):
+        steps = list(few.steps(message))
+    assert steps.count(None) > 3
+    got = tree_of([*(out for out in steps if out is not None), *few.flush()])
+    assert got.names == want.names
+    assert got.nodes.tobytes() == want.nodes.tobytes()
 
 
 OWN: Stack = (("m0", -1),)
