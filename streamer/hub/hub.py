@@ -38,6 +38,8 @@ ProcessKey = tuple[str, int]
 
 MAX_PROCESSES = 256
 MAX_COMPONENTS = 1024
+LATE_SECONDS = 10.0
+"""Between two polls, of which there are four a second."""
 
 
 class Hub:
@@ -64,7 +66,7 @@ class Hub:
         self.processes: dict[ProcessKey, Process] = {}
         self.components: dict[str, dict[str, Any]] = {}
         """The last heartbeat of each part of the pipeline."""
-        self.started = now()
+        self.started = self._polled = now()
         self.refused_reports = 0
         """Reports that were malformed, or of a process beyond the limit."""
         self.ledger = Ledger(patience, on_change=self._on_bytes)
@@ -117,7 +119,7 @@ class Hub:
 
     def poll(self) -> None:
         """Closes panes and settles gaps whose time has come. Queries do it too; without either call it now and then."""
-        now = self._now()
+        now = self._polled = self._now()
         self.ledger.settle(now)
         for process in self.processes.values():
             process.close(now, self._wall_ns())
@@ -157,6 +159,11 @@ class Hub:
 
     def restarts(self) -> int:
         return sum(int(status.get("restarts", 0)) for status in self.components.values())
+
+    def ill(self) -> list[str]:
+        """Why it does not work, though it answers; empty if it does. What it cannot help (`ready`) is no illness."""
+        late = self._now() - self._polled
+        return [f"the hub has not closed panes for {late:.0f} s: it is stuck or starved"] if late > LATE_SECONDS else []
 
     def ready(self) -> list[str]:
         """Why it is not ready; empty when the first pane has closed and every component is up."""

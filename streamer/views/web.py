@@ -46,7 +46,8 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
         return Response(encoder(metrics), headers={"Content-Type": content_type})
 
     async def healthz(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        reasons = hub.ill()
+        return PlainTextResponse("\n".join(reasons or ["ok"]) + "\n", status_code=503 if reasons else 200)
 
     async def readyz(request: Request) -> Response:
         reasons = hub.ready()

@@ -31,9 +31,15 @@ async def test_metrics_in_both_formats():
 
 
 async def test_health_and_readiness():
-    hub = Hub(now=Time())
+    clock = Time()
+    hub = Hub(now=clock)
     async with client(hub) as http:
         assert (await http.get("/healthz")).status_code == 200
+        clock.seconds += 12
+        ill = await http.get("/healthz")
+        assert (ill.status_code, ill.text) == (503, "the hub has not closed panes for 12 s: it is stuck or starved\n")
+        hub.poll()
+        assert (await http.get("/healthz")).text == "ok\n"
         answer = await http.get("/readyz")
         assert (answer.status_code, answer.text) == (503, "no pane has closed yet\n")
         hub.feed(report(1, {"A.a": 1}))
