@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import trio
 from starlette.requests import Request
@@ -28,6 +29,7 @@ class Live:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._readers = 0
+        self._views: dict[tuple[object, ...], tuple[float, str]] = {}  # of this second, by what is asked
 
     async def events(self, request: Request) -> Response:
         query = request.query_params
@@ -40,13 +42,21 @@ class Live:
 
         def events() -> str:
             nonlocal told
-            out = _event("hot", json.dumps(hub.hot(*chosen).json()))
+            out = _event("hot", self._view(*chosen))
             if hub.trees.fed != told:
                 told = hub.trees.fed
                 out += _event("trees", str(told))
             return out
 
         return _Events(events, self._reading)
+
+    def _view(self, *chosen: Any) -> str:
+        """One for all readers that ask for the same."""
+        now = trio.current_time()
+        self._views = {key: view for key, view in self._views.items() if now - view[0] < SECONDS / 2}
+        if chosen not in self._views:
+            self._views[chosen] = now, json.dumps(self._hub.hot(*chosen).json())
+        return self._views[chosen][1]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

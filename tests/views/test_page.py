@@ -132,6 +132,27 @@ async def test_search_counts_what_lies_within_once(tmp_path: Path) -> None:
         await page.until("found.textContent === '0.0 % in 0 contexts'")
 
 
+async def test_callees_above_one_thread_and_what_is_saved(tmp_path: Path) -> None:
+    async with visit(seen(), tmp_path) as (page, url):
+        await page.goto(f"{url}/#shape=flame")
+        await page.until(READY)
+        await page.until(PAINTED)
+        told = await frames(page, "window=10s")
+        x, level = place(DEFLATE, 0.5, told)
+        depth = len(told["levels"]) - 2
+        assert await alpha(page, x, depth - level) > 0
+        assert await alpha(page, x, 0) == 0  # the deepest row, which this stack does not reach
+        await page.choose("thread", "8")
+        await page.until(f"{SAID}.startsWith('thread 8: ')")
+        assert await page.value("document.getElementById('flame-rows').textContent.includes('app.Worker.run')")
+        assert await page.value("location.hash") == "#thread=8&shape=flame"
+        for kind in ("pprof", "collapsed", "speedscope", "cct"):
+            link = await page.value(f"document.querySelector('#flame-save [data-format={kind}]').href")
+            assert f"format={kind}" in link
+            assert "thread=8" in link
+            assert await page.value(f"fetch({link!r}).then(answer => answer.status)") == 200
+
+
 async def test_suspect_parts_are_hatched(tmp_path: Path) -> None:
     async with visit(seen(), tmp_path) as (page, url):
         await page.goto(url)

@@ -85,6 +85,7 @@ export class Panel {
     if (state.certain) asked.set("observed", "1");
     if (state.thread) asked.set("thread", state.thread);
     if (state.base && state.base !== FILE) asked.set("base", state.base);
+    this.exports(asked);
     const posted = state.base !== FILE ? {} : this.file
       ? {method: "POST", body: this.file, headers: {"Content-Type": "application/octet-stream"}} : null;
     if (!posted) return this.fail("Choose the file again: a link cannot hold it.");
@@ -100,6 +101,15 @@ export class Panel {
       if (shift.ok) moved(await shift.json(), (path) => this.lead(path));
     } catch (error) {
       if (error.name !== "AbortError") this.fail(`no answer: ${error.message}`);
+    }
+  }
+
+  exports(asked) {
+    for (const link of at("flame-save").querySelectorAll("a")) {
+      const more = new URLSearchParams(asked);
+      more.delete("base");
+      more.set("format", link.dataset.format);
+      link.href = `api/export?${more}`;
     }
   }
 
