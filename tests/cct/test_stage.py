@@ -131,7 +131,8 @@ def test_too_many_holes_share_an_unknown_caller(program: Call, data: st.DataObje
     tree, once = tree_of([*said, *cct.flush()]), Dictionaries()
     single = [*own.feed(once.message(7, [once.path([b]) for b in blocks[begin:]], (0, 500), False)), *own.flush()]
     for name in ("observed_instructions", "observed_invocations"):
-        assert method_totals(tree, name) == {m: 5 * n for m, n in method_totals(tree_of(single), name).items()}
+        want = {m: 5 * n for m, n in method_totals(tree_of(single), name).items() if n}
+        assert {m: n for m, n in method_totals(tree, name).items() if n} == want
     assert tree.total("observed_ticks") == 500 * (begin < len(blocks))
 
 
