@@ -50,6 +50,7 @@ from capture.recording.replay import Replay
 from stages.messages import Chunk, Paths
 from stages.recover import filling
 from stages.recover.stage import Recover
+from streamer.pipeline.warm_recover import compile_recover
 
 
 class Timed:
@@ -99,6 +100,7 @@ def limited(messages: Iterable[Message], most: float) -> list[Message]:
 def measure(recording: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     with Replay(recording) as replay:
         messages = limited(replay.messages(), options.most * 1e6)
+    compile_recover()
     numbers, rows = Numbers(), []
     truth, _ = follow(messages, numbers)
     for lose in options.lose:

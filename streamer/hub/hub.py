@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stages.cct.tree import Tree
 from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
@@ -32,7 +33,7 @@ from streamer.hub.profile import (
 from streamer.hub.ranking import coverage, heaviest, kinds
 from streamer.hub.trees import Trees
 from streamer.hub.view import CAUSES, Coverage, HotMethod, HotView, ProcessView, window_label
-from streamer.hub.windows import DECODED, SHED
+from streamer.hub.windows import DECODED, NOTHING, SHED
 
 ProcessKey = tuple[str, int]
 
@@ -205,6 +206,13 @@ class Hub:
             return np.zeros((size, COLUMNS), np.uint64)
         return process.windows.windows[index].rows[:size]
 
+    def _recovered(self, key: ProcessKey, index: int | None) -> NDArray[np.uint64]:
+        """(COLUMNS,) sums of fillings in a window, or in the whole run."""
+        windows = self.processes[key].windows
+        if index is None:
+            return windows.recovered
+        return windows.windows[index].recovered if self.live(key, list(self.windows.values())[index]) else NOTHING
+
     def hot(
         self,
         window: str | None = None,
@@ -249,6 +257,7 @@ class Hub:
             weight=weight or self.weights[0],
             fidelity=self.fidelity,
             total=total,
+            recovered=sum(int(self._recovered(key, None if whole_run else index)[column]) for key in keys),
             duty=duty,
             methods=methods,
             other=(total - shown) / total if total else 0.0,

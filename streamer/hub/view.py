@@ -82,6 +82,8 @@ class HotView:
     weight: str
     fidelity: str
     total: int
+    recovered: int
+    """The same weight of what holes were filled with: not in `total`, nor in any method's."""
     duty: float
     """The part of the window's time that was traced, 0…1: weights and invocations stand for 1/duty of their values."""
     methods: tuple[HotMethod, ...]

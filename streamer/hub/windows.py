@@ -25,13 +25,15 @@ Bytes = NDArray[np.int64]
 that were shed."""
 SHED = 1 + max(Loss)
 BYTES = 1 + SHED
+NOTHING = np.zeros(COLUMNS, np.uint64)
+NOTHING.flags.writeable = False
 
 
 class Pane:
     """The counts of one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`; `off`: ticks in
-    which the process was not traced on purpose."""
+    which the process was not traced on purpose; `recovered`: (COLUMNS,) sums of fillings, which are not in `rows`."""
 
-    __slots__ = ("bytes", "number", "off", "rows", "slots")
+    __slots__ = ("bytes", "number", "off", "recovered", "rows", "slots")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -39,6 +41,7 @@ class Pane:
         self.rows: Rows = np.empty((0, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
         self.off = 0
+        self.recovered = NOTHING.copy()
 
     def add(self, slots: Slots, rows: Rows) -> None:
         self.slots, self.rows = merged(np.concatenate((self.slots, slots)), np.concatenate((self.rows, rows)))
@@ -64,6 +67,7 @@ class Window:
         self.rows: Rows = np.zeros((limit, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
         self.off = 0
+        self.recovered = NOTHING.copy()
 
     def holds(self, number: int, newest: int) -> bool:
         return newest - self.delay - self.length < number <= newest - self.delay
@@ -72,11 +76,13 @@ class Window:
         self.rows[pane.slots] += pane.rows
         self.bytes += pane.bytes
         self.off += pane.off
+        self.recovered += pane.recovered
 
     def subtract(self, pane: Pane) -> None:
         self.rows[pane.slots] -= pane.rows
         self.bytes -= pane.bytes
         self.off -= pane.off
+        self.recovered -= pane.recovered
 
 
 class Windows:
@@ -108,6 +114,8 @@ class Windows:
         self.trimmed = 0
         self.off = 0
         """Ticks of the whole run in which nothing was traced on purpose."""
+        self.recovered = NOTHING.copy()
+        """(COLUMNS,) of the whole run."""
         self._column = column
         self._pane_methods = max(1, pane_methods)
         self._max_open = max(1, max_open)
@@ -115,20 +123,26 @@ class Windows:
         self._open: dict[int, Pane] = {}
         self._closed: dict[int, Pane] = {}
 
-    def add(self, number: int, names: list[str], rows: Rows, sums: Bytes, off: int = 0) -> None:
+    def add(
+        self, number: int, names: list[str], rows: Rows, sums: Bytes, off: int = 0,
+        recovered: NDArray[np.uint64] = NOTHING,
+    ) -> None:  # fmt: skip
         """Adds a report to its pane, open or closed: `rows` (n, COLUMNS) of the n methods `names`, which may repeat;
-        `off`: ticks of the pane in which nothing was traced on purpose."""
+        `off`: ticks of the pane in which nothing was traced on purpose; `recovered`: (COLUMNS,) sums of fillings."""
         with self.table.slots(names) as slots:
             np.add.at(self.table.run, slots, rows)
             self.off += off
-            self._add(number, slots, rows, sums, off)
+            self.recovered += recovered
+            self._add(number, slots, rows, sums, off, recovered)
 
-    def _add(self, number: int, slots: Slots, rows: Rows, sums: Bytes, off: int) -> None:
+    def _add(
+        self, number: int, slots: Slots, rows: Rows, sums: Bytes, off: int, recovered: NDArray[np.uint64]
+    ) -> None:  # fmt: skip
         if self.newest is None or number > self.newest:
             pane = self._open.get(number)
             if pane is None:
                 pane = self._open[number] = Pane(number)
-            self._change(pane, slots, rows, sums, off)
+            self._change(pane, slots, rows, sums, off, recovered)
             while len(self._open) > self._max_open:
                 self.close(min(self._open))
             return
@@ -142,7 +156,7 @@ class Windows:
         within = [w for w in self.windows if w.holds(number, self.newest)]
         for window in within:
             window.subtract(pane)
-        self._change(pane, slots, rows, sums, off)
+        self._change(pane, slots, rows, sums, off, recovered)
         self._trim(pane)
         for window in within:
             window.add(pane)
@@ -184,11 +198,14 @@ class Windows:
                 if number in self._closed:
                     yield self._closed[number]
 
-    def _change(self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int) -> None:
+    def _change(
+        self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int, recovered: NDArray[np.uint64]
+    ) -> None:  # fmt: skip
         self.table.release(pane.slots)
         pane.add(slots, rows)
         pane.bytes += sums
         pane.off += off
+        pane.recovered += recovered
         self.table.hold(pane.slots)
 
     def _trim(self, pane: Pane) -> None:

@@ -94,6 +94,11 @@ class HubCollector(Collector):
             "Share of the window's decoded bytes that was not followed: only addresses in it were read; flow only.",
             labels=(*PROCESS, "window"),
         )
+        recovered = GaugeMetricFamily(
+            "streamer_window_recovered_ratio",
+            "What holes were filled with, against that and all that was observed, which alone has shares; flow only.",
+            labels=(*PROCESS, "window", "weight"),
+        )
         for key in keys:
             process = (key[0], str(key[1]))
             for window, seconds in hub.windows.items():
@@ -102,6 +107,9 @@ class HubCollector(Collector):
                 for name in hub.weights:
                     view = hub.hot(window, weight=name, process=key)
                     weight.add_metric((*process, window, name), view.total)
+                    if hub.fidelity == "flow" and view.total:
+                        ratio = view.recovered / (view.total + view.recovered)
+                        recovered.add_metric((*process, window, name), ratio)
                     for method in view.methods:
                         share.add_metric((*process, window, name, method.method), method.share)
                         if view.duty < 1:
@@ -118,7 +126,7 @@ class HubCollector(Collector):
                             if method.invocations is not None:
                                 family = at_least if method.at_least else invocations
                                 family.add_metric((*process, window, method.method), method.invocations)
-        yield from (share, sure, duty, invocations, at_least, weight, decoded, shed)
+        yield from (share, sure, duty, invocations, at_least, weight, decoded, shed, recovered)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         trace = CounterMetricFamily(
