@@ -27,7 +27,7 @@ class Classes:
         self.bad_records = 0
         self._graph: tuple[int, Graph] | None = None  # with its epoch
         self._hears = going
-        self._named = np.zeros(1024, np.bool_)  # methods whose names have been taken
+        self._named = np.zeros(1024, np.bool_)  # methods that were given
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
         self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
@@ -90,19 +90,19 @@ class Classes:
             self._graph = self.icfg.epoch, self.icfg.graph()
         return self._graph[1]
 
-    def names(self, methods: NDArray[np.int32]) -> tuple[tuple[int, str], ...]:
-        """Names of those of (n,) methods whose names have not been taken since `forget_names`, or are new."""
+    def unnamed(self, methods: NDArray[np.int32]) -> list[int]:
+        """Those of (n,) methods that this has not given since `forget_names`, or whose numbers mean others now."""
         last = int(methods.max(initial=-1))
         if last >= len(self._named):
             self._named = np.concatenate((self._named, np.zeros(last + 1, np.bool_)))
         new = np.unique(methods[(methods >= 0) & ~self._named[methods]])
         self._named[new] = True
-        return tuple((m, self._name(m)) for m in new.tolist())
+        return [int(m) for m in new]
 
     def forget_names(self) -> None:
         self._named[:] = False
 
-    def _name(self, method: int) -> str:
+    def name(self, method: int) -> str:
         holder, name, _ = self.icfg.selector(method)
         return names.display(f"L{holder};", name)
 

@@ -28,6 +28,9 @@ from stages.reconstruct.blocks import TokensOfBlocks
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.matcher import Found, Matcher, Parts
 
+NAMES = 128
+"""Made in a step."""
+
 
 @dataclass(slots=True)
 class Reconstructed:
@@ -133,21 +136,25 @@ class Reconstruct:
                 if out is not None:
                     found.append(out)
                 yield None
-        yield self._told(p, message, found)
+        yield from self._told(p, message, found)
         yield message
 
-    def _told(self, p: Reconstructed, message: Paths, found: list[Found]) -> Bytecodes:
+    def _told(self, p: Reconstructed, message: Paths, found: list[Found]) -> Iterator[Bytecodes | None]:
         methods = joined([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
         events = joined([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
         if len(found) > 1:
             events = _by_row(events)
-        names = p.classes.names(np.concatenate((methods["method"], events["method"])))
+        names = list[tuple[int, str]]()
+        for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"]))):
+            names.append((m, p.classes.name(m)))
+            if len(names) % NAMES == 0:
+                yield None
         self.counts["bytecodes"] += int(methods["bytecodes"].sum())
         self.counts["invocations"] += int(methods["invocations"].sum())
         known = joined([np.zeros(0, KNOWN_DTYPE), *(f.known for f in found)])
-        return Bytecodes(
+        yield Bytecodes(
             message.host, message.pid, message.generation, message.first_path, len(message.order), methods, known,
-            events, names,
+            events, tuple(names),
         )  # fmt: skip
 
 
