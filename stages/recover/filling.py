@@ -38,7 +38,7 @@ SHORTEST, LONGEST = 0.5, 1.7
 """A filling is so many times as long as expected."""
 MOST_STEPS = 1 << 18
 """Of a filling. Of a longer hole no time or place in it would be known."""
-MOST_PASSED = 1 << 18
+MOST_PASSED = 1 << 19
 """Steps that are looked at behind the candidates of one kind for one hole."""
 WEIGHT = 0.2
 """Of the logarithms of the steps shared before the filling, and behind it, against the logarithm of the ratio of its
