@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.measures import paired
+from stages.cct.tables import NAMES
 from stages.cct.tree import COLUMNS, Tree, united
 from stages.cct.views import View
 from streamer.trees.levels import by_level, pruned
@@ -21,6 +22,7 @@ from streamer.trees.text import WEIGHTS, label, weighted, weights
 MOST = 20_000
 """Frames that are sent unless another number is asked for."""
 MOST_THREADS = 200
+ROOT = NAMES[0]
 _FINE = 1 << 40  # parts of a share
 _SIDES = COLUMNS[:2]  # of a pair
 U64 = NDArray[np.uint64]
@@ -40,19 +42,20 @@ class Wanted:
         tids = () if self.thread is None else (self.thread,)
         seen = View(threads=self.thread is not None, tids=tids).of(tree)
         roots = seen.nodes["parent"] < 0
-        if roots.sum() > 1:  # a file from elsewhere may name its threads in several ways
-            rows = seen.nodes.copy()
-            rows["method"][roots] = rows["method"][0]
-            seen = united(rows, seen.names)
-        return seen
+        if {seen.names[k] for k in seen.nodes["method"][roots].tolist()} <= {ROOT}:
+            return seen
+        rows = seen.nodes.copy()  # of a file from elsewhere, which names its threads in other ways
+        rows["method"][roots] = len(seen.names)
+        return united(rows, (*seen.names, ROOT))
 
 
 def flame(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
     """Columns: `parent` (position; −1), `name` (position in `names`), `bci`, `total` and `own` (with and without the
-    frames below), `suspect` (of `total`), `calls`. `levels`: where each depth begins, and the end."""
+    frames below), `suspect` (of `total`), `calls`. `levels`: where each depth begins, and the end. `hidden`: how many
+    frames are put together in `[other]`."""
     seen = wanted.of(tree)
     own = weights(seen, wanted.weight, wanted.observed)
-    shown = pruned(seen, seen.inclusive(own), wanted.share, wanted.most)
+    shown = pruned(seen, whole := seen.inclusive(own), wanted.share, wanted.most)
     own = weights(shown, wanted.weight, wanted.observed)
     doubt = shown.nodes[f"suspect_{WEIGHTS[wanted.weight]}"].astype(np.uint64)
     columns = {
@@ -61,7 +64,7 @@ def flame(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
         "suspect": np.zeros_like(own) if wanted.observed else shown.inclusive(doubt),
         "calls": weights(shown, "invocations", wanted.observed),
     }
-    return {**_about(tree, wanted, hz), "hidden": len(seen.nodes) - len(shown.nodes), **_columns(shown, columns)}
+    return {**_about(tree, wanted, hz), "hidden": _hidden(whole, columns["total"]), **_columns(shown, columns)}
 
 
 def difference(tree: Tree, base: Tree, wanted: Wanted, hz: float, base_hz: float) -> dict[str, Any]:
@@ -75,7 +78,13 @@ def difference(tree: Tree, base: Tree, wanted: Wanted, hz: float, base_hz: float
     columns = {name: shown.nodes[column] for name, column in zip(("own", "base_own"), _SIDES, strict=True)}
     columns |= {name: shown.inclusive(columns[own]) for name, own in (("total", "own"), ("base", "base_own"))}
     about = _about(tree, wanted, hz) | {"base_unit": base_hz if wanted.weight == "time" else 1}
-    return {**about, "hidden": len(both.nodes) - len(shown.nodes), **_columns(shown, columns)}
+    hidden = _hidden(parts, columns["total"] + columns["base"])
+    return {**about, "hidden": hidden, **_columns(shown, columns)}
+
+
+def _hidden(all_: U64, shown: U64) -> int:
+    """How many frames, of those that have any width, are put together."""
+    return max(0, int(np.count_nonzero(all_)) - int(np.count_nonzero(shown)))
 
 
 def _about(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:

@@ -57,6 +57,7 @@ async def take() -> None:
                     await page.goto(f"{url}/#{state}")
                     await page.until("document.querySelectorAll('#flame-path li').length > 0")
                     await page.until("document.querySelectorAll('#methods tr').length > 5")
+                    await page.until("document.querySelectorAll('#moved li').length > 0")
                     await page.until(PAINTED)
                     shot = await page.picture(selector, 0.7 if name == "page" else 1)
                     assert len(shot) < MOST_BYTES, (name, len(shot))

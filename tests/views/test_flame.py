@@ -49,7 +49,7 @@ async def test_frames_of_a_window() -> None:
         assert (answer["weight"], answer["unit"]) == ("instructions", 1)
         whole = 1000 * (10 * (sum(NOW.values()) + 90) + 50)
         assert answer["total"][0] == whole
-        assert answer["root"] == "all threads"
+        assert (answer["root"], answer["hidden"]) == ("all threads", 0)
         assert answer["levels"] == [0, 1, 4, 8, 11, 12, 13]
         # a frame's children are side by side, in the order of their names
         for up in range(len(answer["parent"])):
@@ -116,6 +116,9 @@ async def test_the_difference_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None
         assert shares(answer, "base")["gone.Away.run"] == 10_000
         assert shares(answer)["gone.Away.run"] == 0
         assert (answer["unit"], answer["base_unit"]) == (2e9, 3e9)
+        foreign = packed(Saved(Tree(report.nodes, ("main thread", *report.names[1:])), 2e9))
+        answer = (await http.post("/api/flame", content=foreign, headers=FILE)).json()
+        assert (answer["levels"][:2], answer["base"][0]) == ([0, 1], 10_000)
         damaged = await http.post("/api/flame", content=file[:-9], headers=FILE)
         assert (damaged.status_code, damaged.json()) == (400, {"error": "damaged: the checksum is wrong"})
         large_ = await http.post("/api/flame", content=b"x" * (MOST_POSTED + 1), headers=FILE)
