@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import json
 import re
-import time
 from typing import Any
 
 import httpx
@@ -187,7 +186,5 @@ def test_patterns_match_what_a_regular_expression_does(parts: list[str], value: 
     assert Selector(f'{{x=~"{pattern}"}}')({"x": value}) is (re.fullmatch(pattern, value) is not None)
 
 
-def test_a_pattern_cannot_take_long() -> None:
-    begin = time.monotonic()
-    Selector('{x=~"' + ".*a" * 250 + '"}')({"x": "a" * 400 + "b"})
-    assert time.monotonic() - begin < 20  # a matcher that goes back would need years
+def test_a_pattern_that_would_keep_a_backtracking_matcher_for_years_is_answered() -> None:
+    assert not Selector('{x=~"' + ".*a" * 250 + '"}')({"x": "a" * 400 + "b"})
