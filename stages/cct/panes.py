@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cct.tables import Z_NOTED, Tables
-from stages.cct.tree import Tree, add_rows, exported, merged
+from jvm.kernels import kernel
+from stages.cct.tables import Z_NODES, Z_NOTED, Tables
+from stages.cct.tree import Tree, exporting, merging, summing
 
 _SUM_ROWS = 1 << 16
 Part = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]  # nodes, counts, ticks (see Tables)
@@ -21,28 +23,45 @@ class Pane:
     parts: list[Part] = field(default_factory=list)
     trees: list[Tree] = field(default_factory=list)
 
-    def add(self, t: Tables) -> None:
-        """What has been settled in the tables."""
+    def add(self, t: Tables) -> Iterator[None]:
+        """What has been settled in the tables, in steps."""
         n = int(t.size[Z_NOTED])
         if n:
             ids = t.noted[:n].copy()
             self.parts.append((ids, t.counts[ids], t.spent[ids]))
             rows = sum(len(part[0]) for part in self.parts)
             if rows > max(_SUM_ROWS, 2 * len(self.parts[0][0])):  # the first is the sum before
-                self.parts = [self._sum()]
+                self.parts = [(yield from self._sum(t))]
 
-    def detach(self, t: Tables, names: list[str]) -> None:
+    def detach(self, t: Tables, names: list[str]) -> Iterator[None]:
+        """In steps."""
         if self.parts:
-            self.trees.append(exported(t, *self._sum(), names))
+            ids, counts, ticks = yield from self._sum(t)
+            self.trees.append((yield from exporting(t, ids, counts, ticks, names)))
             self.parts = []
 
-    def tree(self, t: Tables, names: list[str]) -> Tree:
-        self.detach(t, names)
-        return self.trees[0] if len(self.trees) == 1 else merged(self.trees)
+    def tree(self, t: Tables, names: list[str]) -> Generator[None, None, Tree]:
+        """In steps."""
+        yield from self.detach(t, names)
+        return self.trees[0] if len(self.trees) == 1 else (yield from merging(self.trees))
 
-    def _sum(self) -> Part:
-        ids, where = np.unique(np.concatenate([part[0] for part in self.parts]), return_inverse=True)
-        counts, ticks = np.zeros((len(ids), *self.parts[0][1].shape[1:]), np.int64), np.zeros((len(ids), 2))
-        each = (np.concatenate([part[k] for part in self.parts]) for k in (1, 2))
-        add_rows(where, *each, counts, ticks)
-        return ids, counts, ticks
+    def _sum(self, t: Tables) -> Generator[None, None, Part]:
+        every, counts, ticks = (np.concatenate([part[k] for part in self.parts]) for k in range(3))
+        where, ids = np.empty(len(every), np.int64), np.empty(len(every), np.int32)
+        ids = ids[: int(distinct(every, np.zeros(int(t.size[Z_NODES]), np.int32), where, ids))]
+        yield
+        return ids, *(yield from summing(where, counts, ticks, len(ids)))
+
+
+@kernel
+def distinct(every, row, where, ids):  # type: ignore[no-untyped-def]
+    """Each of `every` once in `ids`, and its place there in `where`; how many those are. `row`: zeros for all nodes."""
+    count = np.int64(0)
+    for k in range(len(every)):
+        n = every[k]
+        if row[n] == 0:
+            ids[count] = n
+            count += 1
+            row[n] = count
+        where[k] = row[n] - 1
+    return count

@@ -221,7 +221,7 @@ class Cct:
         while not settled:
             settled = settle(p.tables_at, SETTLED)
             if p.pane >= 0:
-                p.panes.setdefault(p.pane, Pane()).add(p.tables)
+                yield from p.panes.setdefault(p.pane, Pane()).add(p.tables)
             clear(p.tables_at)
             yield
 
@@ -244,8 +244,7 @@ class Cct:
             self._rebuilt += 1
             yield from self._settle(p)
             for pane in p.panes.values():
-                pane.detach(p.tables, p.contents.functions.names.all)
-                yield
+                yield from pane.detach(p.tables, p.contents.functions.names.all)
             before, p.tables = p.tables, empty(room.activations, room.nodes, room.steps)
             p.tables_at = table(p.tables)
             old = p.contents.functions
@@ -262,6 +261,6 @@ class Cct:
         if 0 <= p.pane <= upto:
             yield from self._settle(p)
         for number in sorted(n for n in p.panes if n <= upto):
-            tree = p.panes.pop(number).tree(p.tables, p.contents.functions.names.all)
+            tree = yield from p.panes.pop(number).tree(p.tables, p.contents.functions.names.all)
             yield TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names) if len(tree.nodes) else None
         p.closed = max(p.closed, upto)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from stages.cct.nodes import mixed
 from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Z_NODES, Tables
 from stages.messages.trees import TREE_DTYPE
 
+T = TypeVar("T")
+ROWS = 1 << 15
+"""So many rows are worked on in one step."""
 COLUMNS = tuple(name for name in TREE_DTYPE.names or () if name not in ("parent", "method", "bci", "_"))
 
 
@@ -34,56 +38,102 @@ class Tree:
 EMPTY = Tree(np.zeros(0, TREE_DTYPE), ())
 
 
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The result of something that is done in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+def slices(rows: int) -> Iterator[slice]:
+    """Of so many rows, the share of each step."""
+    return (slice(a, min(rows, a + ROWS)) for a in range(0, rows, ROWS))
+
+
 def merged(trees: Iterable[Tree]) -> Tree:
     """One tree of several: equal paths of (method, bci) are one node, whose counts are the sums."""
+    return at_once(merging(trees))
+
+
+def merging(trees: Iterable[Tree]) -> Generator[None, None, Tree]:
+    """`merged` in steps."""
     trees = list(trees)
     names: dict[str, int] = {}
-    rows, base = [np.zeros(0, TREE_DTYPE)], 0
+    rows, base = np.zeros(sum(len(tree.nodes) for tree in trees), TREE_DTYPE), 0
     for tree in trees:
         number = np.array([names.setdefault(name, len(names)) for name in tree.names], np.int32)
-        own = tree.nodes.copy()
-        own["method"] = number[own["method"]] if len(own) else own["method"]
+        own = rows[base : base + len(tree.nodes)]
+        own[:] = tree.nodes
+        if len(own):
+            own["method"] = number[own["method"]]
         own["parent"] = np.where(own["parent"] >= 0, own["parent"] + base, -1)
-        rows.append(own)
         base += len(own)
-    return united(np.frombuffer(b"".join(part.tobytes() for part in rows), TREE_DTYPE), tuple(names))
+        yield
+    return (yield from uniting(rows, tuple(names)))
 
 
 def united(rows: NDArray[np.void], names: tuple[str, ...]) -> Tree:
     """`rows`: parents before children, the same node perhaps several times (a row with the first three columns of
     another, by which it may have come before its parent)."""
+    return at_once(uniting(rows, names))
+
+
+def uniting(rows: NDArray[np.void], names: tuple[str, ...]) -> Generator[None, None, Tree]:
+    """`united` in steps."""
     n = len(rows)
     where = np.zeros(n, np.int64)
     keys = np.zeros((n, 3), np.int64)
     slots = np.zeros(1 << (2 * n + 1).bit_length(), np.int32)
     columns = [rows[name].astype(np.int64) for name in ("parent", "method", "bci")]
-    count = int(unite(*columns, keys, slots, where))
+    count = 0
+    for part in slices(n):
+        yield
+        count = int(unite(*columns, keys, slots, where, part.start, part.stop, count))
     out = np.zeros(count, TREE_DTYPE)
     for k, name in enumerate(("parent", "method", "bci")):
         out[name] = keys[:count, k]
-    for name in COLUMNS:
-        np.add.at(out[name], where, rows[name])
+    for part in slices(n):
+        yield
+        for name in COLUMNS:
+            np.add.at(out[name], where[part], rows[name][part])
     return Tree(out, names)
 
 
-def exported(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], ticks: NDArray[np.float64],
-             names: Sequence[str]) -> Tree:  # fmt: skip
-    """The tree of (n,) nodes with (n, certainties, counts) and (n, certainties) ticks, and all above them; where a
-    caller has been found out since, below that."""
+def summing(where: NDArray[np.int64], counts: NDArray[np.int64], ticks: NDArray[np.float64], n: int) \
+        -> Generator[None, None, tuple[NDArray[np.int64], NDArray[np.float64]]]:  # fmt: skip
+    """(rows, certainties, counts) and (rows, certainties) of rows → those of the n that `where` names, in steps."""
+    sums, spent = np.zeros((n, *counts.shape[1:]), np.int64), np.zeros((n, ticks.shape[1]))
+    for part in slices(len(where)):
+        yield
+        add_rows(where[part], counts[part], ticks[part], sums, spent)
+    return sums, spent
+
+
+def exporting(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], ticks: NDArray[np.float64],
+              names: Sequence[str]) -> Generator[None, None, Tree]:  # fmt: skip
+    """The tree of (n,) nodes with (n, certainties, counts) and (n, certainties) ticks, and all above them, in steps;
+    where a caller has been found out since, below that."""
     size = int(t.size[Z_NODES])
     keys, where = np.zeros((size, 3), np.int64), np.full(size, -1, np.int64)
-    slots = np.zeros(1 << (2 * size + 1).bit_length(), np.int32)
-    n = int(resolve(t.node, ids, keys, slots, where, np.zeros(size, np.int64)))
+    slots, stack = np.zeros(1 << (2 * size + 1).bit_length(), np.int32), np.zeros(size, np.int64)
+    n = 0
+    for part in slices(len(ids)):
+        yield
+        n = int(resolve(t.node, ids[part], keys, slots, where, stack, n))
+    sums, spent = yield from summing(where[ids], counts, ticks, n)
     out = np.zeros(n, TREE_DTYPE)
-    used, method = np.unique(keys[:n, 1], return_inverse=True)
-    out["parent"], out["method"], out["bci"] = keys[:n, 0], method, keys[:n, 2]
-    sums, spent = np.zeros((n, *counts.shape[1:]), np.int64), np.zeros((n, ticks.shape[1]))
-    add_rows(where[ids], counts, ticks, sums, spent)
+    used = np.zeros(len(names), np.int32)
+    used[keys[:n, 1]] = 1
+    number = np.cumsum(used, dtype=np.int32) - 1
+    out["parent"], out["method"], out["bci"] = keys[:n, 0], number[keys[:n, 1]], keys[:n, 2]
     for c, certainty in enumerate(("observed", "suspect")):
+        yield
         for k, count in enumerate(("invocations", "instructions", "bytecodes")):
             out[f"{certainty}_{count}"] = sums[:, c, k]
         out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent[:, c])), prepend=0.0)  # whole ones, of the same sum
-    return Tree(out, tuple(names[m] for m in used.tolist()))
+    return Tree(out, tuple(names[m] for m in np.flatnonzero(used).tolist()))
 
 
 @kernel
@@ -112,10 +162,9 @@ def _place(keys, slots, count, parent, method, bci):  # type: ignore[no-untyped-
 
 
 @kernel
-def unite(parent, method, bci, keys, slots, where):  # type: ignore[no-untyped-def]
-    """The row of each node in `keys`, which is filled; how many there are."""
-    count = np.int64(0)
-    for k in range(len(parent)):
+def unite(parent, method, bci, keys, slots, where, begin, end, count):  # type: ignore[no-untyped-def]
+    """The row of each node of [begin, end) in `keys`, of which there are `count`; how many there are then."""
+    for k in range(begin, end):
         of = where[parent[k]] if parent[k] >= 0 else np.int64(-1)
         where[k] = _place(keys, slots, count, of, method[k], bci[k])
         count = max(count, where[k] + 1)
@@ -123,9 +172,8 @@ def unite(parent, method, bci, keys, slots, where):  # type: ignore[no-untyped-d
 
 
 @kernel
-def resolve(node, ids, keys, slots, where, stack):  # type: ignore[no-untyped-def]
-    """The same for nodes of `Tables`, and those above them. `where`: −1 for each; `stack`: room for all."""
-    count = np.int64(0)
+def resolve(node, ids, keys, slots, where, stack, count):  # type: ignore[no-untyped-def]
+    """The same for nodes of `Tables`, and those above them. `where`: at first −1 for each; `stack`: room for all."""
     for first in ids:
         top = 0
         n = np.int64(first)
