@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.bytecode.opcodes import KIND
-from jvm.kernels import apart, near
+from jvm.kernels import apart
 from stages.reconstruct.anywhere import begin
 from stages.reconstruct.candidates import (
     ALONE,
@@ -173,16 +173,6 @@ def _native(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
         _settle(g, s, c, t, 0, order, passed)
 
 
-@near
-def _compiled(g, s, c, t, order, passed):  # type: ignore[no-untyped-def]
-    if s.at[COUNT] == 0:
-        s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
-    elif s.at[COUNT] > 1 or s.front.node[0] != COMPILED:
-        on_compiled(g, s)
-        s.at[PHASE] = RUN
-        _settle(g, s, c, t, 0, order, passed)
-
-
 @apart
 def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-untyped-def]
     if kind != OP and s.at[COUNT] == 0:
@@ -218,7 +208,12 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
             remember(s, FORWARD, order, passed)
         return
     if kind == IN_COMPILED:
-        _compiled(g, s, c, t, order, passed)
+        if s.at[COUNT] == 0:
+            s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
+        elif s.at[COUNT] > 1 or s.front.node[0] != COMPILED:
+            on_compiled(g, s)
+            s.at[PHASE] = RUN
+            _settle(g, s, c, t, 0, order, passed)
         if t.place.called[argument]:
             s.at[CALLED] = argument
         s.at[HERE] = argument
