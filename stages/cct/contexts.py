@@ -95,6 +95,18 @@ SEARCHED = 1 << 14
 
 
 @inner
+def class_of(t, c, a):  # type: ignore[no-untyped-def]
+    """Of the function of an activation."""
+    return c.fns[FC * t.activation[AC * a + A_FN] + F_CLASS]
+
+
+@inner
+def same(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """Whether code of `fn` is that of activation `a`: of the interpreter's frames all code is the interpreter's."""
+    return t.activation[AC * a + A_FN] == fn or (fn == INTERPRETER and class_of(t, c, a) == FN_INTERPRETER)
+
+
+@inner
 def _activation(t, parent, ret, fn, node, caller, bci):  # type: ignore[no-untyped-def]
     """A row; `by_call` is not looked at. With no room for it, its parent."""
     a = t.size[Z_ACTIVATIONS]
@@ -125,7 +137,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
             return a
         i = (i + 1) & mask
     node = caller
-    if fn == t.activation[AC * parent + A_FN] and not enters:
+    if same(t, c, parent, fn) and not enters:
         node = t.activation[AC * parent + A_NODE]
     elif fn != PENDING and fn != OUTSIDE:
         node = child(t, caller, c.fns[FC * fn + F_METHOD], bci)
@@ -140,12 +152,6 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
 @inner
 def _is_stub(kind):  # type: ignore[no-untyped-def]
     return kind == FN_STUB or kind == FN_UNPACKS or kind == FN_UNWINDS
-
-
-@inner
-def class_of(t, c, a):  # type: ignore[no-untyped-def]
-    """Of the function of an activation."""
-    return c.fns[FC * t.activation[AC * a + A_FN] + F_CLASS]
 
 
 @inner
@@ -168,7 +174,7 @@ def _becomes(t, c, a, fn, enters):  # type: ignore[no-untyped-def]
 def _below(t, c, a, fn):  # type: ignore[no-untyped-def]
     """The nearest activation of `fn` from `a` on down; −1: none that is known."""
     for _ in range(SEARCHED):
-        if t.activation[AC * a + A_FN] == fn:
+        if same(t, c, a, fn):
             return a
         kind = class_of(t, c, a)
         if kind == FN_HOLE or kind == FN_BOTTOM:
@@ -273,20 +279,20 @@ def _returned(t, c, a, behind, b, fn):  # type: ignore[no-untyped-def]
         of = t.activation[AC * a + A_PARENT] if _is_stub(c.fns[FC * f + F_CLASS]) else a
         if class_of(t, c, of) == FN_NMETHOD:
             return _becomes(t, c, of, fn, False)
-    if behind == STUB_RETURNED and f == fn:
+    if behind == STUB_RETURNED and same(t, c, a, fn):
         return a
-    if _is_stub(c.fns[FC * f + F_CLASS]) and t.activation[AC * t.activation[AC * a + A_PARENT] + A_FN] == fn:
+    if _is_stub(c.fns[FC * f + F_CLASS]) and same(t, c, t.activation[AC * a + A_PARENT], fn):
         return t.activation[AC * a + A_PARENT]  # to an exception's handler
     to = _returned_to(t, c, a, c.block[BC * b + B_START])
     if to < 0 and (kind == FN_INTERPRETER or (kind == FN_NMETHOD and c.block[BC * b + B_FLAGS] & BLOCK_HANDLER)):
-        to = _below(t, c, a if f != fn else t.activation[AC * a + A_PARENT], fn)
+        to = _below(t, c, t.activation[AC * a + A_PARENT] if same(t, c, a, fn) else a, fn)
     return _as(t, c, to, fn) if to >= 0 else _named(t, c, a, b, fn)
 
 
 @inner
 def _jumped(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
     f = t.activation[AC * a + A_FN]
-    if f == fn:
+    if same(t, c, a, fn):
         return a
     kind, now = c.fns[FC * fn + F_CLASS], c.fns[FC * f + F_CLASS]
     if now == FN_PENDING:

@@ -13,6 +13,7 @@ import numpy as np
 
 from jvm.kernels import apart, inner, kernel, near
 from stages.cct.contexts import bottom, hole
+from stages.cct.interpreted import told_at
 from stages.cct.steps import (
     has_room,
     joined,
@@ -25,6 +26,7 @@ from stages.cct.steps import (
     step_of,
     touch,
     walk,
+    walk_told,
 )
 from stages.cct.tables import (
     B_FLAGS,
@@ -98,6 +100,24 @@ def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
 
 
 @apart
+def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
+    """A part of the order in which there are events: added to the nodes at once. The state, and the event, behind it.
+    Which method is called is not in the path, so there are no such steps."""
+    whole = max(times * c.path[XC * x + X_INSTRUCTIONS], 1)
+    begin = t.size[Z_PARTS]
+    t.one[OBSERVED] = t.one[SUSPECT] = 0
+    t.one_ticks[OBSERVED] = t.one_ticks[SUSPECT] = 0.0
+    t.one[sure], t.one_ticks[sure] = 1, rate * whole
+    state, event = walk_told(t, c, e, event, events, j, state, x, times)
+    t.size[Z_MADE] += times  # it costs as much
+    settled(
+        t, begin, t.size[Z_PARTS], whole, t.one[OBSERVED], t.one[SUSPECT], t.one_ticks[OBSERVED], t.one_ticks[SUSPECT]
+    )
+    t.size[Z_PARTS] = begin
+    return state, event
+
+
+@apart
 def _alone(t, c, state, x, sure, ticks):  # type: ignore[no-untyped-def]
     """A step for which there is no room: added to the nodes at once. The state behind it."""
     t.one[OBSERVED] = t.one[SUSPECT] = 0
@@ -155,9 +175,11 @@ def _instructions(c, order, begin, end, last):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _along(t, c, order, begin, end, state, x, sure, rate, thread):  # type: ignore[no-untyped-def]
-    """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, and the last path.
-    `thread`: its node."""
+def _along(  # type: ignore[no-untyped-def]
+    t, c, e, order, begin, end, event, events, state, x, sure, rate, thread
+):
+    """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, the last path, and the
+    event behind them. `thread`: its node; [event, events): those of its row from here on."""
     for j in range(begin, end):
         if j + AHEAD < end and order[j + AHEAD] > 0:
             prefetch(t.step, SC * np.int64(c.by_path[BY_PATH * np.int64(order[j + AHEAD]) + LAST_STEP]))
@@ -174,6 +196,12 @@ def _along(t, c, order, begin, end, state, x, sure, rate, thread):  # type: igno
                 continue
             if state & _MASK >= STARTED:
                 state = _begin(t, c, state, x, thread)
+        if event < events and e.order[event] <= j:
+            while event < events and e.order[event] < j:
+                event += 1
+            if event < events and e.order[event] == j:
+                state, event = _told(t, c, e, event, events, j, state, x, times, sure, rate)
+                continue
         while times > 0:
             s = np.int64(c.by_path[BY_PATH * x + LAST_STEP])
             if t.step[SC * s + S_STATE] != state or t.step[SC * s + S_PATH] != x:
@@ -187,22 +215,23 @@ def _along(t, c, order, begin, end, state, x, sure, rate, thread):  # type: igno
             _count(t, s, sure, n, rate)
             times -= n
             state = after
-    return state, x
+    return state, x, event
 
 
 @kernel
 def fold(  # type: ignore[no-untyped-def]
-    tables, blocks, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order, at, tsc, confirmed, broken,
-    go, go_rate, most,
+    tables, blocks, told, event_at, event_end, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order,
+    at, tsc, confirmed, broken, go, go_rate, most,
 ):  # fmt: skip
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
     go on where that was. A step that there is no room for is added to the nodes at once. Whether it has come to the
     end: else it goes on from `go` ((GO,), at first [0, −1, …]) and `go_rate` ((1,)), behind about `most` new steps."""
-    t, c, paths = tables_at(tables), blocks_at(blocks), first_item(order)
+    t, c, e, paths = tables_at(tables), blocks_at(blocks), told_at(told), first_item(order)
     enough = t.size[Z_MADE] + most
     for k in range(go[G_ROW], len(thread)):
         node, state = threads[thread[k], T_NODE], threads[thread[k], T_STATE]
         begin, j, q, x, rate = stop[k], np.int64(-1), np.int64(broken_at[k]), np.int64(0), 0.0
+        event = event_at[k]  # those before the place to go on from are passed over
         if go[G_STOP] >= 0:
             begin, j, q, x, rate = go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0]
             go[G_STOP] = -1
@@ -221,7 +250,7 @@ def fold(  # type: ignore[no-untyped-def]
                 if q < broken_end[k]:
                     sure = SUSPECT if j >= confirmed[q] else OBSERVED
                     until = min(until, broken[q] if j >= confirmed[q] else confirmed[q])
-                state, x = _along(t, c, paths, j, until, state, x, sure, rate, node)
+                state, x, event = _along(t, c, e, paths, j, until, event, event_end[k], state, x, sure, rate, node)
                 j = until
                 if t.size[Z_MADE] >= enough:
                     threads[thread[k], T_STATE] = state

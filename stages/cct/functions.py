@@ -107,6 +107,7 @@ class Functions:
         self._places = 1
         self._fn_of: dict[int, int] = {}  # by version
         self._version_of: dict[int, int] = {}
+        self._interpreted: dict[str, int] = {}  # methods that the interpreter runs, by name
         self._final: set[int] = set()  # nmethods of which all that will be known is noted
 
     def at_versions(self, versions: I64) -> tuple[I64, I64]:
@@ -129,9 +130,19 @@ class Functions:
         for k, fn in enumerate(fns.tolist()):
             if fn >= FIRST_FN:
                 kind, name = other.rows[fn].tolist()
+                if kind == FN_INTERPRETER:
+                    numbers[k] = self.interpreted(other.names.all[name])
+                    continue
                 numbers[k] = self._new(other._version_of[fn], kind, other.names.all[name])
                 self.code[numbers[k], : D_OSR + 1] = other.code[fn, : D_OSR + 1]
         return numbers
+
+    def interpreted(self, name: str) -> int:
+        """The function of a method that the interpreter runs."""
+        known = self._interpreted.get(name)
+        if known is None:
+            known = self._interpreted[name] = self._row(FN_INTERPRETER, name)
+        return known
 
     def _number(self, v: Version | None) -> int:
         if v is None:
@@ -153,10 +164,14 @@ class Functions:
 
     def _new(self, version: int, kind: int, name: str) -> int:
         """The function of a version of code, which had none."""
-        new = self._fn_of[version] = self.count
+        new = self._fn_of[version] = self._row(kind, name)
+        self._version_of[new] = version
+        return new
+
+    def _row(self, kind: int, name: str) -> int:
+        new = self.count
         self.rows, self.code = grown(self.rows, new + 1), grown(self.code, new + 1)
         self.rows[new] = kind, self.names.number(name)
-        self._version_of[new] = version
         self.count += 1
         return new
 

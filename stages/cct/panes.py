@@ -28,6 +28,7 @@ class Pane:
         n = int(t.size[Z_NOTED])
         if n:
             ids = t.noted[:n].copy()
+            ids = ids[t.counts[ids].any(axis=(1, 2))]  # what is unknown for a while is nothing then
             self.parts.append((ids, t.counts[ids], t.spent[ids]))
             rows = sum(len(part[0]) for part in self.parts)
             if rows > max(_SUM_ROWS, 2 * len(self.parts[0][0])):  # the first is the sum before

@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 
 from stages.cct.contents import Contents
 from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
-from stages.cct.functions import Functions
+from stages.cct.functions import UNKNOWN_METHOD, Functions
+from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of
 from stages.cct.panes import Pane
 from stages.cct.rebuild import rebuilt
 from stages.cct.tables import (
     BY_PATH,
     INSTRUCTIONS,
+    INTERPRETER_NAME,
     LAST_STEP,
+    NAMES,
     STARTED,
     THREAD,
     Z_ACTIVATIONS,
@@ -43,7 +46,9 @@ from stages.cct.tables import (
 )
 from stages.columns import table
 from stages.images import Images, Process, ProcessKey
-from stages.messages import EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
+from stages.messages import Bytecodes, EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
+from stages.messages.bytecodes import EVENT_DTYPE
+from stages.paths.counts import Rows
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
 
@@ -88,6 +93,8 @@ class Traced:
     panes: dict[int, Pane] = field(default_factory=dict)
     pane: int = -1  # whose steps are not yet settled
     closed: int = -1
+    bytecodes: Bytecodes | None = None  # of the `Paths` that comes next
+    methods: dict[int, str] = field(default_factory=dict)  # of `Bytecodes`: names by its numbers
 
 
 class Cct:
@@ -110,6 +117,10 @@ class Cct:
     def steps(self, message: object) -> Iterator[object]:
         """`feed` in steps: None between two of them."""
         match message:
+            case Bytecodes():
+                p = self._of(message.host, message.pid)
+                p.bytecodes = message
+                p.methods |= dict(message.names)
             case Paths():
                 yield from self._fold(self._of(message.host, message.pid), message)
             case Watermark():
@@ -189,6 +200,7 @@ class Cct:
             message.stops["order"].copy(), message.stops["tsc"].astype(np.int64), message.breaks["confirmed"].copy(),
             message.breaks["order"].copy(),
         )  # fmt: skip
+        told, event_at, event_end = self._events(p, message, rows)
         p.tables.size[Z_MOST] = p.contents.most
         blocks = p.contents.arrays(d, p.by_path)
         pane = group["pane"][rows.group]
@@ -199,12 +211,25 @@ class Cct:
             mine = pane == number
             go, rate = np.array([0, -1, 0, 0, 0], np.int64), np.zeros(1)
             while not fold(
-                p.tables_at, table(blocks), p.threads, slots[rows.group[mine]], fresh[mine],
-                rows.stop[mine], rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order, *columns,
-                go, rate, MADE,
+                p.tables_at, table(blocks), table(told), event_at[mine], event_end[mine], p.threads,
+                slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],
+                rows.broken_end[mine], order, *columns, go, rate, MADE,
             ):  # fmt: skip
                 yield
             yield
+
+    def _events(self, p: Traced, message: Paths, rows: Rows) -> tuple[Told, NDArray[np.int64], NDArray[np.int64]]:
+        """The interpreter's, if it is explained; of (n,) parts of the order, which are in it: [event, end)."""
+        said, p.bytecodes = p.bytecodes, None
+        events = said.events if said is not None and said.explains(message) else np.zeros(0, EVENT_DTYPE)
+        used, which = np.unique(events["method"], return_inverse=True)
+        names = (p.methods.get(m, UNKNOWN_METHOD) if m >= 0 else NAMES[INTERPRETER_NAME] for m in used.tolist())
+        fns = np.array([p.contents.functions.interpreted(name) for name in names], np.int64)[which.reshape(-1)]
+        told, row = events_told(events, fns)
+        at = message.stops["order"].astype(np.int64)
+        key = row << 40 | told.order
+        begin, end = (np.searchsorted(key, rows.row << 40 | at[stop]) for stop in (rows.stop, rows.stop_end - 1))
+        return told, begin, end
 
     def _slot(self, p: Traced, tid: int) -> int:
         slot = p.slot.get(tid)

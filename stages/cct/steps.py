@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from jvm.kernels import inner
-from stages.cct.contexts import arrive, called, class_of, goes_on, left
+from jvm.kernels import apart, inner
+from stages.cct.contexts import arrive, called, class_of, goes_on, left, same
+from stages.cct.interpreted import entered_at, happened
 from stages.cct.nodes import child, inlined, mixed, spread
 from stages.cct.tables import (
     A_FN,
@@ -31,6 +32,7 @@ from stages.cct.tables import (
     F_CLASS,
     F_METHOD,
     FC,
+    FN_INTERPRETER,
     FN_NMETHOD,
     FN_OUTSIDE,
     FN_PENDING,
@@ -50,6 +52,7 @@ from stages.cct.tables import (
     IN,
     IN_PLACE,
     IN_TIMES,
+    INTERPRETER,
     ITEM_CALLS,
     JUMPED,
     KINDS,
@@ -91,6 +94,7 @@ from stages.cct.tables import (
     Z_TOUCHED,
     Z_TOUCHED_LAST,
 )
+from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import DISABLED, FIRST_PATH, BlockEnd, PathKind
 
 _FIRST, _DISABLED = FIRST_PATH, DISABLED
@@ -98,6 +102,7 @@ _OF_PATHS = int(PathKind.OF_PATHS)
 _RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
 _MASK = (1 << BEHIND) - 1
 _NONE = np.int64(0)
+_ENTER = int(FrameEvent.ENTER)
 
 
 @inner
@@ -203,12 +208,15 @@ def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-
         fn = c.item[item + I_FN]
         calls = c.item[item + I_FLAGS] & ITEM_CALLS
         own = t.activation[AC * a + A_NODE]
-        if fn != t.activation[AC * a + A_FN]:
+        if not same(t, c, a, fn):
             own = child(t, own, c.fns[FC * fn + F_METHOD], np.int64(-1))
         node = own
         if c.fns[FC * fn + F_CLASS] == FN_NMETHOD:
             node = inlined(t, c, own, c.item[item + I_PLACE])
         counts = c.item[item + I_INVOCATIONS], c.item[item + I_INSTRUCTIONS], c.item[item + I_BYTECODES]
+        if fn == INTERPRETER and counts[0]:
+            _part(t, begin, whole, entered_at(t, c, a), counts[0], _NONE, _NONE)
+            counts = _NONE, counts[1], counts[2]
         _part(t, begin, whole, node, counts[0], counts[1], counts[2])
         for m in range(c.item[item + I_INLINED], c.item[item + I_INLINED_END]):
             at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])
@@ -259,6 +267,47 @@ def walk(t, c, state, x):  # type: ignore[no-untyped-def]
                 way = np.int64(c.link[2 * (c.path[XC * part + X_LINK] + q) + 1])
                 a, behind = _through(t, c, a, behind, b, way, begin, whole)
     return a << BEHIND | behind
+
+
+@apart
+def walk_told(t, c, e, event, end, j, state, x, times):  # type: ignore[no-untyped-def]
+    """As `walk`, `times` times, with the events [event, end) that are at position `j`; also the event behind them."""
+    a, behind, begin = state >> BEHIND, state & _MASK, t.size[Z_PARTS]
+    whole = max(times * c.path[XC * x + X_INSTRUCTIONS], 1)
+    made, n = of_paths(c, x), np.int64(0)
+    for _ in range(times):
+        for m in range(links_of(c, x) if made else 1):
+            part = link(c, x, m) if made else x
+            if part == _DISABLED:
+                a, behind = _off(t, c, a, behind)
+                continue
+            for q in range(links_of(c, part)):
+                while event < end and e.order[event] == j and e.block[event] <= n:
+                    if class_of(t, c, a) != FN_INTERPRETER and e.block[event] == n:
+                        break  # it comes there with this block
+                    a = _event(t, c, e, event, a, begin, whole)
+                    event += 1
+                b = link(c, part, q)
+                if c.block[BC * b + B_ITEMS] > 0:
+                    way = np.int64(c.link[2 * (c.path[XC * part + X_LINK] + q) + 1])
+                    a, behind = _through(t, c, a, behind, b, way, begin, whole)
+                n += 1
+    while event < end and e.order[event] == j:
+        a = _event(t, c, e, event, a, begin, whole)
+        event += 1
+    return a << BEHIND | behind, event
+
+
+@inner
+def _event(t, c, e, k, a, begin, whole):  # type: ignore[no-untyped-def]
+    if class_of(t, c, a) != FN_INTERPRETER:
+        return a
+    before = entered_at(t, c, a) if e.kind[k] == _ENTER else _NONE
+    a = happened(t, c, e, k, a)
+    if e.kind[k] == _ENTER:
+        _part(t, begin, whole, before, np.int64(-1), _NONE, _NONE)
+        _part(t, begin, whole, t.activation[AC * a + A_NODE], np.int64(1), _NONE, _NONE)
+    return a
 
 
 @inner

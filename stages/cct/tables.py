@@ -28,6 +28,7 @@ AC = 8
 A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI = range(6)
 # A_RETURN, where it is no address: not known, called by the interpreter (by a jump), by code outside of the filter
 NO_RETURN, TO_INTERPRETER, TO_OUTSIDE = range(3)
+BY_BYTECODE = -(1 << 20)  # and below: by a frame of the interpreter, at bci BY_BYTECODE − 1 − A_RETURN
 
 # A node: its parent, method (position in the names), bci of the call in the parent, FLAG_…
 NC = 4

@@ -131,7 +131,7 @@ def exporting(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], tick
     for c, certainty in enumerate(("observed", "suspect")):
         yield
         for k, count in enumerate(("invocations", "instructions", "bytecodes")):
-            out[f"{certainty}_{count}"] = sums[:, c, k]
+            out[f"{certainty}_{count}"] = np.maximum(sums[:, c, k], 0)
         out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent[:, c])), prepend=0.0)  # whole ones, of the same sum
     return Tree(out, tuple(names[m] for m in np.flatnonzero(used).tolist()))
 

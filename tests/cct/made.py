@@ -35,6 +35,8 @@ from stages.messages.paths import (
 STREAM = StreamKey("h", 42, 0, -1)
 METHODS, SITES, SPACING = 4, 3, 0x1000
 UNKNOWN = "[unknown caller]"
+INTERPRETER = SPACING * (METHODS + 1)
+METHOD_ENTRY = "method entry point (kind = zerolocals)"
 Stack = tuple[tuple[str, int], ...]
 
 
@@ -45,6 +47,8 @@ class Made:
         self.codelets, self.classes, self.census = Codelets(), Classes(), 0
         self.methods = {m + 1: f"m{m}" for m in range(METHODS)} | {100: "inlined"}
         self.known = [self._version(m) for m in range(METHODS)]
+        start = SPACING * (METHODS + 1)
+        self.known.append(Version(METHODS + 1, Kind.CODELET, start, start + SPACING, METHOD_ENTRY, 0, 0))
 
     @staticmethod
     def _version(m: int) -> Version:
@@ -63,7 +67,7 @@ class Made:
 
     def versions_of(self, ips: np.ndarray[Any, Any], tscs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         number = ips.astype(np.int64) // SPACING
-        return np.where((number >= 1) & (number <= METHODS), number, 0)
+        return np.where((number >= 1) & (number <= METHODS + 1), number, 0)
 
     def version(self, number: int) -> Version | None:
         return self.known[number - 1] if number else None

@@ -35,13 +35,22 @@ def calls(tree: Tree) -> Counter[tuple[str, ...]]:
 def test_every_context_has_its_calls(tmp_path: Path) -> None:
     tree = of_recording(run_of("Calls", 17, APART, [str(ROUNDS)], tmp_path, Path(__file__).parent), print).tree
     found = calls(View(sites=False).of(tree))
+    expected = of_a_round()
+    often = {stack: n for stack, n in found.items() if n > ROUNDS // 2 and "".join(stack).startswith("Calls")}
+    assert often.keys() == expected.keys()
+    # in the first round calls are bound, and the walk may take one of them for bound already
+    assert {stack: n for stack, n in often.items() if not 0 <= expected[stack] * ROUNDS - n <= 2} == {}
+
+
+def of_a_round() -> dict[tuple[str, ...], int]:
+    """Calls of a round, and of the other thread's, by context."""
     rounds = ("Calls.main", "Calls.round")
     down = [(*rounds, *["Calls.down"] * k) for k in range(1, 7)]
     even = [(*rounds, *(("Calls.even", "Calls.odd")[k % 2] for k in range(n))) for n in range(1, 6)]
     thrower = [(*rounds, "Calls.caught", *["Calls.thrower"] * k) for k in range(1, 4)]
     made = (*rounds, "Calls$Derived.<init>", "Calls$Derived.<init>", "Calls$Base.<init>")
     caught = (*rounds, "Calls.caught")
-    expected = {
+    return {
         rounds: 1, (*rounds, "Calls.twice"): 1, (*rounds, "Calls.twice", "Calls.leaf"): 2, **dict.fromkeys(down, 1),
         (*down[-1], "Calls.leaf"): 1, **dict.fromkeys(even, 1), caught: 1, **dict.fromkeys(thrower, 1),
         (*caught, "Calls.leaf"): 1, (*rounds, "Calls.applied"): 1,
@@ -50,7 +59,20 @@ def test_every_context_has_its_calls(tmp_path: Path) -> None:
         made[:3]: 1, made[:4]: 1, made: 1, (*made, "Calls.leaf"): 1,
         ("Calls.lambda$main$0", "Calls.twice"): 1, ("Calls.lambda$main$0", "Calls.twice", "Calls.leaf"): 2,
     }  # fmt: skip
-    often = {stack: n for stack, n in found.items() if n > ROUNDS // 2 and "".join(stack).startswith("Calls")}
-    assert often.keys() == expected.keys()
-    # in the first round calls are bound, and the walk may take one of them for bound already
-    assert {stack: n for stack, n in often.items() if not 0 <= expected[stack] * ROUNDS - n <= 2} == {}
+
+
+INTERPRETED = 4000
+"""Rounds. Half of them may pass until the program's class has been told, and its bytecodes are known to be of one stack
+alone."""
+
+
+def test_every_interpreted_context_has_its_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMER_FLOW__INTERPRETED", "1")
+    recording = run_of("Calls", 17, ["-XX:+UseSerialGC", "-Xint"], [str(INTERPRETED)], tmp_path, Path(__file__).parent)
+    found = calls(View(sites=False).of(of_recording(recording, print).tree))
+    expected = of_a_round()
+    main = ("Calls.main", "Calls.round")
+    mine = {stack: n * INTERPRETED for stack, n in expected.items() if stack[:2] == main}
+    often = {stack: n for stack, n in found.items() if n > INTERPRETED // 10 and stack[:2] == main}
+    assert {stack for stack in often if all(name.startswith("Calls") for name in stack)} == mine.keys()
+    assert {stack: n for stack, n in mine.items() if not n / 2 < often[stack] <= n} == {}

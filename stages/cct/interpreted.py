@@ -1,0 +1,176 @@
+"""Frames of the interpreter: what `Bytecodes` says of its part of a thread's stack.
+
+Machine code shows one activation of the interpreter, however many of its methods call each other. Where a message
+explains it, each of its frames is an activation of a function of its own, of the class of the interpreter: the first
+takes the place of the one that is not explained, the others are called by the one below at a bytecode. Calls between
+the interpreter and compiled code, its returns and its exceptions are seen in machine code as before; so of the events
+only those between two of its frames move a thread.
+"""
+
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
+# mypy: disable-error-code="assignment"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm.kernels import apart, inner
+from stages.cct.contexts import SEARCHED, class_of, frame
+from stages.cct.nodes import child
+from stages.cct.tables import (
+    A_BCI,
+    A_CALLER,
+    A_FN,
+    A_NODE,
+    A_PARENT,
+    A_RETURN,
+    AC,
+    BY_BYTECODE,
+    FN_BOTTOM,
+    FN_HOLE,
+    FN_INTERPRETER,
+    I64,
+    INTERPRETER,
+    INTERPRETER_NAME,
+    TO_OUTSIDE,
+)
+from stages.columns import pointers_to
+from stages.messages.bytecodes import FrameEvent
+
+_ENTER, _FRAME, _LOST = int(FrameEvent.ENTER), int(FrameEvent.FRAME), int(FrameEvent.LOST)
+_RETURN, _UNWIND, _OSR = int(FrameEvent.RETURN), int(FrameEvent.UNWIND), int(FrameEvent.OSR)
+_COMPILED, _UPCALL = int(FrameEvent.COMPILED), int(FrameEvent.UPCALL)
+
+
+class Told(NamedTuple):
+    """Events of a message, by row, in the order in which they happened: position in the order, block of the path,
+    FrameEvent, the function of the method, bci of the call. LOST: the function of the lowest frame that is
+    known, and how many are on it."""
+
+    order: I64
+    block: I64
+    kind: I64
+    fn: I64
+    bci: I64
+
+
+told_at = pointers_to(Told)
+
+
+def events_told(events: NDArray[np.void], fns: I64) -> tuple[Told, I64]:
+    """(n,) EVENT_DTYPE and the functions of their methods: those that matter here, and of which row each is.
+
+    Behind a LOST all frames are told anew, those below compiled code and below the VM too. The machine code has told
+    those: only the ones above the last of them are left, of which LOST has the first."""
+    place = np.stack([events[name].astype(np.int64) for name in ("row", "order", "block")])
+    kind, each = events["kind"], np.arange(len(events))
+    lost = np.flatnonzero(kind == _LOST)
+    fns, bci = fns.copy(), events["bci"].astype(np.int64)
+    left = kind != FrameEvent.GOES_ON
+    if len(lost):
+        run = lost[np.maximum(np.searchsorted(lost, each, "right") - 1, 0)]
+        anew = (place == place[:, run]).all(axis=0) & (run < each) & np.isin(kind, (_FRAME, _COMPILED, _UPCALL))
+        boundary, first = np.full(len(events), -1), np.full(len(events), len(events))
+        below = anew & (kind != _FRAME)
+        np.maximum.at(boundary, run[below], each[below])
+        above = anew & (each > boundary[run])
+        np.minimum.at(first, run[above], each[above])
+        fns[lost] = np.append(fns, INTERPRETER)[first[lost]]
+        bci[lost] = np.maximum(np.bincount(run[above], minlength=len(events))[lost] - 1, 0)
+        left &= ~anew | (above & (each > first[run]))
+    columns = place[1], place[2], kind.astype(np.int64), fns, bci
+    return Told(*(column[left] for column in columns)), place[0][left]
+
+
+@inner
+def _called_by_interpreter(t, a):  # type: ignore[no-untyped-def]
+    """Whether a frame of the interpreter was called by the frame of the interpreter below it."""
+    return t.activation[AC * a + A_RETURN] <= BY_BYTECODE
+
+
+@inner
+def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """The lowest frame of this activation of the interpreter, as one of `fn`."""
+    row = AC * a
+    node, bci = t.activation[row + A_CALLER], t.activation[row + A_BCI]
+    return frame(t, c, t.activation[row + A_PARENT], t.activation[row + A_RETURN], fn, node, bci, True)
+
+
+@inner
+def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
+    """The lowest known frame of the interpreter's is of `fn`, with `above` others on it: the frame that stands there;
+    the nearest of `fn` below, from which control was never seen to come back (as where the VM throws an exception
+    through it); else this activation's from now on."""
+    at = a
+    for _ in range(above):
+        if _called_by_interpreter(t, at):
+            at = t.activation[AC * at + A_PARENT]
+    if t.activation[AC * at + A_FN] == fn:
+        return at
+    at = a
+    for _ in range(SEARCHED):
+        kind = class_of(t, c, at)
+        if fn == INTERPRETER or kind == FN_HOLE or kind == FN_BOTTOM:
+            break
+        if t.activation[AC * at + A_FN] == fn:
+            return at
+        at = t.activation[AC * at + A_PARENT]
+    while _called_by_interpreter(t, a):
+        a = t.activation[AC * a + A_PARENT]
+    return _instead(t, c, a, fn)
+
+
+@inner
+def _is_part(t, c, a):  # type: ignore[no-untyped-def]
+    """Whether an activation is a part that the interpreter calls of its own (as `call_VM`, interp_masm_x86.cpp)."""
+    row = AC * a
+    called = t.activation[row + A_FN] == INTERPRETER and t.activation[row + A_RETURN] > TO_OUTSIDE
+    return called and class_of(t, c, t.activation[row + A_PARENT]) == FN_INTERPRETER
+
+
+@apart
+def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
+    kind, fn = e.kind[k], e.fn[k]
+    if kind == _LOST:
+        return _at_last(t, c, a, fn, e.bci[k])
+    if kind == _ENTER or kind == _FRAME:
+        if t.activation[AC * a + A_FN] == INTERPRETER:
+            return _instead(t, c, a, fn)
+        node = t.activation[AC * a + A_NODE]
+        return frame(t, c, a, BY_BYTECODE - 1 - e.bci[k], fn, node, e.bci[k], True)
+    if kind == _RETURN or kind == _UNWIND or kind == _OSR:
+        if _called_by_interpreter(t, a):
+            return t.activation[AC * a + A_PARENT]
+        if kind != _OSR:
+            return _instead(t, c, a, np.int64(INTERPRETER))
+    return a
+
+
+@apart
+def happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
+    """Event `k`, where the thread stands in `a`, of the interpreter: the activation behind it."""
+    of, parts = a, 0
+    while _is_part(t, c, of):
+        of = t.activation[AC * of + A_PARENT]
+        parts += 1
+    to = _happened(t, c, e, k, of)
+    for depth in range(parts - 1, -1, -1):  # they are called by the frame that is on top now
+        of = a
+        for _ in range(depth):
+            of = t.activation[AC * of + A_PARENT]
+        node = t.activation[AC * to + A_NODE]
+        to = frame(t, c, to, t.activation[AC * of + A_RETURN], np.int64(INTERPRETER), node, np.int64(-1), False)
+    return to
+
+
+@inner
+def entered_at(t, c, a):  # type: ignore[no-untyped-def]
+    """The node of a method that the interpreter enters from `a`, as long as it is not told which one it is."""
+    node = t.activation[AC * a + A_NODE]
+    if class_of(t, c, a) != FN_INTERPRETER or t.activation[AC * a + A_FN] == INTERPRETER:
+        return node
+    return child(t, node, np.int64(INTERPRETER_NAME), np.int64(-1))

@@ -1,0 +1,100 @@
+"""Frames of the interpreter, as `Bytecodes` tells them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.cct.interpreted import events_told
+from stages.cct.stage import Cct
+from stages.cct.tables import INTERPRETER as PLAIN
+from stages.messages import Bytecodes, Paths
+from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, FrameEvent
+from stages.messages.paths import BlockEnd
+from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Range
+from tests.cct.test_stage import found, stage, tree_of
+
+A, B = 8, 9
+NAMES = ((A, "A.a"), (B, "B.b"))
+ENTRY = Block((Range(INTERPRETER, INTERPRETER + 1, False, ()),), BlockEnd.INDIRECT)
+TEMPLATE = Block((Range(INTERPRETER + 16, INTERPRETER + 17, False, ()),), BlockEnd.INDIRECT)
+COMPILED = Block((Range(SPACING, SPACING + 1, False, ()),), BlockEnd.RETURN)
+
+
+def events(*told: tuple[int, int, FrameEvent, int, int]) -> NDArray[np.void]:
+    rows = np.zeros(len(told), EVENT_DTYPE)
+    for row, (order, block, kind, method, bci) in zip(rows, told, strict=True):
+        row["order"], row["block"], row["kind"], row["method"], row["bci"] = order, block, kind, method, bci
+    return rows
+
+
+def explained(cct: Cct, paths: Paths, told: NDArray[np.void]) -> list[object]:
+    of = np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE)
+    said = Bytecodes("h", 42, paths.generation, paths.first_path, len(paths.order), *of, told, NAMES)
+    assert cct.feed(said) == [said]
+    return cct.feed(paths)
+
+
+def test_calls_between_interpreted_methods() -> None:
+    """A.a calls B.b twice, at 3; B.b calls compiled code once. An entry is told behind the block of the entry."""
+    d, cct = Dictionaries(), stage()
+    entry, template, compiled = d.path([ENTRY]), d.path([TEMPLATE]), d.path([COMPILED])
+    both = d.path([ENTRY, TEMPLATE, TEMPLATE, TEMPLATE])
+    order = [entry, template, both, entry, template, compiled, template, template]
+    told = events(
+        (1, 0, FrameEvent.ENTER, A, -1), (2, 1, FrameEvent.ENTER, B, 3), (2, 3, FrameEvent.RETURN, -1, -1),
+        (4, 0, FrameEvent.ENTER, B, 3), (5, 0, FrameEvent.COMPILED, -1, 7), (6, 0, FrameEvent.BACK, -1, -1),
+        (7, 0, FrameEvent.RETURN, -1, -1),
+    )  # fmt: skip
+    tree = tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    b = (*a, ("B.b", 3))
+    assert found(tree) == {
+        # the first entry is of a method that is not known yet; those of B.b count for the caller
+        (((UNKNOWN, -1), ("[interpreter]", -1)), "instructions"): 1,
+        (a, "invocations"): 1, (a, "instructions"): 1 + 1 + 1 + 1 + 1,
+        (b, "invocations"): 2, (b, "instructions"): 2 + 2,
+        ((*b, ("m0", -1)), "invocations"): 1, ((*b, ("m0", -1)), "instructions"): 1,
+    }  # fmt: skip
+    assert tree.total("observed_ticks") == 9
+
+
+def test_what_is_not_explained_stays_the_interpreter() -> None:
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    message = d.message(7, [entry, template, entry, template], (0, 9), False)
+    plain = ((UNKNOWN, -1), ("[interpreter]", -1))
+    assert found(tree_of([*explained(cct, message, events()), *cct.flush()])) == {
+        (plain, "invocations"): 2, (plain, "instructions"): 4,
+    }  # fmt: skip
+
+
+def test_frames_that_are_told_anew_are_where_they_were() -> None:
+    """Behind a LOST: A.a, which called B.b; below compiled code others, of which the machine code has told."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    anew = [(4, 0, kind, method, bci) for kind, method, bci in (
+        (FrameEvent.LOST, -1, -1), (FrameEvent.FRAME, B, -1), (FrameEvent.COMPILED, -1, 1), (FrameEvent.FRAME, A, -1),
+        (FrameEvent.FRAME, B, 3),
+    )]  # fmt: skip
+    told = events((1, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.ENTER, B, 3), *anew)
+    order = [entry, template, entry, template, template]
+    tree = tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    assert found(tree)[(*a, ("B.b", 3)), "instructions"] == 2
+    assert len(tree.nodes) == 5  # none beside them: thread, unknown, the first entry's, A.a, B.b
+
+
+def test_events_that_matter() -> None:
+    told = events(
+        (0, 0, FrameEvent.GOES_ON, -1, -1), (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, A, -1),
+        (1, 0, FrameEvent.UPCALL, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (1, 0, FrameEvent.FRAME, A, 3),
+        (2, 0, FrameEvent.ENTER, B, 4), (5, 0, FrameEvent.LOST, -1, -1), (6, 0, FrameEvent.RETURN, -1, -1),
+    )  # fmt: skip
+    fns = np.where(told["method"] >= 0, told["method"] + 100, 0).astype(np.int64)
+    left, rows = events_told(told, fns)
+    assert list(zip(left.order.tolist(), left.kind.tolist(), left.fn.tolist(), left.bci.tolist(), strict=True)) == [
+        (1, FrameEvent.LOST, 100 + B, 1), (1, FrameEvent.FRAME, 100 + A, 3), (2, FrameEvent.ENTER, 100 + B, 4),
+        (5, FrameEvent.LOST, PLAIN, 0), (6, FrameEvent.RETURN, 0, -1),
+    ]  # fmt: skip
+    assert rows.tolist() == [0] * 5
