@@ -36,6 +36,8 @@ from stages.cct.tables import (
     I64,
     INTERPRETER,
     INTERPRETER_NAME,
+    N_METHOD,
+    NC,
     TO_OUTSIDE,
 )
 from stages.columns import pointers_to
@@ -171,6 +173,6 @@ def happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
 def entered_at(t, c, a):  # type: ignore[no-untyped-def]
     """The node of a method that the interpreter enters from `a`, as long as it is not told which one it is."""
     node = t.activation[AC * a + A_NODE]
-    if class_of(t, c, a) != FN_INTERPRETER or t.activation[AC * a + A_FN] == INTERPRETER:
+    if class_of(t, c, a) != FN_INTERPRETER or t.node[NC * node + N_METHOD] == INTERPRETER_NAME:
         return node
     return child(t, node, np.int64(INTERPRETER_NAME), np.int64(-1))

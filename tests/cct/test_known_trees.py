@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stages.cct.tree import Tree
+from capture.recording.replay import Replay
+from stages.cct.tree import Tree, merged, method_totals
 from stages.cct.views import View
+from stages.messages import Bytecodes, TreeReport
+from stages.messages.bytecodes import FrameEvent
+from streamer import config
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.trees.source import of_recording
 from tests.flow_events.test_inlined import run_of
 
@@ -61,18 +66,31 @@ def of_a_round() -> dict[tuple[str, ...], int]:
     }  # fmt: skip
 
 
-INTERPRETED = 4000
-"""Rounds. Half of them may pass until the program's class has been told, and its bytecodes are known to be of one stack
-alone."""
+INTERPRETED = 1000
 
 
-def test_every_interpreted_context_has_its_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMER_FLOW__INTERPRETED", "1")
+def test_every_interpreted_call_that_is_told_has_its_context(tmp_path: Path) -> None:
+    """From when on the interpreter's methods are known is a matter of time: calls are told from there on."""
     recording = run_of("Calls", 17, ["-XX:+UseSerialGC", "-Xint"], [str(INTERPRETED)], tmp_path, Path(__file__).parent)
-    found = calls(View(sites=False).of(of_recording(recording, print).tree))
-    expected = of_a_round()
+    settings = config.load(fidelity="flow", **{"flow.interpreted": True, "flow.contexts": True})
+    names = middle(settings)
+    chain = make_chain(names[: names.index("cct") + 1], Place(settings, tmp_path, 0))
+    said: list[object] = []
+    with Replay(recording) as replay:
+        for message in replay.messages():
+            said += feed_chain(chain, message)
+    said += flush_chain(chain)
+    told, method = Counter[str](), dict[int, str]()
+    for bytecodes in (m for m in said if isinstance(m, Bytecodes)):
+        method |= dict(bytecodes.names)
+        entered = bytecodes.events[bytecodes.events["kind"] == FrameEvent.ENTER]
+        told.update(method[m] for m in entered["method"].tolist() if m >= 0)
+    tree = merged(Tree(m.nodes, m.names) for m in said if isinstance(m, TreeReport))
+    mine = {name: n for name, n in told.items() if name.startswith("Calls")}
+    assert {name: n for name, n in method_totals(tree, "observed_invocations").items() if name in mine} == mine
+    assert max(mine.values()) > INTERPRETED
+    known = of_a_round()
     main = ("Calls.main", "Calls.round")
-    mine = {stack: n * INTERPRETED for stack, n in expected.items() if stack[:2] == main}
-    often = {stack: n for stack, n in found.items() if n > INTERPRETED // 10 and stack[:2] == main}
-    assert {stack for stack in often if all(name.startswith("Calls") for name in stack)} == mine.keys()
-    assert {stack: n for stack, n in mine.items() if not n / 2 < often[stack] <= n} == {}
+    for stack, n in calls(View(sites=False).of(tree)).items():
+        if n > INTERPRETED // 10 and stack[:2] == main and all(name.startswith("Calls") for name in stack):
+            assert n <= known[stack] * INTERPRETED
