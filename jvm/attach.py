@@ -102,7 +102,10 @@ def _examine(pid: int) -> Iterator[_Target]:
         raise AttachError(f"{pid} is not the pid of a process: {error.strerror}") from None
     with contextlib.ExitStack() as stack, _explained(pid):
         stack.callback(os.close, pidfd)
-        yield _target(pid, pidfd, stack)
+        target = _target(pid, pidfd, stack)
+        if os.geteuid() == 0 and target.user.uid != 0:
+            _clear(target)
+        yield target
 
 
 @contextlib.contextmanager
@@ -168,9 +171,25 @@ def _listens(target: _Target) -> bool:
     entry = _entry(target.tmp, _socket(target))
     if entry is None:
         return False
-    if entry.st_uid not in (0, target.user.uid):  # the JVM cannot replace it: the directory is sticky
+    if entry.st_uid != target.user.uid:  # the JVM cannot replace it: the directory is sticky
         raise AttachError(f"/tmp/{_socket(target)} belongs to user {_user(entry.st_uid)} and is in the JVM's way")
     return stat.S_ISSOCK(entry.st_mode)
+
+
+def _clear(target: _Target) -> None:
+    """Removes what an earlier JVM of root, of the same pid, has left where this JVM of another user would listen."""
+    entry = _entry(target.tmp, _socket(target))
+    if entry is None or entry.st_uid != 0 or not stat.S_ISSOCK(entry.st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.setblocking(False)
+        try:
+            link.connect(f"/proc/self/fd/{target.tmp}/{_socket(target)}")
+        except ConnectionRefusedError:  # nobody listens
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_socket(target), dir_fd=target.tmp)
+        except OSError:
+            pass  # whatever it is, it is in the way
 
 
 def _connect(target: _Target, deadline: float) -> socket.socket:

@@ -13,8 +13,6 @@ used for a month is removed when the next one of its module is made.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import shutil
 import time
 from contextlib import suppress
@@ -22,13 +20,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-import numba
 from numba import njit, types
 from numba.core import config as _config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
+from jvm import sources
 from jvm.cbuild import cache_dir
 
 KEPT_SECONDS = 30 * 86_400.0
@@ -36,8 +34,7 @@ USED_SECONDS = 86_400.0  # how exactly it is known when a directory was last use
 
 config = cast(Any, _config)  # its settings are made at run time
 
-_ROOT = Path(__file__).resolve().parents[1]
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
+
 _NO_ENTRY: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -82,36 +79,9 @@ def c_callback(function: Any, signature: str) -> Any:
     return callback
 
 
-def digest(module: Path) -> str:
-    """Of the contents of a module and of all modules of this project that it imports, 32 hex digits."""
-    found: set[Path] = set()
-    open_ = [module.resolve()]
-    while open_:
-        path = open_.pop()
-        if path not in found:
-            found.add(path)
-            open_ += _imports(path)
-    sha = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(found):
-        name = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path.name
-        sha.update(f"\0{name}\0".encode() + path.read_bytes())
-    return sha.hexdigest()[:32]
-
-
-@cache
-def _imports(path: Path) -> tuple[Path, ...]:
-    """Files of this project that a module names in its import statements. A name in a docstring may be among them."""
-    found: list[Path] = []
-    for base, names, plain in _IMPORT.findall(path.read_text("utf-8")):
-        modules = re.findall(r"[\w.]+", plain) or [base, *(f"{base}.{name}" for name in re.findall(r"\w+", names))]
-        places = [_ROOT / module.replace(".", "/") for module in modules]
-        found += [file for p in places for file in (p.with_suffix(".py"), p / "__init__.py") if file.is_file()]
-    return tuple(found)
-
-
 @cache
 def _digest(module: str) -> str:
-    return digest(Path(module))
+    return sources.digest(Path(module))
 
 
 class _Locator(_CacheLocator):
@@ -121,7 +91,11 @@ class _Locator(_CacheLocator):
         self._digest = _digest(file)
         self._line = function.__code__.co_firstlineno
         path = Path(file).resolve()
-        module = ".".join(path.relative_to(_ROOT).with_suffix("").parts) if path.is_relative_to(_ROOT) else path.stem
+        module = (
+            ".".join(path.relative_to(sources.ROOT).with_suffix("").parts)
+            if path.is_relative_to(sources.ROOT)
+            else path.stem
+        )
         base = Path(config.CACHE_DIR) if config.CACHE_DIR else cache_dir() / "numba"
         self._path = base / f"{module}-{self._digest}"
 

@@ -148,7 +148,7 @@ class Runner:
             for member in members:
                 if not member.level:
                     await member.ready.wait()
-        if self.settings.flow.most_behind_seconds and not is_warm(self.settings.fidelity):
+        if self.settings.flow.most_behind_seconds and not is_warm(self.settings):
             self.console.print("kernels are being compiled: until they are there, trace is shed", highlight=False)
             return
         with trio.move_on_after(START_SECONDS if self.settings.flow.most_behind_seconds else NOTHING_SHED_SECONDS):

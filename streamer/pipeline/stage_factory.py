@@ -57,7 +57,7 @@ def follow(place: Place) -> Any:
         _images(place),
         now=tsc.now if live else None,
         most_behind_seconds=place.settings.flow.most_behind_seconds,
-        followable=Compiling().done if live else None,
+        followable=Compiling(place.settings).done if live else None,
     )
 
 

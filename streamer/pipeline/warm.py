@@ -5,9 +5,9 @@ runs. So each process that runs stages first feeds a copy of its chain with the 
 code, real packets, two threads. The flow kernel alone takes as long to compile as all others twice, so a process of its
 own does it meanwhile (`streamer.pipeline.warm_flow`).
 
-A stamp in the cache says that the kernels of a fidelity are there, for sources with the same content. Where it is
+A stamp in the cache says that the kernels of a chain are there, for sources with the same content. Where it is
 missing, a live source does not wait: the JVM starts, a worker at fidelity `flow` compiles what reading addresses needs,
-and sheds until a process beside it (`python -m streamer.pipeline.warm`, `Compiling`) has compiled the rest.
+and sheds until a process beside it (`python -m streamer.pipeline.warm STAGES…`, `Compiling`) has compiled the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,29 +27,28 @@ from typing import Any
 
 from capture.recording.replay import Replay
 from jvm.cbuild import BuildError, cache_dir
-from jvm.kernels import digest
+from jvm.sources import digest
 from stages.messages import Chunk
 from streamer import config
+from streamer.config import Settings
 from streamer.pipeline import boot
-from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
-from streamer.pipeline.warm_reconstruct import compile_reconstruct
-from streamer.pipeline.warm_recover import compile_recover
+from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain, middle
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
 
 
 @cache
-def _stamp(fidelity: str) -> Path:
+def _stamp(chain: tuple[str, ...]) -> Path:
     stages = Path(__file__).resolve().parents[2] / "stages"
-    content = "".join(digest(stages / name / "stage.py") for name in MIDDLE[fidelity])
-    return cache_dir() / f"warm-{fidelity}-{sha256(content.encode()).hexdigest()[:32]}"
+    content = "".join(f"{name}:{digest(stages / name / 'stage.py')}" for name in chain)
+    return cache_dir() / f"warm-{sha256(content.encode()).hexdigest()[:32]}"
 
 
-def is_warm(fidelity: str) -> bool:
-    """Whether all kernels of a fidelity have been compiled before, from these sources."""
+def is_warm(settings: Settings) -> bool:
+    """Whether all kernels that are used with these settings have been compiled before, from these sources."""
     with suppress(OSError, BuildError):  # a cache that cannot be used is an empty one
-        return _stamp(fidelity).exists()
+        return _stamp(middle(settings)).exists()
     return False
 
 
@@ -67,12 +67,16 @@ def warm(stages: Sequence[str], place: Place) -> int:
     """Compiles the kernels that a member with these `stages` will use, as far as it has to be there before the member
     begins; how many messages came out."""
     if "recover" in stages:
+        from streamer.pipeline.warm_recover import compile_recover
+
         compile_recover()
     if not concerns(stages, place):
         return 0
-    names = MIDDLE[place.settings.fidelity]
+    names = middle(place.settings)
+    if stages[-1] not in names:
+        names = MIDDLE[place.settings.fidelity]
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
-    if "follow" in stages and sheds(place) and not is_warm("flow"):
+    if "follow" in stages and sheds(place) and not is_warm(place.settings):
         return _feed(make_chain(MIDDLE["ip"], here))  # the rest comes later: `Compiling`
     return _warm_all(names[: names.index(stages[-1]) + 1], here)  # the stages before it make its input
 
@@ -85,26 +89,28 @@ def freeze_heap() -> None:
 
 
 def _warm_all(chain: Sequence[str], place: Place) -> int:
-    fidelity = place.settings.fidelity
     if "follow" in chain:
         with subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
             _feed(make_chain(MIDDLE["ip"], place))  # that is how load is shed
             if "reconstruct" in chain:
+                from streamer.pipeline.warm_reconstruct import compile_reconstruct
+
                 compile_reconstruct()
     count = _feed(make_chain(chain, place))
-    if chain[-1] == MIDDLE[fidelity][-1]:
+    if chain[-1] == MIDDLE[place.settings.fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more
-            _stamp(fidelity).touch()
+            _stamp(tuple(chain)).touch()
     return count
 
 
 class Compiling:
     """The kernels of fidelity `flow`, compiled by a process of their own, if they are not there yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        if not is_warm("flow"):
-            self._process = subprocess.Popen(boot.command("streamer.pipeline.warm"), stdin=subprocess.DEVNULL)
+        if not is_warm(settings):
+            command = boot.command("streamer.pipeline.warm", *middle(settings))
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def done(self) -> bool:
         """However it ended: missing kernels are compiled where they are used."""
@@ -129,8 +135,10 @@ def _drop(messages: Iterable[Any]) -> int:
 
 
 def main() -> None:
+    """Of the stages named, by default those of the settings."""
     os.nice(NICE)
-    _warm_all(MIDDLE["flow"], Place(config.load(fidelity="flow"), Path(), 0))
+    settings = config.load(fidelity="flow")
+    _warm_all(tuple(sys.argv[1:]) or middle(settings), Place(settings, Path(), 0))
 
 
 if __name__ == "__main__":

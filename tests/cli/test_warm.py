@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import streamer.pipeline.warm
 from stages.follow.shed import Shedder
 from streamer import config
 from streamer.pipeline.stage_factory import follow
@@ -29,7 +30,8 @@ def test_a_recording_is_no_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not made
 
 
-def test_only_what_is_live_is_shed(tmp_path: Path) -> None:
+def test_only_what_is_live_is_shed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamer.pipeline.warm, "is_warm", lambda _: True)  # else a process begins to compile
     never = config.load(**{"flow.most_behind_seconds": 0})
     places = [(config.load(), True), (config.load(), False), (never, True)]
     stages = [follow(Place(settings, tmp_path, 0, options={"live": live})) for settings, live in places]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jvm import kernels
+from jvm import kernels, sources
 
 OUTER = """
 from jvm.kernels import kernel
@@ -33,9 +33,9 @@ def value():
 RUN = """
 import sys
 from pathlib import Path
-from jvm import kernels
+from jvm import sources
 root = Path(sys.argv[1])
-kernels._ROOT = root
+sources.ROOT = root
 sys.path.insert(0, str(root))
 from project.outer import outer
 result = outer()
@@ -102,7 +102,7 @@ def test_what_nobody_used_is_removed(project: Path) -> None:
 
 def test_every_module_is_in_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it is imported, and however far; a circle ends."""
-    monkeypatch.setattr(kernels, "_ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     (tmp_path / "p").mkdir()
     names = ["one", "two", "three", "four", "__init__"]
     files = {name: tmp_path / "p" / f"{name}.py" for name in names}
@@ -111,10 +111,10 @@ def test_every_module_is_in_the_digest(tmp_path: Path, monkeypatch: pytest.Monke
     files["three"].write_text("from p import four\n")
     files["four"].write_text("import p.one\n")
     files["__init__"].write_text("")
-    before = kernels.digest(files["one"])
+    before = sources.digest(files["one"])
     for name in names:
-        kernels._imports.cache_clear()
+        sources._imports.cache_clear()
         files[name].write_text(files[name].read_text() + "# changed\n")
-        after = kernels.digest(files["one"])
+        after = sources.digest(files["one"])
         assert after != before, name
         before = after

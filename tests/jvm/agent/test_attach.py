@@ -168,6 +168,22 @@ def test_a_jvm_of_another_user(ring: Path) -> None:
 
 
 @as_root
+def test_a_socket_of_root_stands_where_the_jvm_of_another_user_listens(ring: Path) -> None:
+    """Left behind by an earlier JVM of root with that pid it is removed; one that listens is not."""
+    with Subject(17, user=NOBODY, cwd=Path("/")) as jvm, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(f"/tmp/.java_pid{jvm.pid}")
+        listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(AttachError, match=f"{path} belongs to user root and is in the JVM's way"):
+            attach(jvm.pid, ring)
+        listener.close()
+        attached = attach(jvm.pid, ring)
+        assert path.stat().st_uid == NOBODY
+        exported(attached)
+        shutil.rmtree(attached.ring.parent)
+
+
+@as_root
 def test_without_permission() -> None:
     program = """
 import os, sys
