@@ -121,7 +121,7 @@ class Functions:
             if v is not None and fns[k] == INTERPRETER and _METHOD_ENTRY in v.name:
                 entries.append(v.start)
             elif v is not None and v.kind == Kind.NMETHOD and v.id not in self._final:
-                self._describe(v, int(fns[k]))
+                self.describe(v, int(fns[k]))
         return fns[which.reshape(-1)], np.array(entries, np.uint64).view(np.int64)
 
     def adopt_from(self, other: Functions, fns: I64) -> I64:
@@ -175,7 +175,8 @@ class Functions:
         self.count += 1
         return new
 
-    def _describe(self, v: Version, fn: int) -> None:
+    def describe(self, v: Version, fn: int) -> None:
+        """Notes what the instructions of an nmethod are, which is function `fn`."""
         d = v.debug
         if d is None or not len(d.pc):
             return

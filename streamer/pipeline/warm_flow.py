@@ -30,14 +30,18 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 
 def compile_flow() -> None:
-    """By a segment of padding, a search that finds nothing, and an nmethod without code."""
+    """By a segment of padding, a search that finds nothing, an nmethod without code, and tables without entries."""
+    from stages.cct.functions import Functions, rehash_places
     from stages.cct.stage import Cct
     from stages.follow.batch import Batch
     from stages.follow.block_bytecode import Bytecode
+    from stages.follow.cfg import rehash
+    from stages.follow.cfg.graph import WC_WORDS
     from stages.follow.flow import Flow
     from stages.follow.repair.backtracking_search import Position, choose
     from stages.follow.repair.effort import Effort
     from stages.follow.repair.repair import Repair
+    from stages.follow.walk import path_sequence
     from stages.inlining.inlining import Inlining
     from stages.profile.stage import Profile
 
@@ -60,7 +64,15 @@ def compile_flow() -> None:
     frames = np.array([0, 2], np.int64), np.array([2, 1], np.uint32), np.zeros(2, np.int32)
     debug = DebugInfo(1, 1, np.ones(1, np.uint32), *frames, 0.0)
     nmethod = Version(0, Kind.NMETHOD, 0x1000, 0x1001, "", 0, 0, verified_entry=0x1000, debug=debug)
-    Inlining(image).of(nmethod, np.zeros(0, np.uint64))
+    inlining = Inlining(image)
+    inlining.of(nmethod, np.zeros(0, np.uint64))
+    functions = Functions(image, inlining)
+    functions.describe(nmethod, 1)
+    rehash_places(functions.place, 1, np.zeros(2, np.int32))
+    rehash.tnt_cache(np.zeros(0, np.int32), 1)
+    rehash.pairs(np.zeros(0, np.int64), 1)
+    rehash.windows(np.zeros(0, np.int64), np.zeros(WC_WORDS, np.int64))
+    path_sequence.paths(np.zeros(1, np.int32))
     rows = np.zeros(0, BLOCK_DTYPE), np.zeros(0, np.int64), np.zeros(0, RANGE_DTYPE), np.zeros(0, np.uint8)
     Bytecode(image).describe(*rows, (0, 0), nmethod.start, debug)
     steps(b"\xb1")
