@@ -19,12 +19,15 @@ import msgpack
 import numpy as np
 import zstandard
 
-from stages.cct.tree import Tree, united
+from stages.cct.tree import COLUMNS, Tree, united
 from stages.messages.trees import TREE_DTYPE
 
 MAGIC = b"JTSCCT\r\n"
 VERSION = 1
 MOST_PACKED, MOST_PLAIN = 1 << 28, 1 << 30
+MOST_NAMES = 1 << 20
+MOST_COUNT = 2.0**62
+"""Of all nodes together: sums of two counts are numbers of 63 bits, as pprof has them."""
 _COLUMNS = tuple(name for name in TREE_DTYPE.names or () if name != "_")
 _HEAD = struct.Struct("<II")
 
@@ -70,19 +73,21 @@ def unpacked(data: bytes, most: int = MOST_PLAIN) -> Saved:
             raise CctFileError(f"more than {most} bytes when unpacked")
         plain = zstandard.ZstdDecompressor().decompress(data[begin:], max_output_size=size or 1)
         (length,) = struct.unpack_from("<I", plain)
-        about = msgpack.unpackb(plain[4 : 4 + length], strict_map_key=True)
-        names, count, hz = tuple(about["names"]), about["rows"], float(about["hz"])
+        about = msgpack.unpackb(plain[4 : 4 + length], strict_map_key=True, max_array_len=MOST_NAMES, max_map_len=64)
+        names, count, hz = about["names"], about["rows"], about["hz"]
         host, pid = about["host"], about["pid"]
-        if about["columns"] != list(_COLUMNS) or type(count) is not int or not np.isfinite(hz) or hz <= 0:
+        if about["columns"] != list(_COLUMNS) or type(count) is not int or type(hz) is not float:
             raise CctFileError("damaged: not these columns")
-        if not all(type(name) is str for name in (*names, host)) or type(pid) is not int:
+        if not np.isfinite(hz) or hz <= 0:
+            raise CctFileError("damaged: no frequency of the clock")
+        if type(names) is not list or not all(type(name) is str for name in (*names, host)) or type(pid) is not int:
             raise CctFileError("damaged: names that are none")
         rows = _rows(plain, 4 + length, count, len(names))
     except CctFileError:
         raise
     except (zstandard.ZstdError, struct.error, msgpack.UnpackException, ValueError, LookupError, TypeError) as error:
         raise CctFileError(f"damaged: {error}") from None
-    return Saved(united(rows, names), hz, host, pid)
+    return Saved(united(rows, tuple(names)), hz, host, pid)
 
 
 def _rows(plain: bytes, at: int, count: int, names: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -95,4 +100,6 @@ def _rows(plain: bytes, at: int, count: int, names: int) -> np.ndarray[tuple[int
     parent, method = rows["parent"], rows["method"]
     if bool(((parent < -1) | (parent >= np.arange(count)) | (method < 0) | (method >= names)).any()):
         raise CctFileError("damaged: rows that lead nowhere")
+    if any(float(rows[name].astype(np.float64).sum()) >= MOST_COUNT for name in COLUMNS):
+        raise CctFileError("damaged: counts that no program reaches")
     return rows

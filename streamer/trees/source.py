@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ def load(source: str, say: Callable[[str], None]) -> Saved:
     """Raises Failure."""
     path = Path(source)
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):  # its writer may never come
+            raise Failure(f"{path} is no file")
         with path.open("rb") as file:
             begin = file.read(len(MAGIC))
         if begin == MAGIC:

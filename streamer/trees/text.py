@@ -12,6 +12,7 @@ from stages.cct.measures import Pair, call_matrix, contributions
 from stages.cct.tree import Tree
 from stages.cct.views import ALL_THREADS
 from stages.messages.trees import CERTAINTIES, COUNTS
+from streamer.hub.text import plain
 
 WEIGHTS = {"instructions": "instructions", "time": "ticks", "invocations": "invocations", "bytecodes": "bytecodes"}
 assert set(WEIGHTS.values()) == set(COUNTS)
@@ -63,7 +64,7 @@ def _share(part: np.generic, whole: int) -> str:
 
 def label(tree: Tree, node: int) -> str:
     row = tree.nodes[node]
-    name, bci = tree.names[row["method"]], int(row["bci"])
+    name, bci = plain(tree.names[row["method"]]), int(row["bci"])
     if row["parent"] < 0:
         return "all threads" if bci == ALL_THREADS else f"thread {bci}"
     return f"{name} @{bci}" if bci >= 0 else name
@@ -116,4 +117,4 @@ def movers(pair: Pair, top: int) -> Iterator[str]:
     yield f"{'first':>8} {'second':>8} {'change':>8}"
     for name, a, b in contributions(pair)[:top]:
         if a != b:
-            yield f"{a:8.2%} {b:8.2%} {b - a:+8.2%} {name}"
+            yield f"{a:8.2%} {b:8.2%} {b - a:+8.2%} {plain(name)}"

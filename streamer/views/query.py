@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from streamer.hub import Hub
@@ -33,6 +33,8 @@ def answered(answer: Answer) -> Answer:
             return await answer(request)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+        except ClientDisconnect:  # in the middle of its body: no reader is left
+            return Response(status_code=400)
 
     return made
 

@@ -31,6 +31,7 @@ from streamer.views.query import HEADERS, Query
 T = TypeVar("T")
 AT_ONCE = 2
 MOST_FRAMES = 200_000
+POST_SECONDS = 20.0
 MOST_POSTED = 32 << 20
 MOST_PLAIN = 128 << 20
 """Bytes of a file to be compared with, packed and not."""
@@ -44,7 +45,7 @@ class Trees:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._limit = trio.CapacityLimiter(AT_ONCE)
+        self._limit, self._posting = trio.CapacityLimiter(AT_ONCE), trio.CapacityLimiter(AT_ONCE)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._limit)
@@ -70,8 +71,15 @@ class Trees:
         query = request.query_params
         wanted = _wanted(query)
         window, base = self.parts(query), self._base(query)
-        posted = await _posted(request) if request.method == "POST" else None
+        posted = await self._posted(request) if request.method == "POST" else None
         return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
+
+    async def _posted(self, request: Request) -> bytes:
+        """A file, of few clients at once and not for long: what has come of it is held. Raises ValueError."""
+        async with self._posting:
+            with trio.move_on_after(POST_SECONDS):
+                return await _posted(request)
+        raise ValueError(f"the file to compare with did not come within {POST_SECONDS:.0f} s")
 
     def _base(self, query: Query) -> tuple[list[Tree], float] | None:
         """`before`: the time that a shift is measured against, of a young process nothing; else a window."""

@@ -42,7 +42,10 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
     metrics, trees = registry(hub), Trees(hub)
 
     async def scrape(request: Request) -> Response:
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encoder, content_type = choose_encoder("")
         return Response(encoder(metrics), headers={"Content-Type": content_type})
 
     async def healthz(request: Request) -> Response:

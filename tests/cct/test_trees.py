@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import struct
 import zlib
 from collections import Counter
@@ -16,7 +18,9 @@ from stages.cct.measures import call_matrix, contributions, hot_edge_coverage, o
 from stages.cct.tree import COLUMNS, Tree, merged
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
-from streamer.trees.file import MAGIC, CctFileError, Saved, packed, unpacked
+from streamer.cli import Failure
+from streamer.trees.file import MAGIC, MOST_NAMES, CctFileError, Saved, packed, unpacked
+from streamer.trees.source import load
 from streamer.trees.text import Cut, collapsed, lines
 
 NAMES = ("[thread]", "[stub] s", "App.a", "App.b", "java.util.C.c", "java.util.D.d")
@@ -178,6 +182,29 @@ def test_rows_that_lead_nowhere_are_refused() -> None:
         rows[column][1] = value
         with pytest.raises(CctFileError, match="nowhere"):
             unpacked(packed(Saved(Tree(rows, NAMES), 1e9)))
+
+
+def test_counts_and_names_without_measure_are_refused() -> None:
+    rows = np.zeros(2, TREE_DTYPE)
+    rows["parent"], rows["suspect_ticks"] = (-1, 0), 1 << 61
+    with pytest.raises(CctFileError, match="counts"):
+        unpacked(packed(Saved(Tree(rows, NAMES), 1e9)))
+    with pytest.raises(CctFileError, match="exceeds"):
+        unpacked(packed(Saved(Tree(rows[:0], ("",) * (MOST_NAMES + 1)), 1e9)))
+
+
+def test_a_pipe_is_no_tree(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Failure, match="pipe is no file"):
+        load(str(tmp_path / "pipe"), print)
+
+
+def test_a_name_from_elsewhere_does_not_reach_the_terminal_as_it_is() -> None:
+    rows = np.zeros(2, TREE_DTYPE)
+    rows["parent"], rows["method"], rows["observed_instructions"] = (-1, 0), (0, 1), 1
+    tree = Tree(rows, ("[thread]", "a\x1b]0;title\x07\nb"))
+    text = "\n".join(lines(tree, "instructions", True, Cut(), 1e9))
+    assert text.endswith("a?]0;title??b @0")
 
 
 def test_as_text() -> None:

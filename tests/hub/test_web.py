@@ -28,6 +28,8 @@ async def test_metrics_in_both_formats():
         openmetrics = await http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
         assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
         assert openmetrics.text.endswith("# EOF\n")
+        strange = await http.get("/metrics", headers={"accept": "application/openmetrics-text;version=a;escaping=b"})
+        assert strange.text.splitlines()[0] == text.text.splitlines()[0]
 
 
 async def test_health_and_readiness():

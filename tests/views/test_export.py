@@ -138,7 +138,7 @@ def test_a_file_comes_back_as_it_went_and_as_collapsed_stacks(tmp_path: Path) ->
 def test_names_from_a_file_cannot_break_a_line() -> None:
     report = tree(0, {"a\nb;c.d": 1})
     export_ = Export(Saved(Tree(report.nodes, report.names), HZ), View())
-    assert FORMATS["collapsed"].write(export_) == b"all threads;a b:c.d 1000\n"
+    assert FORMATS["collapsed"].write(export_) == b"all threads;a?b:c.d 1000\n"
 
 
 def recursion(depth: int) -> Saved:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+import trio.testing
 
 from stages.cct.tree import Tree
 from streamer.config import WebConfig
@@ -41,6 +42,55 @@ def shares(answer: dict[str, Any], column: str = "total") -> dict[str, int]:
     for name, value in zip(answer["name"], answer[column], strict=True):
         out[answer["names"][name]] = out.get(answer["names"][name], 0) + value
     return out
+
+
+async def test_a_file_that_does_not_come_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    """So are those that wait for it; nothing of them is read before."""
+    said: list[int] = []
+    asked: list[int] = []
+    app = web.app(seen(), WebConfig())
+
+    async def post(client_: int) -> None:
+        async def receive() -> dict[str, Any]:
+            asked.append(client_)
+            await trio.sleep(trees.POST_SECONDS / 4)
+            return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+
+        async def send(message: dict[str, Any]) -> None:
+            said.append(message.get("status", 0))
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/api/flame", "query_string": b"", "http_version": "1.1",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/octet-stream")],
+        }  # fmt: skip
+        await app(scope, receive, send)
+
+    async with trio.open_nursery() as nursery:
+        for client_ in range(6):
+            nursery.start_soon(post, client_)
+        await trio.sleep(trees.POST_SECONDS / 2)
+        assert len(set(asked)) == trees.AT_ONCE
+    assert [status for status in said if status] == [400] * 6
+    assert 3 * trees.POST_SECONDS <= trio.current_time() < 4 * trees.POST_SECONDS
+
+
+async def test_a_client_that_goes_in_the_middle_of_its_file_is_no_fault_of_ours() -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        assert message.get("status", 400) == 400
+
+    app = web.app(seen(), WebConfig())
+    for path, kind in (
+        ("/api/flame", b"application/octet-stream"),
+        ("/querier.v1.QuerierService/Series", b"application/json"),
+    ):
+        scope = {
+            "type": "http", "method": "POST", "path": path, "query_string": b"", "http_version": "1.1",
+            "headers": [(b"host", b"localhost"), (b"content-type", kind)],
+        }  # fmt: skip
+        await app(scope, receive, send)
 
 
 async def test_frames_of_a_window() -> None:

@@ -139,6 +139,9 @@ async def test_a_series_over_time(kind: str) -> None:
         ("SelectMergeStacktraces", {"profile_typeID": TIME, "label_selector": '{pid="7'}),
         ("SelectSeries", {"profile_typeID": TIME, "step": 0.0}),
         ("SelectSeries", {"profile_typeID": TIME, "step": "NaN"}),
+        ("SelectSeries", {"profile_typeID": TIME, "step": 1e-300}),
+        ("SelectSeries", {"profile_typeID": TIME, "step": 1.0, "group_by": [""] * 100}),
+        ("LabelNames", {"matchers": ['{pid="7"}'] * 100}),
         ("LabelNames", {"matchers": ['{host=~"(a+)+$"}']}),
     ],
 )

@@ -9,14 +9,14 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from google.protobuf.message import DecodeError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from streamer.views.pyroscope.schema import MESSAGES
 from streamer.views.query import HEADERS
 
 PROTO, JSON = "application/proto", "application/json"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 16
 Call = Callable[[Any], Awaitable[Any]]
 
 
@@ -32,6 +32,8 @@ async def answer(request: Request, method: str, call: Call) -> Response:
         told = await call(asked)
     except ValueError as error:
         return refused(400, "invalid_argument", str(error))
+    except ClientDisconnect:
+        return Response(status_code=400)
     body = told.SerializeToString() if kind == PROTO else MessageToJson(told, indent=None).encode()
     return Response(body, media_type=kind, headers=HEADERS)
 

@@ -15,6 +15,8 @@ _MOST = 4000  # characters
 _SPECIAL = frozenset(".*+?()[]{}^$")
 Labels = Mapping[str, str]
 
+MOST = 64
+
 
 class Selector:
     """Raises ValueError."""
@@ -42,7 +44,11 @@ class Selector:
 
 
 def every(selectors: Iterable[str]) -> list[Selector]:
-    return [Selector(text) for text in selectors]
+    """Raises ValueError."""
+    texts = list(selectors)
+    if len(texts) > MOST:
+        raise ValueError(f"at most {MOST} selectors")
+    return [Selector(text) for text in texts]
 
 
 def _alternatives(pattern: str) -> list[list[str]]:

@@ -23,6 +23,7 @@ from streamer.views.pyroscope.selector import Selector, every
 UNITS = {"instructions": "count", "time": "nanoseconds", "invocations": "count", "bytecodes": "count"}
 NODES, MOST_NODES = 8192, 100_000
 MOST_POINTS = 20_000
+MOST_LABELS = 64
 
 
 def type_id(weight: str) -> str:
@@ -94,8 +95,10 @@ class Querier:
     async def select_series(self, asked: Any) -> Any:
         """Sums by step. What old panes were put together for is spread over them evenly."""
         weight, step = _weight(asked), asked.step
-        if not 0 < step < 1e9:
-            raise ValueError("step must be a number of seconds")
+        if not 1e-3 <= step < 1e9:
+            raise ValueError("step must be a number of seconds, 0.001 or more")
+        if len(asked.group_by) > MOST_LABELS:
+            raise ValueError(f"at most {MOST_LABELS} labels")
         sums: dict[tuple[tuple[str, str], ...], dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for key, labels in self._matching([Selector(asked.label_selector)]).items():
             group = tuple((name, labels.get(name, "")) for name in asked.group_by)
