@@ -399,7 +399,9 @@ class Hub:
     def _movement(
         self, keys: list[ProcessKey], column: int
     ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
-        """Shares now and before by name, and the methods that moved, by direction."""
+        """Shares now and before by name, and the methods that moved, by direction; of processes of which there is a
+        verdict: else all that a young one does would have moved."""
+        keys = [key for key in keys if self.processes[key].shift.current is not None]
         shares = []
         for index in (0, len(self._spans)):
             names, rows = self._by_name(keys, index)

@@ -34,7 +34,7 @@ class HotMethod:
     kinds: dict[str, float]
     """Of this method's primary weight, by the kind of code it ran in, 0…1."""
     before: float
-    """Its share in the reference of the shift."""
+    """Its share in the reference of the shift; both 0 as long as there is no verdict."""
     now: float
     """Its share in the shortest window."""
     moved: str | None
