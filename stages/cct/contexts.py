@@ -338,7 +338,18 @@ def _resumed(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
         return _named(t, c, a, b, fn)
     if t.activation[AC * a + A_FN] == OUTSIDE:
         a = t.activation[AC * a + A_PARENT]
+    if _is_elsewhere(t, c, a, b, fn, enters):
+        return _first(t, c, hole(t, c, t.activation[AC * _root(t, c, a) + A_CALLER]), fn)
     return _jumped(t, c, a, b, fn, enters)
+
+
+@inner
+def _is_elsewhere(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
+    """Whether tracing comes back in the middle of a method that is not on the stack: trace of the thread is missing, or
+    was taken for another's."""
+    if enters or c.fns[FC * fn + F_CLASS] != FN_NMETHOD or c.block[BC * b + B_FLAGS] & BLOCK_HANDLER:
+        return False
+    return class_of(t, c, a) == FN_NMETHOD and not same(t, c, a, fn) and _below(t, c, a, fn) < 0
 
 
 @inner

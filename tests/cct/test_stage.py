@@ -18,7 +18,7 @@ from stages.cct.tree import Tree, merged, method_totals
 from stages.images import Images
 from stages.inlining.inlining import Inlining
 from stages.messages import TreeReport
-from stages.messages.paths import BREAK, BlockEnd
+from stages.messages.paths import BREAK, DISABLED, BlockEnd
 from tests.cct.made import (
     PROGRAMS,
     SITES,
@@ -160,6 +160,15 @@ INNERMOST = Block((Range(SPACING, SPACING + 1, False, OWN),), BlockEnd.RETURN)
 LOOP = Block((Range(2 * SPACING, 2 * SPACING + 21, True, (("m1", -1),)),), BlockEnd.INDIRECT)
 ROUND = Block((Range(2 * SPACING + 21, 2 * SPACING + 22, False, (("m1", -1),)),), BlockEnd.CONDITION)
 """m1 calls m0 in a loop, which calls itself at site 0."""
+
+
+def test_tracing_that_comes_back_in_a_method_that_is_not_on_the_stack_is_behind_a_hole() -> None:
+    """Trace between is missing: the method did not call what ran before."""
+    d, cct = Dictionaries(), stage()
+    out = Block((Range(SPACING, SPACING + 5, True, OWN),), BlockEnd.FILTER)
+    order = [d.path([out]), DISABLED, d.path([ROUND])]
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 10), False)), *cct.flush()])
+    assert {stack for stack, _ in found(tree)} == {((UNKNOWN, -1), OWN[0]), ((UNKNOWN, -1), ("m1", -1))}
 
 
 def depth_of(tree: Tree) -> int:
