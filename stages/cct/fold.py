@@ -74,8 +74,8 @@ AHEAD = 8
 # columns of a thread
 T_STATE, T_NODE, TH = range(3)
 
-# how far `fold` has come: row, stop (−1: at the row's beginning), place in the order, break, last path
-G_ROW, G_STOP, G_AT, G_BREAK, G_PATH, GO = range(6)
+# how far `fold` has come: row, stop (−1: at the row's beginning), place in the order, break, last path, event
+G_ROW, G_STOP, G_AT, G_BREAK, G_PATH, G_EVENT, GO = range(7)
 SLICE = 1 << 10
 """Places in the order after which `fold` looks whether it has worked out enough."""
 
@@ -231,9 +231,10 @@ def fold(  # type: ignore[no-untyped-def]
     for k in range(go[G_ROW], len(thread)):
         node, state = threads[thread[k], T_NODE], threads[thread[k], T_STATE]
         begin, j, q, x, rate = stop[k], np.int64(-1), np.int64(broken_at[k]), np.int64(0), 0.0
-        event = event_at[k]  # those before the place to go on from are passed over
+        event = event_at[k]
         if go[G_STOP] >= 0:
             begin, j, q, x, rate = go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0]
+            event = go[G_EVENT]
             go[G_STOP] = -1
         elif fresh[k] and state & _MASK != STARTED:
             state = np.int64(LOST)
@@ -255,6 +256,7 @@ def fold(  # type: ignore[no-untyped-def]
                 if t.size[Z_MADE] >= enough:
                     threads[thread[k], T_STATE] = state
                     go[G_ROW], go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0] = k, m, j, q, x, rate
+                    go[G_EVENT] = event
                     return False
             j = np.int64(-1)
         threads[thread[k], T_STATE] = state

@@ -209,7 +209,7 @@ class Cct:
                 yield from self._settle(p)
                 p.pane, p.tables.size[Z_OWN_HOLES] = number, self._holes
             mine = pane == number
-            go, rate = np.array([0, -1, 0, 0, 0], np.int64), np.zeros(1)
+            go, rate = np.array([0, -1, 0, 0, 0, 0], np.int64), np.zeros(1)
             while not fold(
                 p.tables_at, table(blocks), table(told), event_at[mine], event_end[mine], p.threads,
                 slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],

@@ -55,7 +55,11 @@ def test_narrow_nodes_are_one_other_of_their_caller_and_sums_stay(
 ) -> None:
     tree = tree_of(rows)
     total = tree.inclusive(tree.nodes["observed_instructions"])
-    cut = levels.pruned(tree, total, least / max(1, int(total.max())), len(total)) if least <= total.max() else tree
+    cut = (
+        levels.pruned(tree, total, (least - 0.5) / max(1, int(total.max())), len(total))
+        if least <= total.max()
+        else tree
+    )
     if least > total.max():
         return
     expected: dict[tuple[tuple[str, int], ...], int] = defaultdict(int)

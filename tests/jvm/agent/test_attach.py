@@ -170,6 +170,7 @@ def test_a_jvm_of_another_user(ring: Path) -> None:
 @as_root
 def test_a_socket_of_root_stands_where_the_jvm_of_another_user_listens(ring: Path) -> None:
     """Left behind by an earlier JVM of root with that pid it is removed; one that listens is not."""
+    ring = ring.parent.with_name("in-the-way") / ring.name  # the user's directory has a name for each session
     with Subject(17, user=NOBODY, cwd=Path("/")) as jvm, socket.socket(socket.AF_UNIX) as listener:
         path = Path(f"/tmp/.java_pid{jvm.pid}")
         listener.bind(str(path))
