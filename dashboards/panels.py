@@ -1,4 +1,4 @@
-"""What the dashboards are made of: queries, panels and variables in one style."""
+"""Parts of the dashboards: queries, panels and variables in one style."""
 
 from __future__ import annotations
 

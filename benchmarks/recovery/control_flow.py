@@ -101,7 +101,7 @@ def expanded(order, begin, end, paths, links, out):  # type: ignore[no-untyped-d
 def follow(
     messages: Iterable[Message], numbers: Numbers, extra: Any = None
 ) -> tuple[Threads, dict[tuple[int, int], Filling]]:
-    """What each thread ran; and the fillings of `extra`, a stage behind follow, by thread and where trace goes on."""
+    """The steps of each thread; and the fillings of `extra`, a stage behind follow, by thread and place behind."""
     chain = make_chain(_FOLLOW, Place(config.load(fidelity="flow"), Path(), 0))
     if extra is not None:
         chain.append(extra)

@@ -60,21 +60,15 @@ def sheds(place: Place) -> bool:
 
 def concerns(stages: Sequence[str], place: Place) -> bool:
     """Whether they have kernels: stages of others than the project's own chain are left alone."""
-    return stages[-1] in MIDDLE[place.settings.fidelity]
+    return stages[-1] in middle(place.settings)
 
 
 def warm(stages: Sequence[str], place: Place) -> int:
     """Compiles the kernels that a member with these `stages` will use, as far as it has to be there before the member
     begins; how many messages came out."""
-    if "recover" in stages:
-        from streamer.pipeline.warm_recover import compile_recover
-
-        compile_recover()
     if not concerns(stages, place):
         return 0
     names = middle(place.settings)
-    if stages[-1] not in names:
-        names = MIDDLE[place.settings.fidelity]
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
     if "follow" in stages and sheds(place) and not is_warm(place.settings):
         return _feed(make_chain(MIDDLE["ip"], here))  # the rest comes later: `Compiling`
@@ -96,6 +90,10 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
                 from streamer.pipeline.warm_reconstruct import compile_reconstruct
 
                 compile_reconstruct()
+            if "recover" in chain:
+                from streamer.pipeline.warm_recover import compile_recover
+
+                compile_recover()
     count = _feed(make_chain(chain, place))
     if chain[-1] == MIDDLE[place.settings.fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -37,6 +38,19 @@ def answered(answer: Answer) -> Answer:
             return Response(status_code=400)
 
     return made
+
+
+async def body(request: Request, most: int, too_long: str) -> bytes:
+    """A request's body of at most `most` bytes. Raises ValueError(`too_long`), starlette's ClientDisconnect."""
+    if len(length := request.headers.get("content-length", "0")) > 12 or int(length) > most:
+        raise ValueError(too_long)
+    data = bytearray()
+    async with aclosing(request.stream()) as stream:
+        async for piece in stream:
+            data += piece
+            if len(data) > most:
+                raise ValueError(too_long)
+    return bytes(data)
 
 
 def top(query: Query) -> int | None:

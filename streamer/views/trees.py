@@ -8,7 +8,6 @@ take the machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
@@ -75,10 +74,16 @@ class Trees:
         return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
 
     async def _posted(self, request: Request) -> bytes:
-        """A file, of few clients at once and not for long: what has come of it is held. Raises ValueError."""
+        """A file's bytes. They change nothing here; a page from elsewhere cannot send this type without being asked
+        first, and is not let (Fetch, "CORS-safelisted request-header"). Of few clients at once and not for long: the
+        part that has come is held. Raises ValueError."""
+        if request.headers.get("content-type") != FILE:
+            raise ValueError(f"a file to compare with is sent as {FILE}")
         async with self._posting:
             with trio.move_on_after(POST_SECONDS):
-                return await _posted(request)
+                return await ask.body(
+                    request, MOST_POSTED, f"a file to compare with has at most {MOST_POSTED >> 20} MiB"
+                )
         raise ValueError(f"the file to compare with did not come within {POST_SECONDS:.0f} s")
 
     def _base(self, query: Query) -> tuple[list[Tree], float] | None:
@@ -130,20 +135,3 @@ def _wanted(query: Query) -> flame.Wanted:
         ask.one_of(query, "weight", tuple(WEIGHTS)), ask.flag(query, "observed"), ask.integer(query, "thread"),
         ask.share(query, "min_share"), flame.MOST if most is None else max(1, min(most, MOST_FRAMES)),
     )  # fmt: skip
-
-
-async def _posted(request: Request) -> bytes:
-    """A file's bytes. They change nothing here; a page from elsewhere cannot send this type without being asked first,
-    and is not let (Fetch, "CORS-safelisted request-header"). Raises ValueError."""
-    if request.headers.get("content-type") != FILE:
-        raise ValueError(f"a file to compare with is sent as {FILE}")
-    body = bytearray()
-    too_large = ValueError(f"a file to compare with has at most {MOST_POSTED >> 20} MiB")
-    if len(length := request.headers.get("content-length", "0")) > 12 or int(length) > MOST_POSTED:
-        raise too_large
-    async with aclosing(request.stream()) as stream:
-        async for piece in stream:
-            body += piece
-            if len(body) > MOST_POSTED:
-                raise too_large
-    return bytes(body)

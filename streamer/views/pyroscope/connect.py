@@ -4,7 +4,6 @@ answer in the same encoding; an error is JSON with a code and a reason."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from typing import Any
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from streamer.views import query as ask
 from streamer.views.pyroscope.schema import MESSAGES
 from streamer.views.query import HEADERS
 
@@ -28,7 +28,9 @@ async def answer(request: Request, method: str, call: Call) -> Response:
     if request.headers.get("content-encoding", "identity") != "identity":
         return refused(501, "unimplemented", "requests are taken uncompressed")
     try:
-        asked = _read(MESSAGES[f"{method}Request"], kind, await _body(request))
+        asked = _read(
+            MESSAGES[f"{method}Request"], kind, await ask.body(request, MOST_BYTES, "the request is too long")
+        )
         told = await call(asked)
     except ValueError as error:
         return refused(400, "invalid_argument", str(error))
@@ -49,13 +51,3 @@ def _read(message: Any, kind: str, body: bytes) -> Any:
         return Parse(body.decode() or "{}", message(), ignore_unknown_fields=True)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError):
         raise ValueError("that is no message of this call") from None
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async with aclosing(request.stream()) as stream:
-        async for piece in stream:
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise ValueError("the request is too long")
-    return bytes(body)

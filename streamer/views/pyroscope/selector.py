@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 
 _MATCHER = re.compile(r'\s*([A-Za-z_]\w{0,99})\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.){0,1000})"\s*(?:,|$)')
 _MOST = 4000  # characters
+MOST_SELECTORS = 64  # of a request
 _SPECIAL = frozenset(".*+?()[]{}^$")
 Labels = Mapping[str, str]
-
-MOST = 64
 
 
 class Selector:
@@ -46,8 +45,8 @@ class Selector:
 def every(selectors: Iterable[str]) -> list[Selector]:
     """Raises ValueError."""
     texts = list(selectors)
-    if len(texts) > MOST:
-        raise ValueError(f"at most {MOST} selectors")
+    if len(texts) > MOST_SELECTORS:
+        raise ValueError(f"at most {MOST_SELECTORS} selectors")
     return [Selector(text) for text in texts]
 
 
