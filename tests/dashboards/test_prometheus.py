@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +12,7 @@ import trio
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
+from tests.dashboards.servers import answer, prometheus, until
 from tests.dashboards.test_dashboards import expressions_of_dashboards, names_in
 from tests.hub.reports import Time
 from tests.hub.scene import NOW, scene, second
@@ -22,62 +20,14 @@ from tests.views.made import NOW as CONTEXTS
 from tests.views.made import tree
 
 WITH_A_BUDGET = {"streamer_method_share_halfwidth_ratio"}
-CONFIG = """\
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: ["{rules}"]
-scrape_configs:
-  - job_name: streamer
-    static_configs: [{{targets: ["{target}"]}}]
-"""
 
 
-@contextmanager
-def prometheus(directory: Path, target: str):
-    """Prometheus with our rules, storing in `directory`; gives its URL."""
-    binary = shutil.which("prometheus")
-    if binary is None:
-        pytest.skip("prometheus is missing (Debian package prometheus)")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    config = directory / "prometheus.yml"
-    config.write_text(CONFIG.format(rules=Path("dashboards/rules/streamer.rules.yml").resolve(), target=target))
-    with (directory / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            yield f"http://{address}"
-        finally:
-            process.kill()
-            process.wait()
-
-
-async def answer(http: httpx.AsyncClient, query: str) -> list[dict]:
-    response = await http.get("/api/v1/query", params={"query": query})
-    if response.status_code == 503:  # still starting
-        return []
-    reply = response.json()
-    assert reply["status"] == "success", reply
-    return reply["data"]["result"]
-
-
-async def until(http: httpx.AsyncClient, query: str) -> list[dict]:
-    """Asks until there is an answer; the caller sets the deadline."""
-    while True:
-        try:
-            found = await answer(http, query)
-        except httpx.TransportError:
-            found = []
-        if found:
-            return found
-        await trio.sleep(0.2)
+def scraping(target: str) -> dict[str, Any]:
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(Path("dashboards/rules/streamer.rules.yml").resolve())],
+        "scrape_configs": [{"job_name": "streamer", "static_configs": [{"targets": [target]}]}],
+    }
 
 
 async def go_on(hub: Hub, clock: Time) -> None:
@@ -99,7 +49,7 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on, hub, clock)
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
-        with prometheus(tmp_path, url.replace("http://127.0.0.1", "localhost")) as peer, trio.fail_after(250):
+        with prometheus(tmp_path, scraping(url.replace("http://127.0.0.1", "localhost"))) as peer, trio.fail_after(250):
             async with httpx.AsyncClient(base_url=peer) as http:
                 hottest = await until(http, 'topk(1, streamer_method_share_ratio{window="10s"})')
                 assert hottest[0]["metric"]["method"] == "org.apache.fop.pdf.PDFStream.deflate"
