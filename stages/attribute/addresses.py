@@ -5,7 +5,7 @@ offset. Hardware writes a byte for so many branches, so this follows execution b
 a loop that only writes TNT bytes keeps its address, and its share of the time. An address holds from its packet to
 the next one (or to a PGD: time outside the filter belongs to no address).
 
-One pass goes from packets to sums, because it is also made when there is no time for more (`stages.follow.shed`).
+One pass goes from packets to sums, because it is also made when there is no time for more (`stages.shed`).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Batch:
             self._breaks.append(breaks)
         self._at[:] = ends
 
-    def take(self) -> Paths:
+    def take(self, drained: int = 0) -> Paths:
         """All that was added."""
         assert self._numbering is not None
         message = Paths(
@@ -95,6 +95,7 @@ class Batch:
             joined(self._breaks) if self._breaks else _NO_BREAKS,
             tuple(self._holes),
             **self._numbering.take()._asdict(),
+            drained=drained,
         )
         self._clear()
         return message

@@ -3,7 +3,7 @@
 Where the trace contradicts the code the walk breaks off and goes on at the next address in the trace (DESYNC,
 CODE_MISSING: counted as events; the bytes were read all the same).
 
-Where that takes longer than the trace takes to be written, load is shed (`stages.follow.shed`): pieces pass, marked as
+Where that takes longer than the trace takes to be written, load is shed (`stages.shed`): pieces pass, marked as
 shed, to be counted by their addresses, and a thread's walk begins anew at the first address of its next piece that is
 followed, as after a loss. Each break in a thread's walk is an event SHED.
 """
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from stages.follow import coalescing
 from stages.follow.batch import Batch
 from stages.follow.follower import Follower
-from stages.follow.shed import Shedder
 from stages.follow.walk.state import B_OFF_CODE, B_OVERFLOW
 from stages.images import Images, ProcessKey
 from stages.messages import (
@@ -37,6 +36,7 @@ from stages.messages import (
     ThreadKey,
     Watermark,
 )
+from stages.shed import Shedder
 
 QUANTUM_SECONDS = 0.02
 
@@ -141,7 +141,7 @@ class Follow:
                     continue
                 if batch.other_generation(output):
                     yield from batch.describe()
-                    yield batch.take()
+                    yield batch.take(self._newest(p.key, pieces.drained))
                 batch.add(rest, output, follower.at, holes)
                 holes = []
                 if not output.whole:
@@ -152,7 +152,7 @@ class Follow:
             yield None
         if batch:
             yield from batch.describe()
-            yield batch.take()
+            yield batch.take(self._newest(p.key, pieces.drained))
         if shed:
             shed.sort()
             yield replace(pieces, rows=pieces.rows[shed], holes=_of(pieces.holes, shed), shed=True)
@@ -172,6 +172,10 @@ class Follow:
             return True
         shedder = self._shedders.get(key)
         return shedder is not None and shedder.sheds(drained)
+
+    def _newest(self, key: ProcessKey, drained: int) -> int:
+        """The newest drain, or the end of all of them."""
+        return max(drained, self._shedders[key].ended) if key in self._shedders else drained
 
     def _shed(self, s: Segment) -> Account:
         events = ((Loss.SHED, 1),) if s.thread not in self._unfollowed else ()

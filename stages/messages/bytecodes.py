@@ -64,6 +64,7 @@ class Bytecodes:
     known: NDArray[np.void] = field(metadata={"dtype": KNOWN_DTYPE})
     events: NDArray[np.void] = field(metadata={"dtype": EVENT_DTYPE})  # by row; in the order in which they happened
     names: tuple[tuple[int, str], ...]
+    behind: bool = False  # nothing was looked for, to keep up: the events only say that no stack is known
 
     def explains(self, paths: Paths) -> bool:
         """Whether it was made of that message."""

@@ -25,6 +25,7 @@ class Loss(IntEnum):
     UNKNOWN_THREAD = 14  # no switch record says which thread these bytes belong to
     HUB_DOWN = 15  # reported to a hub that died before it noted it
     OFF_DUTY = 16  # tracing was switched off on purpose, to stay within the CPU budget
+    UNEXPLAINED = 17  # followed, but which methods the interpreter ran was not looked for, because we were behind
 
 
 UNWRITTEN = frozenset({Loss.AUX_FULL, Loss.OFF_DUTY})

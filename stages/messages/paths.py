@@ -149,3 +149,4 @@ class Paths:
     first_path: int
     paths: NDArray[np.void] = field(metadata={"dtype": PATH_DTYPE})
     links: NDArray[np.void] = field(metadata={"dtype": LINK_DTYPE})
+    drained: int = 0  # as in the `Pieces`: how late it is; 0: that is not known

@@ -9,11 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.sites import SiteKind, Sites
 from stages.messages import Bytecodes
 from stages.paths.counts import Executed
 from stages.profile.contents import INSTRUCTIONS, INVOCATIONS, Sums
 
 I64 = NDArray[np.int64]
+BEHIND = "[interpreter] not explained: behind"
+"""In place of the templates' names where the methods were not looked for (`Bytecodes.behind`): so each table says how
+much that is."""
 
 
 def known_part(message: Bytecodes, all_: Executed) -> Executed:
@@ -57,3 +61,11 @@ def with_methods(all_: Sums, known: Sums, message: Bytecodes, site_of_method: I6
     left = (sums != 0).any(axis=1) | (spent > 0.5)
     keys = key[first[left]]
     return Sums(keys >> 32, keys & 0xFFFFFFFF, sums[left], np.maximum(spent[left], 0.0))
+
+
+def unexplained(all_: Sums, sites: Sites) -> Sums:
+    """`all_`, with the templates' sites as one that says that nothing was looked for."""
+    templates = [s for s in np.unique(all_.site).tolist() if sites.kind_of[s] == SiteKind.INTERPRETED]
+    folded = all_.site.copy()
+    folded[np.isin(folded, templates)] = sites.site(BEHIND, SiteKind.INTERPRETED)
+    return all_._replace(site=folded)

@@ -42,7 +42,7 @@ from stages.profile import contents
 from stages.profile.contents import Contents
 from stages.profile.entries import Entries
 from stages.profile.filled import filled
-from stages.profile.interpreted import known_part, with_methods
+from stages.profile.interpreted import known_part, unexplained, with_methods
 from stages.profile.panes import COLUMNS, ROW_DTYPE, Pane
 from stages.profile.panes import Rows as PaneRows
 
@@ -188,7 +188,9 @@ class Profile:
         yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
         sums = p.contents.sums(executed, p.dictionary)
         told, p.bytecodes = p.bytecodes, None
-        if told is not None and told.explains(message) and len(told.methods):
+        if told is not None and told.behind:
+            sums = unexplained(sums, self.images.sites)
+        elif told is not None and told.explains(message) and len(told.methods):
             known = p.contents.sums(known_part(told, executed), p.dictionary)
             sums = with_methods(sums, known, told, self._sites_of_methods(p, told.methods["method"]))
             yield

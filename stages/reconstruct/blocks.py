@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,8 @@ INDIRECT = int(BlockEnd.INDIRECT)
 _IN_COMPILED = int(Token.COMPILED)
 MOST_TOKENS = 8
 """Of a block; it has no more landmarks, unless its code is hostile."""
+BLOCKS = 1 << 12
+"""Looked at in a step."""
 
 
 class TokensOfBlocks:
@@ -29,7 +33,7 @@ class TokensOfBlocks:
     def __init__(self, image: CodeImage) -> None:
         self._image, self._compiled = image, Compiled(image)
         self.forgotten = 0
-        self._landmarks = landmarks.find(image)
+        self._landmarks: landmarks.Landmarks | None = None
         self._executed, self._census = image.codelets.executed, image.census
         self.forget()
 
@@ -40,12 +44,12 @@ class TokensOfBlocks:
         self._compiled.forget()
         self.forgotten += 1
 
-    def grow(self, d: Dictionary, index: ByOpcode, number: NDArray[np.int32]) -> Blocks:
-        """With all that the dictionary has now. `number`: methods of the graph by the agent's."""
+    def growing(self, d: Dictionary, index: ByOpcode, number: NDArray[np.int32]) -> Generator[None, None, Blocks]:
+        """In steps, with all that the dictionary has now. `number`: methods of the graph by the agent's."""
         marks = self._look()
-        begin = self._columns[0].used
-        blocks = d.blocks.rows[begin:]
-        if len(blocks):
+        yield
+        while (begin := self._columns[0].used) < d.blocks.size:
+            blocks = d.blocks.rows[begin : begin + BLOCKS]
             out = [np.zeros(len(blocks), np.int32) for _ in range(3)]
             tokens = np.zeros(MOST_TOKENS * len(blocks), np.uint8), np.zeros(MOST_TOKENS * len(blocks), np.int32)
             ends = np.array([(lo, hi, int(token)) for lo, hi, token in marks.ends], np.int64).reshape(-1, 3)
@@ -58,20 +62,24 @@ class TokensOfBlocks:
                 column.append(rows)
             self._token.append(tokens[0][:n])
             self._argument.append(tokens[1][:n])
+            yield
         first, count, weight = (column.view() for column in self._columns)
         of = OfBlocks(first, count, weight, self._token.view(), self._argument.view())
         places, scopes = self._compiled.view()
-        path, passage = self._layout.grow(d.paths.rows, d.links.rows, of, marks.templates, places.called)
+        path, passage = yield from self._layout.growing(d.paths.rows, d.links.rows, of, marks.templates, places.called)
         return Blocks(of, path, passage, marks.templates, index, places, scopes, number)
 
     def _look(self) -> landmarks.Landmarks:
         """Again when the interpreter's tables have changed, and until its stubs have been told."""
         image, known = self._image, self._landmarks
+        if known is None:
+            self._executed, self._census = image.codelets.executed, image.census
+            known = self._landmarks = landmarks.find(image)
         if image.codelets.executed is not self._executed or (not known.complete and image.census != self._census):
             self._executed, self._census = image.codelets.executed, image.census
-            self._landmarks = landmarks.find(image)
+            known = self._landmarks = landmarks.find(image)
             self.forget()
-        return self._landmarks
+        return known
 
 
 @kernel

@@ -7,6 +7,7 @@ number all that the common blocks have to say.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from stages.messages.paths import PathKind
 from stages.reconstruct.state import NO_OP
 from stages.reconstruct.tokens import Token
 
+PATHS = 1 << 13
+"""Laid out in a step."""
 QUIET, RUNS_COMPILED = 1, 2
 MORE, JUMPS, NOTHING, COMPILED_CODE = -1, 256, 257, 258
 """What a passage says, if it is no opcode: look at the block's tokens; TAKEN; it has none; COMPILED."""
@@ -66,19 +69,21 @@ class Layout:
         block, nth, called, here = (np.zeros(1024, np.int32) for _ in range(4))
         self._passages = Passages(block, nth, np.zeros(1024, np.int16), called, here)
 
-    def grow(
+    def growing(
         self, paths: NDArray[np.void], links: NDArray[np.void], blocks: OfBlocks, templates: NDArray[np.uint8],
         calls: NDArray[np.uint8],
-    ) -> tuple[OfPaths, Passages]:  # fmt: skip
-        """With all of `paths` (PATH_DTYPE) and `links` (LINK_DTYPE), of which those before are known. `calls`:
-        `Places.called`."""
+    ) -> Generator[None, None, tuple[OfPaths, Passages]]:  # fmt: skip
+        """In steps, with all of `paths` (PATH_DTYPE) and `links` (LINK_DTYPE), of which those before are known.
+        `calls`: `Places.called`."""
         if len(paths) > len(self._of.quiet):
             self._of = _enlarged(self._of, len(paths))
         while self._paths < len(paths):
             columns = *blocks, templates.reshape(-1), calls, *self._of, *self._passages
-            self._paths, self._used = map(int, _lay_out(self._paths, self._used, paths, links, *columns))
-            if self._paths < len(paths):
+            some = paths[: self._paths + PATHS]
+            self._paths, self._used = map(int, _lay_out(self._paths, self._used, some, links, *columns))
+            if self._paths < len(some):
                 self._passages = _enlarged(self._passages, 0)
+            yield
         return self._of, self._passages
 
 

@@ -1,10 +1,17 @@
-"""Machine control flow in, the bytecodes and methods that the interpreter ran out (docs/reconstruction.md)."""
+"""Machine control flow in, the bytecodes and methods that the interpreter ran out (docs/reconstruction.md).
+
+A live process does not wait. Where the stage is behind (`stages.shed`), or its kernels are not compiled, `Paths` pass
+unexplained, at next to no cost: their `Bytecodes` says so, and that nothing is known of any stack. What is told of
+classes waits meanwhile; the stage begins again once all of it is in the graph, with nothing known of the threads that
+ran. Each such stretch of a thread is an event UNEXPLAINED.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +21,13 @@ from stages.messages import (
     EVENT_DTYPE,
     KNOWN_DTYPE,
     METHOD_DTYPE,
+    Account,
     Bytecodes,
+    FrameEvent,
     JitBatch,
+    Loss,
     Paths,
+    Pieces,
     StreamOpen,
     ThreadEnd,
     Watermark,
@@ -27,9 +38,12 @@ from stages.paths.groups import grouped
 from stages.reconstruct.blocks import TokensOfBlocks
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.shed import Shedder
 
 NAMES = 128
 """Made in a step."""
+MOST_WAITING = 64 << 20
+"""Bytes of records that wait while it is behind; beyond that the oldest are dropped, and their classes not known."""
 
 
 @dataclass(slots=True)
@@ -43,14 +57,31 @@ class Reconstructed:
     dictionary: Dictionary = field(default_factory=Dictionary)
     last: JitBatch | None = None
     places: int = 0  # how often places in compiled code have been numbered anew
+    shedder: Shedder | None = None  # None: it may take as long as it takes
+    drained: int = 0  # the newest drain that has been heard of
+    waiting: deque[NDArray[np.uint8]] = field(default_factory=deque)  # records of which the classes are not looked at
+    learning: Iterator[None] | None = None  # the first of them, begun
+    unexplained: set[int] = field(default_factory=set)  # threads whose last paths passed; dropped with the thread
 
 
 class Reconstruct:
     """Paths → Bytecodes, Paths. All else passes."""
 
-    def __init__(self, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0) -> None:
-        """Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`."""
+    def __init__(
+        self,
+        images: Images | None = None,
+        *,
+        pane_seconds: float = 1.0,
+        pane_ticks: int = 0,
+        now: Callable[[], int] | None = None,
+        most_behind_seconds: float = 0.25,
+        ready: Callable[[], bool] | None = None,
+    ) -> None:
+        """Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`. `now` and
+        `most_behind_seconds`: as of `Follow`; `ready`: before it says so (kernels are compiled) nothing is explained;
+        None: at once."""
         self.images = images or Images()
+        self._now, self._most_behind_seconds, self._ready = now, most_behind_seconds, ready or (lambda: True)
         self.counts: Counter[str] = Counter()
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
         self._processes: dict[ProcessKey, Reconstructed] = {}
@@ -62,25 +93,34 @@ class Reconstruct:
         """`feed` in steps: None between two of them."""
         match message:
             case Paths():
-                yield from self._match(self._of(message.host, message.pid), message)
+                p = self._of(message.host, message.pid)
+                p.drained = message.drained
+                yield from self._learn(p)
+                yield from self._pass(p, message) if p.waiting or self._late(p) else self._match(p, message)
+            case Pieces():  # shed
+                self._of(message.host, message.pid).drained = message.drained
+                yield message
             case JitBatch():
                 self.images.take(message)
                 p = self._of(message.host, message.pid)
                 if message is not p.last:
                     p.last = message
-                    yield from p.classes.feed(message.data)
+                    self._wait(p, message.data)
+                    yield from self._learn(p)
                 yield message
             case StreamOpen():
                 self.images.take(message)
                 yield message
             case Watermark():
                 p = self._of(message.host, message.pid)
-                yield from p.classes.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.process.hz)))
+                if not p.waiting:
+                    yield from p.classes.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.process.hz)))
                 self.images.take(message)
                 yield message
             case ThreadEnd():
                 if p_ := self._processes.get(message.thread[:2]):
                     p_.matcher.forget(message.thread.tid)
+                    p_.unexplained.discard(message.thread.tid)
                 yield message
             case _:
                 yield message
@@ -109,7 +149,56 @@ class Reconstruct:
             tokens = TokensOfBlocks(process.image)
             known = Reconstructed(process, tokens, matcher, Classes(matcher.going))
             self._processes[host, pid] = known
+        if self._now is not None and known.shedder is None and known.process.clocked:
+            known.shedder = Shedder(self._now, round(self._most_behind_seconds * known.process.hz))
         return known
+
+    # Behind
+
+    def _late(self, p: Reconstructed) -> bool:
+        return not self._ready() or (p.shedder is not None and p.shedder.behind(p.drained))
+
+    def _wait(self, p: Reconstructed, data: NDArray[np.uint8]) -> None:
+        p.waiting.append(data)
+        while len(p.waiting) > 1 and sum(map(len, p.waiting)) > MOST_WAITING:
+            first = 1 if p.learning is not None else 0
+            self.counts["dropped_bytes"] += len(p.waiting[first])
+            del p.waiting[first]
+
+    def _learn(self, p: Reconstructed) -> Iterator[None]:
+        """The classes that wait become part of the graph, as long as there is time."""
+        while p.waiting and not self._late(p):
+            p.learning = p.learning or p.classes.feed(p.waiting[0])
+            for _ in p.learning:
+                yield
+                if self._late(p):
+                    return
+            p.learning = None
+            p.waiting.popleft()
+
+    def _pass(self, p: Reconstructed, message: Paths) -> Iterator[object]:
+        """Unexplained: of none of its threads anything is known from here on."""
+        if p.dictionary.take(message):
+            p.tokens.forget()
+        rows = message.rows
+        self.counts["unexplained_bytes"] += int((rows["end"] - rows["offset"]).sum())
+        events = np.zeros(len(rows), EVENT_DTYPE)
+        events["row"], events["order"] = np.arange(len(rows)), rows["order"]
+        events["kind"], events["method"], events["bci"] = FrameEvent.LOST, -1, -1
+        tids, first = np.unique(rows["tid"], return_index=True)
+        for tid, row in zip(tids.tolist(), rows[first], strict=True):
+            p.matcher.forget(tid)
+            if tid not in p.unexplained:
+                p.unexplained.add(tid)
+                stream, at = message.streams[row["stream"]], int(row["offset"])
+                yield Account(stream, at, at, 0, (), (), ((Loss.UNEXPLAINED, 1),))
+        yield Bytecodes(
+            message.host, message.pid, message.generation, message.first_path, len(message.order),
+            np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE), events, (), behind=True,
+        )  # fmt: skip
+        yield message
+
+    # Explaining
 
     def _match(self, p: Reconstructed, message: Paths) -> Iterator[object]:
         if p.dictionary.take(message):
@@ -117,7 +206,11 @@ class Reconstruct:
         ticks = self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
         groups, rows = grouped(message, ticks)
         icfg = p.classes.icfg
-        blocks, graph = p.tokens.grow(p.dictionary, icfg.by_opcode(), p.classes.numbers), p.classes.graph()
+        graph = p.classes.graph()
+        yield None
+        index = icfg.by_opcode()
+        yield None
+        blocks = yield from p.tokens.growing(p.dictionary, index, p.classes.numbers)
         if p.tokens.forgotten != p.places:
             p.places = p.tokens.forgotten
             p.matcher.begin_generation()
@@ -125,12 +218,13 @@ class Reconstruct:
         order = message.order if message.order.flags.writeable else message.order.copy()
         breaks = message.breaks if message.breaks.flags.writeable else message.breaks.copy()
         at = message.stops["order"].copy()
-        first = np.flatnonzero(np.diff(rows.group, prepend=-1)) if len(rows.group) else np.zeros(0, np.int64)
+        bounds = np.flatnonzero(np.diff(rows.group, prepend=-1, append=-1))
         begun = set[int]()
         found: list[Found] = []
-        for a, b in zip(first.tolist(), [*first[1:].tolist(), len(rows.group)], strict=True):
+        for a, b in pairwise(bounds.tolist()):
             parts = _parts(message, rows.row[a:b], at[rows.stop[a:b]], at[rows.stop_end[a:b] - 1], begun)
             number = int(rows.group[a])
+            p.unexplained.discard(int(groups["tid"][number]))
             matched = p.matcher.group(number, int(groups["tid"][number]), parts, graph, blocks, order, breaks)
             for out in matched:
                 if out is not None:

@@ -29,7 +29,7 @@ from streamer.pipeline.hub_stage import State, heartbeat, load
 from streamer.pipeline.keeper import State as MemberState
 from streamer.pipeline.supervisor import Supervisor
 from streamer.pipeline.topology import Topology
-from streamer.pipeline.warm import is_warm
+from streamer.pipeline.warm import is_warm, needed
 from streamer.session.session import traces
 from streamer.target.adopted import AdoptedProcess
 from streamer.target.process import TargetProcess
@@ -148,7 +148,7 @@ class Runner:
             for member in members:
                 if not member.level:
                     await member.ready.wait()
-        if self.settings.flow.most_behind_seconds and not is_warm(self.settings):
+        if self.settings.flow.most_behind_seconds and not is_warm(needed(self.settings)):
             self.console.print("kernels are being compiled: until they are there, trace is shed", highlight=False)
             return
         with trio.move_on_after(START_SECONDS if self.settings.flow.most_behind_seconds else NOTHING_SHED_SECONDS):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.perf.perf_data import PerfDataError
-from streamer.pipeline.topology import InputError, Place
+from streamer.pipeline.topology import InputError, Place, middle
 
 LATENESS_SECONDS = {"ip": 0.25, "flow": 0.5}
 """By which code may be told late. More where every branch is followed: branches in code told too late are not."""
@@ -50,21 +50,39 @@ def ready(place: Place) -> Any:
 def follow(place: Place) -> Any:
     from capture.live import tsc
     from stages.follow.stage import Follow
-    from streamer.pipeline.warm import Compiling, sheds
+    from streamer.pipeline.warm import sheds
 
     live = sheds(place)
     return Follow(
         _images(place),
         now=tsc.now if live else None,
         most_behind_seconds=place.settings.flow.most_behind_seconds,
-        followable=Compiling(place.settings).done if live else None,
+        followable=_compiling(place).done if live else None,
     )
 
 
-def reconstruct(place: Place) -> Any:
-    from stages.reconstruct.stage import Reconstruct
+def _compiling(place: Place) -> Any:
+    """The kernels without which nothing can be followed; one a member."""
+    from streamer.pipeline.warm import Compiling, needed
 
-    return Reconstruct(_images(place), pane_seconds=place.settings.window.pane_seconds)
+    if "compiling" not in place.shared:
+        place.shared["compiling"] = Compiling(needed(place.settings))
+    return place.shared["compiling"]
+
+
+def reconstruct(place: Place) -> Any:
+    from capture.live import tsc
+    from stages.reconstruct.stage import Reconstruct
+    from streamer.pipeline.warm import Compiling, sheds
+
+    settings, live = place.settings, sheds(place)
+    return Reconstruct(
+        _images(place),
+        pane_seconds=settings.window.pane_seconds,
+        now=tsc.now if live else None,
+        most_behind_seconds=settings.flow.most_behind_seconds / 2,  # before anything is shed
+        ready=Compiling(middle(settings), _compiling(place)).done if live else None,
+    )
 
 
 def recover(place: Place) -> Any:

@@ -8,6 +8,7 @@ own does it meanwhile (`streamer.pipeline.warm_flow`).
 A stamp in the cache says that the kernels of a chain are there, for sources with the same content. Where it is
 missing, a live source does not wait: the JVM starts, a worker at fidelity `flow` compiles what reading addresses needs,
 and sheds until a process beside it (`python -m streamer.pipeline.warm STAGES…`, `Compiling`) has compiled the rest.
+The kernels of `reconstruct` come last, by a second such process: until they are there it explains nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, m
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
+LATER = "reconstruct"  # a stage that may be without its kernels for a time
 
 
 @cache
@@ -45,11 +47,16 @@ def _stamp(chain: tuple[str, ...]) -> Path:
     return cache_dir() / f"warm-{sha256(content.encode()).hexdigest()[:32]}"
 
 
-def is_warm(settings: Settings) -> bool:
-    """Whether all kernels that are used with these settings have been compiled before, from these sources."""
+def is_warm(chain: Sequence[str]) -> bool:
+    """Whether all kernels of a chain have been compiled before, from these sources."""
     with suppress(OSError, BuildError):  # a cache that cannot be used is an empty one
-        return _stamp(middle(settings)).exists()
+        return _stamp(tuple(chain)).exists()
     return False
+
+
+def needed(settings: Settings) -> tuple[str, ...]:
+    """The stages of a chain without which nothing can be followed."""
+    return tuple(name for name in middle(settings) if name != LATER)
 
 
 def sheds(place: Place) -> bool:
@@ -70,8 +77,10 @@ def warm(stages: Sequence[str], place: Place) -> int:
         return 0
     names = middle(place.settings)
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
-    if "follow" in stages and sheds(place) and not is_warm(place.settings):
-        return _feed(make_chain(MIDDLE["ip"], here))  # the rest comes later: `Compiling`
+    if sheds(place) and not is_warm(names) and stages[-1] != LATER:
+        names = needed(place.settings)  # the rest comes later: `Compiling`
+        if "follow" in stages and not is_warm(names):
+            return _feed(make_chain(MIDDLE["ip"], here))
     return _warm_all(names[: names.index(stages[-1]) + 1], here)  # the stages before it make its input
 
 
@@ -102,19 +111,29 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
 
 
 class Compiling:
-    """The kernels of fidelity `flow`, compiled by a process of their own, if they are not there yet."""
+    """The kernels of a chain, compiled by a process of their own, if they are not there yet."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, chain: Sequence[str], behind: Compiling | None = None) -> None:
+        """`behind`: which comes first."""
+        self._chain, self._behind = chain, behind
         self._process: subprocess.Popen[bytes] | None = None
-        if not is_warm(settings):
-            command = boot.command("streamer.pipeline.warm", *middle(settings))
+        self._done = is_warm(chain)
+        if behind is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._done and self._process is None:
+            command = boot.command("streamer.pipeline.warm", *self._chain)
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def done(self) -> bool:
         """However it ended: missing kernels are compiled where they are used."""
+        if self._done or (self._behind is not None and not self._behind.done()):
+            return self._done
+        self._begin()
         if self._process is not None and self._process.poll() is not None:
-            self._process = None
-        return self._process is None
+            self._process, self._done = None, True
+        return self._done
 
 
 def _feed(chain: Sequence[Any]) -> int:

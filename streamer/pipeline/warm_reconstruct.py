@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 
 def compile_reconstruct() -> None:
+    for _ in _steps():
+        pass
+
+
+def _steps() -> Iterator[object]:
     """By a thread that ran nothing, in a process without classes."""
     from jvm.bytecode.icfg import Icfg
     from jvm.code.image import CodeImage
@@ -18,9 +25,7 @@ def compile_reconstruct() -> None:
     dictionary.blocks.append(np.zeros(1, BLOCK_DTYPE))
     dictionary.paths.append(np.zeros(1, PATH_DTYPE))
     dictionary.links.append(np.zeros(1, LINK_DTYPE))
-    blocks = TokensOfBlocks(CodeImage()).grow(dictionary, icfg.by_opcode(), np.zeros(0, np.int32))
+    blocks = yield from TokensOfBlocks(CodeImage()).growing(dictionary, icfg.by_opcode(), np.zeros(0, np.int32))
     nothing = np.zeros(0, np.int64)
     parts = Parts(np.zeros((0, 2), np.int64), np.zeros(0, np.bool_), nothing, nothing, nothing)
-    group = Matcher().group(0, 1, parts, icfg.graph(), blocks, np.zeros(0, np.int32), np.zeros(0, BREAK_DTYPE))
-    for _ in group:
-        pass
+    yield from Matcher().group(0, 1, parts, icfg.graph(), blocks, np.zeros(0, np.int32), np.zeros(0, BREAK_DTYPE))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import streamer.pipeline.warm
-from stages.follow.shed import Shedder
+from stages.shed import Shedder
 from streamer import config
 from streamer.pipeline.stage_factory import follow
-from streamer.pipeline.topology import Place
-from streamer.pipeline.warm import warm
+from streamer.pipeline.topology import Place, middle
+from streamer.pipeline.warm import Compiling, needed, warm
 
 
 @pytest.mark.parametrize("fidelity", ["ip", "flow"])
@@ -48,3 +48,35 @@ def test_the_collector_passes_over_what_was_there_before_work_began() -> None:
     program = "import gc; from streamer.pipeline import worker; worker.freeze_heap(); print(len(gc.get_objects()))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert int(said.stdout) < 1000
+
+
+def test_what_explains_the_interpreter_is_compiled_behind_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[str, ...]] = []
+    over: list[int] = []
+
+    class Process:
+        def __init__(self, chain: tuple[str, ...], **_: object) -> None:
+            self.number = len(begun)
+            begun.append(chain)
+
+        def poll(self) -> int | None:
+            return 0 if self.number in over else None
+
+    monkeypatch.setattr(streamer.pipeline.warm, "is_warm", lambda _: False)
+    monkeypatch.setattr(streamer.pipeline.warm.boot, "command", lambda _, *chain: chain)
+    monkeypatch.setattr(streamer.pipeline.warm.subprocess, "Popen", Process)
+    settings = config.load(fidelity="flow", **{"flow.interpreted": True})
+    first = Compiling(needed(settings))
+    second = Compiling(middle(settings), first)
+    assert "reconstruct" not in needed(settings)
+    assert begun == [needed(settings)]
+    assert not second.done()
+    assert not first.done()
+    over.append(0)
+    assert first.done()
+    assert not second.done()
+    assert begun == [needed(settings), middle(settings)]
+    over.append(1)
+    assert second.done()
+    assert second.done()
+    assert len(begun) == 2

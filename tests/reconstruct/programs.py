@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from jvm.bytecode.icfg import OPEN, Calls, Graph, Methods, Sites
 from jvm.bytecode.opcodes import KIND, OPCODE, Kind
 from stages.reconstruct.tokens import Token
 
+T = TypeVar("T")
 Instruction = tuple[str, tuple[int, ...]]
 """Name; target of a jump (index in the method), arms of a switch, or callees (methods; none: open)."""
 Tokens = list[tuple[int, int]]
@@ -98,3 +100,12 @@ def run(
                 caller, site = stack.pop()
                 stack.append((caller, site + 1))
     return tokens, of
+
+
+def whole(steps: Generator[object, None, T]) -> T:
+    """Its result, behind all of its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)

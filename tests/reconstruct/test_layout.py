@@ -12,6 +12,7 @@ from stages.messages.paths import FIRST_PATH, LINK_DTYPE, PATH_DTYPE, PathKind
 from stages.reconstruct.layout import COMPILED_CODE, JUMPS, MORE, NOTHING, QUIET, RUNS_COMPILED, Layout, OfBlocks
 from stages.reconstruct.state import NO_OP
 from stages.reconstruct.tokens import Token
+from tests.reconstruct.programs import whole
 
 TEMPLATES = np.array([(7, NO_OP), (8, 9)], np.uint8)
 KINDS: dict[str, tuple[list[tuple[int, int]], int, int]] = {  # tokens, weight, what a passage says
@@ -66,8 +67,8 @@ def test_paths_pass_the_blocks_that_matter(generation: tuple[list[str], list[Pat
     )  # fmt: skip
     layout = Layout()
     calls = np.array([0, 1], np.uint8)
-    layout.grow(rows[: FIRST_PATH + min(first, len(paths))], link, of, TEMPLATES, calls)
-    path, passage = layout.grow(rows, link, of, TEMPLATES, calls)
+    whole(layout.growing(rows[: FIRST_PATH + min(first, len(paths))], link, of, TEMPLATES, calls))
+    path, passage = whole(layout.growing(rows, link, of, TEMPLATES, calls))
     for x, (of_paths, parts) in enumerate(paths, FIRST_PATH):
         blocks = [b for part in parts for b in (paths[part][1] if of_paths else [part])]
         expected = list[tuple[int, int, int]]()

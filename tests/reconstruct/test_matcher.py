@@ -21,7 +21,7 @@ from stages.reconstruct.state import BOTTOM, BOUNDARY, NATIVE, SURE, UNKNOWN
 from stages.reconstruct.tokens import Token
 from stages.reconstruct.window import Blocks
 from tests.reconstruct import naive
-from tests.reconstruct.programs import Instruction, Program, Tokens, run
+from tests.reconstruct.programs import Instruction, Program, Tokens, run, whole
 
 TEMPLATES = np.array([(opcode, 0xFF) for opcode in range(len(NAMES))], np.uint8)
 TID = 7
@@ -58,7 +58,7 @@ def blocks_of(tokens: Tokens, graph: Graph, compiled: Compiled) -> Blocks:
         np.array([token for token, _ in tokens], np.uint8), np.array([a for _, a in tokens], np.int32),
     )  # fmt: skip
     place = compiled[0]
-    path, passage = Layout().grow(paths, links, of, TEMPLATES, place.called)
+    path, passage = whole(Layout().growing(paths, links, of, TEMPLATES, place.called))
     number = np.arange(len(graph.methods.entry), dtype=np.int32)
     return Blocks(of, path, passage, TEMPLATES, by_opcode(graph), *compiled, number)
 

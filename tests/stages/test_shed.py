@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import streamer.demo
 from capture.recording.replay import Replay
-from stages.follow import shed
+from stages import shed
 from stages.follow.follower import Follower
-from stages.follow.shed import EACH, Shedder
 from stages.images import Images
 from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
+from stages.shed import EACH, Shedder
 from streamer.pipeline.topology import feed_chain, flush_chain
 from tests.stages import chains
 

@@ -12,6 +12,9 @@ than writing them, the age stays, sockets fill, and capture makes holes (TRANSPO
 then, too, one in `EACH` of the pieces to shed is followed all the same: by number, so that large and small pieces, and
 threads that write much and little, are sampled alike.
 
+`stages.reconstruct` goes by the same clock, and leaves off earlier: first it is not said any more which methods the
+interpreter runs, and only then not every branch.
+
 A recording waits for its reader: there nothing is ever shed, and there is no such clock.
 """
 
@@ -31,18 +34,22 @@ class Shedder:
         self._now, self._most = now, most
         self._behind = False
         self._pieces = 0  # that came while it was behind
-        self._ended = 0
+        self.ended = 0  # when; 0: it has not
+
+    def behind(self, drained: int) -> bool:
+        """`drained`: time of the newest drain; 0: none is known."""
+        age = self._now() - max(drained, self.ended)
+        self._behind = drained > 0 and age > (self._most // 2 if self._behind else self._most)
+        return self._behind
 
     def sheds(self, drained: int) -> bool:
-        """Whether the piece that is next is to be shed. `drained`: time of the newest drain; 0: none is known."""
-        age = self._now() - max(drained, self._ended)
-        self._behind = drained > 0 and age > (self._most // 2 if self._behind else self._most)
-        if not self._behind:
+        """Whether the piece that is next is to be shed."""
+        if not self.behind(drained):
             return False
         self._pieces += 1
         return self._pieces % EACH != 0
 
     def end(self) -> None:
         """Nothing comes any more, so there is nothing to fall behind: the rest is followed for `most` longer."""
-        self._ended = self._now()
+        self.ended = self._now()
         self._behind = False
