@@ -31,11 +31,14 @@ from streamer.hub.profile import (
     Rows,
 )
 from streamer.hub.ranking import coverage, heaviest, kinds
+from streamer.hub.stretch import NOWHERE, Stretch, parsed
 from streamer.hub.trees import Trees
 from streamer.hub.view import CAUSES, Coverage, HotMethod, HotView, ProcessView, window_label
-from streamer.hub.windows import DECODED, NOTHING, SHED
+from streamer.hub.windows import DECODED, HOLES, NOTHING, SHED, Pane, Window
 
 ProcessKey = tuple[str, int]
+Chosen = int | Stretch
+"""A window by its position, or a stretch of time."""
 
 MAX_PROCESSES = 256
 MAX_COMPONENTS = 1024
@@ -70,7 +73,7 @@ class Hub:
         self.started = self._polled = now()
         self.refused_reports = 0
         """Reports that were malformed, or of a process beyond the limit."""
-        self.ledger = Ledger(patience, on_change=self._on_bytes)
+        self.ledger = Ledger(patience, on_change=self._on_bytes, on_hole=self._on_hole)
         self._now = now
         self._wall_ns = wall_ns
         self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
@@ -185,6 +188,13 @@ class Hub:
         except ValueError:
             raise ValueError(f"no window {label[:20]!r}; there are {', '.join(self.windows)}") from None
 
+    def chosen(self, window: str | None) -> Chosen:
+        """The shortest window (None), that of a label, or a stretch `FROM..TO`; ValueError if there is none."""
+        if window is None:
+            return 0
+        stretch = parsed(window)
+        return self.window(window) if stretch is None else stretch
+
     def column(self, weight: str | None) -> int:
         """The column of a weight's name, None for the primary; ValueError if this fidelity does not have it."""
         if weight is None:
@@ -194,24 +204,37 @@ class Hub:
             raise ValueError(f"fidelity {self.fidelity} has no weight {weight[:20]!r}; it has {have}")
         return WEIGHTS[weight]
 
-    def rows(self, key: ProcessKey, index: int | None) -> Rows:
+    def rows(self, key: ProcessKey, chosen: Chosen | None) -> Rows:
         """Rows by slot of a process in a window, in the shift's reference (one past the last window), or in the
         whole run (None)."""
         process = self.processes[key]
         size = len(process.table.names)
-        if index is None:
+        if chosen is None:
             return process.table.run[:size]
-        seconds = list(self.windows.values())
-        if not self.live(key, seconds[index if index < len(seconds) else 0]):
-            return np.zeros((size, COLUMNS), np.uint64)
-        return process.windows.windows[index].rows[:size]
+        window = self._window(key, chosen)
+        return np.zeros((size, COLUMNS), np.uint64) if window is None else window.rows[:size]
 
-    def _recovered(self, key: ProcessKey, index: int | None) -> NDArray[np.uint64]:
-        """(COLUMNS,) sums of fillings in a window, or in the whole run."""
+    def panes(self, key: ProcessKey, chosen: Chosen) -> list[Pane]:
+        """The kept panes of a process in a window, oldest first; empty ones may be missing."""
         windows = self.processes[key].windows
-        if index is None:
-            return windows.recovered
-        return windows.windows[index].recovered if self.live(key, list(self.windows.values())[index]) else NOTHING
+        if isinstance(chosen, int):
+            return list(windows.panes(windows.windows[chosen]))
+        length = self.config.pane_seconds
+        return [pane for pane in windows.kept() if chosen.holds(self.pane_end(key, pane.number), length)]
+
+    def _window(self, key: ProcessKey, chosen: Chosen) -> Window | None:
+        """Of a process; None where it has been silent for longer than the window is."""
+        windows, seconds = self.processes[key].windows, list(self.windows.values())
+        if isinstance(chosen, Stretch):
+            return windows.sum(self.panes(key, chosen))
+        return windows.windows[chosen] if self.live(key, seconds[chosen if chosen < len(seconds) else 0]) else None
+
+    def _recovered(self, key: ProcessKey, chosen: Chosen | None) -> NDArray[np.uint64]:
+        """(COLUMNS,) sums of fillings in a window, or in the whole run."""
+        if chosen is None:
+            return self.processes[key].windows.recovered
+        window = self._window(key, chosen)
+        return NOTHING if window is None else window.recovered
 
     def hot(
         self,
@@ -222,17 +245,19 @@ class Hub:
         *,
         whole_run: bool = False,
     ) -> HotView:
-        """The hottest methods of a window (default: the shortest), of one process or of all together."""
+        """The hottest methods of a window (default: the shortest) or a stretch, of one process or of all together."""
         self.poll()
-        index = 0 if window is None else self.window(window)
+        index = None if whole_run else self.chosen(window)
         column = self.column(weight)
         keys = [key for key in self.processes if process in (None, key)]
-        names, rows = self._by_name(keys, None if whole_run else index)
+        names, rows = self._by_name(keys, index)
         total = int(rows[:, column].sum())
         listed = heaviest(names, rows[:, column], self.config.top if top is None else top)
         now, before, moved = self._movement(keys, column)
-        duty = self._duty(keys, None if whole_run else index)
-        sure = [0.0] * len(listed) if whole_run else self._sure(keys, index, column, [names[i] for i in listed], duty)
+        duty = self._duty(keys, index)
+        sure = (
+            [0.0] * len(listed) if index is None else self._sure(keys, index, column, [names[i] for i in listed], duty)
+        )
         methods = tuple(
             HotMethod(
                 names[i],
@@ -249,15 +274,15 @@ class Hub:
             for k, i in enumerate(listed)
         )
         shown = sum(m.weight for m in methods)
-        covered = self.run_coverage(process) if whole_run else self.window_coverage(index, process)
+        covered = self.run_coverage(process) if index is None else self.window_coverage(index, process)
         totals = self.ledger.totals(*(process or (None, None)))
         return HotView(
-            window="run" if whole_run else list(self.windows)[index],
-            seconds=self._now() - self.started if whole_run else list(self.windows.values())[index],
+            window="run" if index is None else self._label(index),
+            seconds=self.seconds() if index is None else self._seconds(index),
             weight=weight or self.weights[0],
             fidelity=self.fidelity,
             total=total,
-            recovered=sum(int(self._recovered(key, None if whole_run else index)[column]) for key in keys),
+            recovered=sum(int(self._recovered(key, index)[column]) for key in keys),
             duty=duty,
             methods=methods,
             other=(total - shown) / total if total else 0.0,
@@ -285,10 +310,31 @@ class Hub:
     def tree_parts(self, window: str | None = None, process: ProcessKey | None = None) -> tuple[list[Tree], float]:
         """The trees of which that of a window (default: the shortest) is merged, of one process or of all together, and
         ticks a second. Raises ValueError for a window that there is none."""
-        span = self._spans[0 if window is None else self.window(window)]
+        chosen = self.chosen(window)
         keys = [key for key in self.processes if process in (None, key)]
         clocks = [clock for key in keys if (clock := self.processes[key].clock) is not None]
-        return self.trees.parts(span, process), clocks[0].hz if clocks else 1e9
+        hz = clocks[0].hz if clocks else 1e9
+        if isinstance(chosen, int):
+            return self.trees.parts(self._spans[chosen], process), hz
+        return [tree for key in keys for _, tree in self._stretches(key, chosen)], hz
+
+    def tree_stretch(self, stretch: Stretch, process: ProcessKey | None = None) -> Stretch:
+        """The time of which the trees of `tree_parts` are: wider than the stretch where old panes are put together."""
+        whole, length = NOWHERE, self.config.pane_seconds
+        for key in self.processes:
+            if process in (None, key):
+                for panes, _ in self._stretches(key, stretch):
+                    whole = whole.with_(self.pane_end(key, panes[0]) - length, self.pane_end(key, panes[-1]))
+        return whole
+
+    def _stretches(self, key: ProcessKey, stretch: Stretch) -> list[tuple[list[int], Tree]]:
+        """Kept trees with a pane in the stretch."""
+        length = self.config.pane_seconds
+        return [
+            (panes, tree)
+            for panes, tree in self.trees.stretches(key)
+            if any(stretch.holds(self.pane_end(key, pane), length) for pane in panes)
+        ]
 
     def pane_end(self, key: ProcessKey, pane: int) -> float:
         """When a pane ended, in seconds since the epoch; without a clock, in panes."""
@@ -305,10 +351,9 @@ class Hub:
             return None
         return self.trees.parts(before, process, behind=now), self.trees.parts(now, process), (before, now)
 
-    def window_coverage(self, index: int, process: ProcessKey | None = None) -> Coverage:
-        seconds = list(self.windows.values())[index]
-        live = (k for k in self.processes if process in (None, k) and self.live(k, seconds))
-        rows = [self.processes[key].windows.windows[index].bytes for key in live]
+    def window_coverage(self, chosen: Chosen, process: ProcessKey | None = None) -> Coverage:
+        windows = [self._window(key, chosen) for key in self.processes if process in (None, key)]
+        rows = [window.bytes for window in windows if window is not None]
         return coverage(np.sum(rows, axis=0) if rows else None)
 
     def run_coverage(self, process: ProcessKey | None = None) -> Coverage:
@@ -382,12 +427,23 @@ class Hub:
             process.pending[DECODED if cause is None else cause] += size
             process.pending[SHED] += shed
 
-    def _by_name(self, keys: list[ProcessKey], index: int | None) -> tuple[list[str], Rows]:
+    def _on_hole(self, stream: StreamKey, cause: Loss, count: int) -> None:
+        process = self._process((stream.host, stream.pid))
+        if process is not None:
+            process.pending[HOLES + cause] += count
+
+    def _label(self, chosen: Chosen) -> str:
+        return list(self.windows)[chosen] if isinstance(chosen, int) else str(chosen)
+
+    def _seconds(self, chosen: Chosen) -> float:
+        return list(self.windows.values())[chosen] if isinstance(chosen, int) else chosen.seconds
+
+    def _by_name(self, keys: list[ProcessKey], chosen: Chosen | None) -> tuple[list[str], Rows]:
         """Names and rows of several processes together."""
         slot: dict[str, int] = {}
         parts: list[tuple[list[int], Rows]] = []
         for key in keys:
-            rows = self.rows(key, index)
+            rows = self.rows(key, chosen)
             table = self.processes[key].table.names
             used = np.flatnonzero(rows.any(axis=1))
             parts.append(([slot.setdefault(table[i], len(slot)) for i in used.tolist()], rows[used]))
@@ -419,13 +475,16 @@ class Hub:
             for mover in shift.movers:
                 yield mover.method, mover.delta
 
-    def _duty(self, keys: list[ProcessKey], index: int | None) -> float:
+    def _duty(self, keys: list[ProcessKey], chosen: Chosen | None) -> float:
         """Of the processes that are live in a window, or of all in the run (None), the mean."""
-        seconds = math.inf if index is None else list(self.windows.values())[index]
-        duties = [self.processes[key].duty(index) for key in keys if self.live(key, seconds)]
+        if isinstance(chosen, Stretch):
+            duties = [self.processes[key].duty_of(panes) for key in keys if (panes := self.panes(key, chosen))]
+        else:
+            seconds = math.inf if chosen is None else list(self.windows.values())[chosen]
+            duties = [self.processes[key].duty(chosen) for key in keys if self.live(key, seconds)]
         return sum(duties) / len(duties) if duties else 1.0
 
-    def _sure(self, keys: list[ProcessKey], index: int, column: int, names: list[str], duty: float) -> list[float]:
+    def _sure(self, keys: list[ProcessKey], chosen: Chosen, column: int, names: list[str], duty: float) -> list[float]:
         """Half of the 95 % interval of each method's share of a window."""
         if duty >= 1:
             return [0.0] * len(names)
@@ -433,8 +492,7 @@ class Hub:
         for key in keys:
             process = self.processes[key]
             slots = [process.table.find(name) for name in names]
-            panes = process.windows.panes(process.windows.windows[index])
-            samples.append(estimate.weights(panes, slots, column))
+            samples.append(estimate.weights(self.panes(key, chosen), slots, column))
         parts, totals = (np.concatenate(of) for of in zip(*samples, strict=True))
         return [float(half) for half in estimate.half_widths(parts, totals, duty)]
 

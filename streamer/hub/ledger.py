@@ -112,7 +112,7 @@ class _Stream:
 
 class Ledger:
     """`on_change(stream, cause or None, bytes, shed)` hears of every byte once: decoded (None; `shed` of them by their
-    addresses only) or in a hole."""
+    addresses only) or in a hole. `on_hole(stream, cause, count)` hears of every hole, also of one without bytes."""
 
     def __init__(
         self,
@@ -121,11 +121,12 @@ class Ledger:
         max_streams: int = 65536,
         max_waiting: int = 256,
         on_change: Callable[[StreamKey, Loss | None, int, int], None] | None = None,
+        on_hole: Callable[[StreamKey, Loss, int], None] | None = None,
     ) -> None:
         self._patience = patience
         self._max_streams = max_streams
         self._max_waiting = max_waiting
-        self._on_change = on_change
+        self._on_change, self._on_hole = on_change, on_hole
         self._streams: dict[StreamKey, _Stream] = {}
         self._retired: dict[tuple[str, int], Totals] = {}
         self._restored = False
@@ -146,7 +147,7 @@ class Ledger:
             stream.totals.malformed += 1
             return
         for cause, count in account.events:
-            stream.totals.events[cause] += count
+            self._hole(account.stream, stream, cause, count)
         for cause, size in account.never_written:
             stream.totals.unwritten[cause] += size
         if account.start == account.end:
@@ -260,8 +261,14 @@ class Ledger:
             if not causes or causes[-1] is not cause:
                 causes.append(cause)
             at = cut
-        stream.totals.events.update(causes)
+        for cause in causes:
+            self._hole(key, stream, cause, 1)
         stream.joined = end
+
+    def _hole(self, key: StreamKey, stream: _Stream, cause: Loss, count: int) -> None:
+        stream.totals.events[cause] += count
+        if self._on_hole is not None:
+            self._on_hole(key, cause, count)
 
     def _charge(self, key: StreamKey, stream: _Stream, cause: Loss | None, size: int, shed: int = 0) -> None:
         if size <= 0:

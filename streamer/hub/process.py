@@ -13,7 +13,7 @@ from streamer.hub.contradictions import Contradictions
 from streamer.hub.delay import Delays
 from streamer.hub.profile import COLUMNS, MethodTable, by_method
 from streamer.hub.shift import Detector
-from streamer.hub.windows import BYTES, Bytes, Windows
+from streamer.hub.windows import BYTES, Bytes, Pane, Windows
 
 MAX_NAMES = 1 << 18
 """Method ids remembered for one worker; an id beyond is shown as `[unnamed]`."""
@@ -101,6 +101,13 @@ class Process:
         off, panes = windows.off, windows.age()
         if index is not None:
             off, panes = windows.windows[index].off, min(panes, windows.windows[index].length)
+        return self._traced(off, panes)
+
+    def duty_of(self, panes: list[Pane]) -> float:
+        """The same of some panes."""
+        return self._traced(sum(pane.off for pane in panes), len(panes))
+
+    def _traced(self, off: int, panes: int) -> float:
         time = panes * self.ticks_per_pane
         return min(1.0, max(0.0, 1 - off / time)) if time else 1.0
 

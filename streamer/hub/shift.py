@@ -36,6 +36,7 @@ MOVED = 0.02
 UNUSUAL = 3.0
 MAD_TO_SIGMA = 1.4826
 HISTORY = 300
+MOST_BEGUN = 64
 LEAST = {HITS: 1_000, INSTRUCTIONS: 10_000_000}
 """Weight of a window, by column, below which it has no mixture to speak of: some milliseconds of one core."""
 LEAST_RATE = 0.05
@@ -59,6 +60,14 @@ class Shift:
     score: float
     movers: tuple[Mover, ...]
     """Largest change first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A method has become a mover with this pane, as it was not in any of the shortest window before."""
+
+    pane: int
+    mover: Mover
 
 
 def distance(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
@@ -93,6 +102,9 @@ class Detector:
 
     def __init__(self, column: int, movers: int = 20) -> None:
         self.current: Shift | None = None
+        self.begun: deque[Began] = deque(maxlen=MOST_BEGUN)
+        """The last ones."""
+        self._moving: dict[str, int] = {}  # the last pane in which a method was a mover; of the shortest window
         self._column = column
         self._movers = movers
         self._history: deque[float] = deque(maxlen=HISTORY)
@@ -120,6 +132,12 @@ class Detector:
                 movers.append(Mover(windows.table.names[slot], float(p[slot]), float(q[slot]), z))
         self.current = Shift(d, robust(d, history), tuple(movers))
         self._history.append(d)
+        self._begin(windows.newest or 0, movers, now.length)
+
+    def _begin(self, pane: int, movers: list[Mover], length: int) -> None:
+        self.begun += (Began(pane, mover) for mover in movers if mover.method not in self._moving)
+        self._moving |= dict.fromkeys((mover.method for mover in movers), pane)
+        self._moving = {method: last for method, last in self._moving.items() if last > pane - length}
 
     def _share(self, pane: Pane, slot: int) -> float:
         weights = pane.rows[:, self._column]

@@ -21,10 +21,11 @@ from streamer.hub.profile import COLUMNS, MethodTable, Rows, Slots, merged
 
 DECODED = 0
 Bytes = NDArray[np.int64]
-"""(BYTES,) decoded bytes first, then the bytes in holes of each cause, by its number; last, of the decoded ones those
-that were shed."""
+"""(BYTES,) decoded bytes first, then the bytes in holes of each cause, by its number; of the decoded ones those that
+were shed; from `HOLES` on, by the number of the cause, how many holes: some have no bytes."""
 SHED = 1 + max(Loss)
-BYTES = 1 + SHED
+HOLES = 1 + SHED
+BYTES = 1 + HOLES + max(Loss)
 NOTHING = np.zeros(COLUMNS, np.uint64)
 NOTHING.flags.writeable = False
 
@@ -197,6 +198,17 @@ class Windows:
             for number in range(self.newest - window.delay - window.length + 1, self.newest - window.delay + 1):
                 if number in self._closed:
                     yield self._closed[number]
+
+    def kept(self) -> list[Pane]:
+        """The closed panes that are kept: those of the longest window and of the reference; oldest first."""
+        return [self._closed[number] for number in sorted(self._closed)]
+
+    def sum(self, panes: list[Pane]) -> Window:
+        """A window of its own, of kept panes; it stays as it is when they change."""
+        window = Window(len(panes), 0, self.table.limit)
+        for pane in panes:
+            window.add(pane)
+        return window
 
     def _change(
         self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int, recovered: NDArray[np.uint64]

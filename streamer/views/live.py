@@ -1,15 +1,15 @@
 """/api/live: server-sent events for the page (HTML standard, "Server-sent events").
 
-`hot`: the view of /api/hot, each second. `trees`: how many reports of trees have come, whenever there are more: then
-the page asks for the trees that it shows.
+`hot`: the view of /api/hot, each second. `timeline`: that of /api/timeline, as often as a bin of it ends. `trees`: how
+many reports of trees have come, whenever there are more: then the page asks for the trees that it shows.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import trio
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from streamer.hub import Hub
+from streamer.hub.timeline import bin_seconds, timeline
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
 
@@ -38,11 +39,15 @@ class Live:
         hub.hot(*chosen)  # raises ValueError while a status can still be answered
         if self._readers >= MOST_READERS:
             return JSONResponse({"error": f"{MOST_READERS} pages are open already"}, status_code=503, headers=HEADERS)
-        told = -1
+        told, due = -1, -math.inf
 
         def events() -> str:
-            nonlocal told
-            out = _event("hot", self._view(*chosen))
+            nonlocal told, due
+            out = _event("hot", self._once("hot", chosen, lambda: hub.hot(*chosen).json()))
+            if trio.current_time() >= due:
+                lanes = self._once("timeline", chosen[2:], lambda: timeline(hub, *chosen[2:]).json())
+                out += _event("timeline", lanes)
+                due = trio.current_time() + max(SECONDS, bin_seconds(hub)) - SECONDS / 2
             if hub.trees.fed != told:
                 told = hub.trees.fed
                 out += _event("trees", str(told))
@@ -50,13 +55,18 @@ class Live:
 
         return _Events(events, self._reading)
 
-    def _view(self, *chosen: Any) -> str:
+    async def timeline(self, request: Request) -> Response:
+        query = request.query_params
+        view = timeline(self._hub, query.get("weight"), ask.process(self._hub, query))
+        return JSONResponse(view.json(), headers=HEADERS)
+
+    def _once(self, name: str, asked: tuple[object, ...], make: Callable[[], object]) -> str:
         """One for all readers that ask for the same."""
-        now = trio.current_time()
+        now, key = trio.current_time(), (name, *asked)
         self._views = {key: view for key, view in self._views.items() if now - view[0] < SECONDS / 2}
-        if chosen not in self._views:
-            self._views[chosen] = now, json.dumps(self._hub.hot(*chosen).json())
-        return self._views[chosen][1]
+        if key not in self._views:
+            self._views[key] = now, json.dumps(make())
+        return self._views[key][1]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -67,7 +77,10 @@ class Live:
             self._readers -= 1
 
     def routes(self) -> list[Route]:
-        return [Route("/api/live", ask.answered(self.events))]
+        return [
+            Route("/api/live", ask.answered(self.events)),
+            Route("/api/timeline", ask.answered(self.timeline)),
+        ]
 
 
 class _Events(Response):

@@ -38,6 +38,8 @@ FILE = "application/octet-stream"
 BEFORE = "before"
 NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, unless --no-contexts."
 
+NOT_KEPT = "No calling contexts are kept of that time: select another in the timeline, or the newest."
+
 
 class Trees:
     """What the handlers have in common."""
@@ -70,8 +72,19 @@ class Trees:
         query = request.query_params
         wanted = _wanted(query)
         window, base = self.parts(query), self._base(query)
+        about = {name: list(of) for name in ("window", "base") if (of := self._stretch(query, name)) is not None}
         posted = await self._posted(request) if request.method == "POST" else None
-        return JSONResponse(await self.in_thread(partial(_flame, window, base, posted, wanted)), headers=HEADERS)
+        why = NO_TREES if isinstance(self._hub.chosen(query.get("window") or None), int) else NOT_KEPT
+        answer = await self.in_thread(partial(_flame, window, base, posted, wanted, why))
+        return JSONResponse(answer | {"stretches": about}, headers=HEADERS)
+
+    def _stretch(self, query: Query, name: str) -> tuple[float, float] | None:
+        """The time of which the trees of a stretch are, where a stretch is asked for, and something is kept of it."""
+        asked = self._hub.chosen(query.get(name) or None) if query.get(name) != BEFORE else 0
+        if isinstance(asked, int):
+            return None
+        told = self._hub.tree_stretch(asked, ask.process(self._hub, query))
+        return (told.begin, told.end) if told.seconds > 0 else None
 
     async def _posted(self, request: Request) -> bytes:
         """A file's bytes. They change nothing here; a page from elsewhere cannot send this type without being asked
@@ -116,8 +129,9 @@ class Trees:
 
 
 def _flame(
-    window: tuple[list[Tree], float], base: tuple[list[Tree], float] | None, posted: bytes | None, wanted: flame.Wanted
-) -> dict[str, object]:
+    window: tuple[list[Tree], float], base: tuple[list[Tree], float] | None, posted: bytes | None, wanted: flame.Wanted,
+    why: str,
+) -> dict[str, object]:  # fmt: skip
     tree = merged(window[0]) if window[0] else EMPTY
     if posted is not None:
         saved = unpacked(posted, MOST_PLAIN)
@@ -126,7 +140,7 @@ def _flame(
         answer = flame.difference(tree, merged(base[0]) if base[0] else EMPTY, wanted, window[1], base[1])
     else:
         answer = flame.flame(tree, wanted, window[1])
-    return answer if len(tree.nodes) else answer | {"why": NO_TREES}
+    return answer if len(tree.nodes) else answer | {"why": why}
 
 
 def _wanted(query: Query) -> flame.Wanted:

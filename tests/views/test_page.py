@@ -97,8 +97,10 @@ async def test_ways_through_a_flame_graph(tmp_path: Path) -> None:
         await page.value("document.querySelector('#flame-path button').click()")
         assert await page.value(path) == ["all threads"]
         # a click zooms: into the widest frame of the second row
-        box = await page.value("(() => { const b = document.getElementById('flame-box').getBoundingClientRect();"
-                               "return [b.x, b.y, b.width] })()")  # fmt: skip
+        box = await page.value(
+            "(() => { const f = document.getElementById('flame-box'); f.scrollIntoView({block: 'center'});"
+            "const b = f.getBoundingClientRect(); return [b.x, b.y, b.width] })()"
+        )
         await page.click(box[0] + 0.9 * box[2], box[1] + 19 * 1.5)
         assert await page.value(path) == zoomed[:2]
 

@@ -1,17 +1,23 @@
-// Events of /api/live: `hot`, a view; `trees`, more trees have come. The browser connects again by itself.
+// Events of /api/live: `hot` and `timeline`, views; `trees`, more trees have come. The browser connects again by itself.
 
 import {at} from "./dom.js";
 import {query, state} from "./state.js";
 
 let source = null;
 
-export function connect({hot, trees}) {
+export function connect({hot, timeline, trees}) {
   source?.close();
   source = null;
-  if (state.paused || document.hidden) return;
+  if (document.hidden) return;
   const asked = query(state.weight ? {weight: state.weight} : {});
+  if (state.paused) {
+    once("hot", asked, hot);
+    once("timeline", asked, timeline);
+    return;
+  }
   source = new EventSource(`api/live?${asked}`);
   source.addEventListener("hot", (event) => hot(JSON.parse(event.data)));
+  source.addEventListener("timeline", (event) => timeline(JSON.parse(event.data)));
   source.addEventListener("trees", trees);
   source.addEventListener("error", async (event) => {
     at("state").className = "bad";
@@ -21,4 +27,10 @@ export function connect({hot, trees}) {
     const {error} = await answer.json();
     at("state").textContent = `no answer: ${error ?? `HTTP status ${answer.status}`}`;
   });
+}
+
+async function once(view, asked, take) {
+  const answer = await fetch(`api/${view}?${asked}`), told = await answer.json();
+  if (answer.ok) take(told);
+  else at("state").textContent = `no answer: ${told.error}`;
 }

@@ -1,6 +1,7 @@
 // The table of hot methods, with the pipeline's figures above it: a view of /api/hot.
 
 import {at, bytes, element, percent, words} from "./dom.js";
+import {named} from "./timeline/bins.js";
 
 function row(number, name, share, sure, largest, shift, kinds, invocations, className) {
   const tr = element("tr", undefined, className);
@@ -101,7 +102,7 @@ export function show(view) {
   showFigures(view);
   showCoverage(view);
   const part = view.duty < 1 ? `, ${percent(view.duty)} of it traced` : "";
-  at("caption").textContent = `Observed share of ${view.weight} in the last ${view.window}${part}`;
+  at("caption").textContent = `Observed share of ${view.weight} in ${named(view.window)}${part}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
   at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations !== 0));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, m.sure, largest, shiftCell(m), kinds(m),

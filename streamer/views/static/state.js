@@ -2,7 +2,7 @@
 
 const NONE = {
   window: "", weight: "", process: "", paused: "",
-  by: "instructions", certain: "", thread: "", base: "", shape: "", find: "", zoom: "",
+  height: "", by: "instructions", certain: "", thread: "", base: "", shape: "", find: "", zoom: "",
 };
 const readers = [];
 

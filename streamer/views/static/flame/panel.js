@@ -2,6 +2,7 @@
 
 import {at, element, options, percent} from "../dom.js";
 import {change, query, state} from "../state.js";
+import {named, stretch} from "../timeline/bins.js";
 import {Frames} from "./frames.js";
 import {follow, moved} from "./moved.js";
 import {Painter} from "./paint.js";
@@ -32,16 +33,17 @@ export class Panel {
   }
 
   controls() {
+    if (this.view) this.windows(this.view);
     for (const id of [...CONTROLS, "find"]) if (at(id).value !== state[id]) at(id).value = state[id];
   }
 
   // -- what is asked
 
   windows(view) {
-    this.seconds = view.seconds;
-    const others = view.windows.filter((window) => window !== view.window);
+    [this.view, this.seconds] = [view, view.seconds];
+    const others = view.windows.filter((window) => window !== view.window).concat(stretch(state.base) ? [state.base] : []);
     const values = ["", BEFORE, ...others, FILE], file = this.file ? `file ${this.file.name}` : "a file…";
-    const windows = others.map((window) => `the last ${window}`);
+    const windows = others.map(named);
     options(at("base"), values, ["nothing", "the minute before", ...windows, file], state.base);
     at("base").options[values.length - 1].textContent = file;
   }
@@ -71,7 +73,7 @@ export class Panel {
   // There is more: a long window changes slowly, and is asked for a tenth of its length apart; and a large tree not so
   // often that its making takes more than a fifth of the time.
   stale() {
-    if (state.paused || this.later) return;
+    if (state.paused || this.later || (stretch(state.window) && (!state.base || stretch(state.base)))) return;
     const wait = Math.max(0, this.told + Math.max(100 * this.seconds, 5 * this.took) - performance.now());
     this.later = setTimeout(() => this.ask(), wait);
   }
@@ -156,8 +158,18 @@ export class Panel {
   say(i = this.painter.focus) {
     const {frames} = this;
     if (!frames?.count) return;
-    const hidden = frames.hidden ? ` ${frames.hidden.toLocaleString("en")} narrow contexts are put together.` : "";
+    const hidden = this.wider() + (frames.hidden ? ` ${frames.hidden.toLocaleString("en")} narrow contexts are put together.` : "");
     at("flame-said").textContent = i >= 0 ? line(frames, i) : `${line(frames, this.painter.zoom)}.${hidden}`;
+  }
+
+  // Old panes are kept together, so that a selection may have more of them than was asked for.
+  wider() {
+    const found = Object.entries(this.frames.stretches ?? {}).filter(([name, [begin, end]]) => {
+      const asked = stretch(state[name]);
+      return asked && (asked.begin - begin > 0.5 || end - asked.end > 0.5);
+    });
+    return found.map(([name, of]) => ` Contexts of that time are kept together: ${name === "base" ? "the base is" : "shown are those of"} ` +
+      `${named(`${of[0]}..${of[1]}`)}.`).join("");
   }
 
   // -- ways through it
