@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import IO, Any
 
+from jvm.inputfile import read_input
+from streamer import config
 from streamer.cli import Failure
 
 MAX_ANSWER = 8 << 20
@@ -23,8 +27,24 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-# the hub is on this machine or near it: a proxy meant for the web is of no use
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+@functools.cache
+def _opener() -> urllib.request.OpenerDirector:
+    """With the token and the certificate that the settings name, which a streamer on this machine serves with. Raises
+    Failure, streamer.config.ConfigError."""
+    web = config.load().web
+    trusted = ssl.create_default_context()
+    try:
+        if web.tls_certificate is not None:
+            trusted.load_verify_locations(web.tls_certificate)
+        token = None if web.token_file is None else read_input(web.token_file, 1 << 16).decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        raise Failure(f"{web.token_file or web.tls_certificate}: {error}") from None
+    # the hub is on this machine or near it: a proxy meant for the web is of no use
+    made = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), _NoRedirect, urllib.request.HTTPSHandler(context=trusted)
+    )
+    made.addheaders = [] if token is None else [("Authorization", f"Bearer {token}")]
+    return made
 
 
 def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
@@ -49,7 +69,7 @@ def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> byte
     except ValueError:
         raise Failure(f"{url} is not a http:// address") from None
     try:
-        with _OPENER.open(request, timeout=SECONDS) as answer:
+        with _opener().open(request, timeout=SECONDS) as answer:
             return _read(answer)
     except urllib.error.HTTPError as error:
         try:

@@ -137,6 +137,12 @@ class WebConfig(_Section):
         (),
         description="names of this host that requests may be for, besides loopback and the bound address",
     )
+    token_file: Path | None = Field(
+        None, description="file with the token that requests have to have; none: they need none"
+    )
+    anyone: bool = Field(False, description="serve beyond loopback without a token: whoever gets there may read")
+    tls_certificate: Path | None = Field(None, description="PEM file with the certificate and its chain: serve by TLS")
+    tls_key: Path | None = Field(None, description="PEM file with its key, without a passphrase")
 
 
 class Settings(BaseSettings):

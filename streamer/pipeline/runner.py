@@ -83,7 +83,7 @@ class Runner:
         self.console = console or Console(stderr=True)
         self.live = live
         self._listener = web.listen(settings.web)
-        self.url = web.url_of(self._listener)
+        self.url = web.url_of(self._listener, settings.web)
         hub = topology.groups[-1]
         hub = replace(hub, options={**hub.options, "listener": self._listener.fileno()})
         self.supervisor = Supervisor(

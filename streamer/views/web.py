@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import json
 import logging
 import socket
@@ -11,7 +12,6 @@ from typing import Any, cast
 
 import hypercorn.trio
 import trio
-from hypercorn.config import Config
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -29,6 +29,8 @@ from streamer.views.metrics import registry
 from streamer.views.pyroscope import routes as pyroscope
 from streamer.views.query import HEADERS
 from streamer.views.shift import Shift
+from streamer.views.tls import ServerConfig
+from streamer.views.token import Admission, Token
 from streamer.views.trees import Trees
 
 POLL_SECONDS = 0.25
@@ -38,7 +40,8 @@ class WebError(Exception):
     """The address cannot be served on; the message names the cause and the remedy."""
 
 
-def app(hub: Hub, config: WebConfig) -> Starlette:
+def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
+    """`token`: that of `config`, if it is refreshed elsewhere."""
     metrics, trees = registry(hub), Trees(hub)
 
     async def scrape(request: Request) -> Response:
@@ -84,13 +87,23 @@ def app(hub: Hub, config: WebConfig) -> Starlette:
             *Shift(hub, trees).routes(),
             *page.routes(),
         ],
-        middleware=[Middleware(Guard, config)],
+        middleware=[Middleware(Guard, config), Middleware(Admission, token or Token(config.token_file))],
     )
 
 
 def listen(config: WebConfig) -> socket.socket:
-    """A listening socket on the configured address. Raises WebError."""
+    """A listening socket on the configured address, if it may be served on. Raises WebError."""
     where = f"{config.host}:{config.port}"
+    try:
+        Token(config.token_file)
+        ServerConfig(config.tls_certificate, config.tls_key)
+    except ValueError as error:
+        raise WebError(str(error)) from None
+    if config.token_file is None and not config.anyone and not _is_loopback(config.host):
+        raise WebError(
+            f"{config.host} is not loopback, and whoever reaches it could read names of methods and shares: "
+            "ask for a token (--token-file), or allow it (--anyone)"
+        )
     try:
         info = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(info[4][:2], family=info[0])
@@ -104,10 +117,18 @@ def listen(config: WebConfig) -> socket.socket:
         raise WebError(f"cannot serve on {where}: {error.strerror}") from None
 
 
-def url_of(listener: socket.socket) -> str:
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().removesuffix(".") == "localhost"
+
+
+def url_of(listener: socket.socket, config: WebConfig) -> str:
     """Of the page."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if config.tls_certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def serve(
@@ -117,9 +138,10 @@ async def serve(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled, on a copy of `listening` if that is given, and keeps the hub's time going (`Hub.poll`).
-    Starts with the page's URL. Raises WebError if the address cannot be used."""
+    Starts with the page's URL. Raises WebError if the address cannot be used, ValueError if the token or the
+    certificate cannot."""
     listener = listen(config) if listening is None else listening.dup()
-    server = Config()
+    token, server = Token(config.token_file), ServerConfig(config.tls_certificate, config.tls_key)
     server.bind = [f"fd://{listener.detach()}"]
     server.include_server_header = False
     server.accesslog = None
@@ -127,8 +149,10 @@ async def serve(
     server.loglevel = "WARNING"
 
     async with trio.open_nursery() as nursery:
-        binds = await nursery.start(partial(hypercorn.trio.serve, cast(Any, app(hub, config)), server))
+        binds = await nursery.start(partial(hypercorn.trio.serve, cast(Any, app(hub, config, token)), server))
         task_status.started(binds[0])
         while True:
             hub.poll()
+            token.refresh()
+            server.refresh()
             await trio.sleep(POLL_SECONDS)

@@ -145,7 +145,7 @@ async def test_http_2_is_held_to_the_same() -> None:
 
 
 async def test_configured_names_and_every_address_where_all_are_bound() -> None:
-    config = WebConfig(host="0.0.0.0", port=0, allowed_hosts=("Prod-7.example.org",))
+    config = WebConfig(host="0.0.0.0", port=0, anyone=True, allowed_hosts=("Prod-7.example.org",))
     async with served(config) as port:
         for host in ("prod-7.example.org:9464", "PROD-7.EXAMPLE.ORG.", "10.1.2.3", "[fe80::1]", "localhost"):
             assert (await said(port, get(host)))[0] == 200

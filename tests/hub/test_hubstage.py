@@ -93,7 +93,7 @@ def test_a_clock_that_is_told_again_is_the_clock(tmp_path: Path, listener: socke
 
 
 async def test_whoever_asks_between_two_hubs_is_answered_by_the_second(tmp_path: Path, listener: socket.socket) -> None:
-    async with httpx.AsyncClient(base_url=url_of(listener), timeout=60) as http:
+    async with httpx.AsyncClient(base_url=url_of(listener, WebConfig()), timeout=60) as http:
         answers: list[httpx.Response] = []
 
         async def ask() -> None:

@@ -101,9 +101,9 @@ def test_a_port_in_use_and_an_unknown_host_are_one_clear_line():
         with pytest.raises(web.WebError, match=f"port {port} on 127.0.0.1 is in use: .*0: any free one"):
             web.listen(WebConfig(port=port))
     with pytest.raises(web.WebError, match=r"cannot serve on no\.such\.invalid:9464: "):
-        web.listen(WebConfig(host="no.such.invalid"))
+        web.listen(WebConfig(host="no.such.invalid", anyone=True))
     with pytest.raises(web.WebError, match=r"cannot serve on 192\.0\.2\.1:9464: "):
-        web.listen(WebConfig(host="192.0.2.1"))
+        web.listen(WebConfig(host="192.0.2.1", anyone=True))
 
 
 def test_ipv6_loopback():

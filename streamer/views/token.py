@@ -1,0 +1,116 @@
+"""Who may read, if not everybody who reaches the address: holders of a token.
+
+It stands in a file, never in an argument, which any user of the machine can see. The file is looked at a few times a
+second, so that a token can be exchanged; one that cannot be read leaves in force the one before. It is asked for as
+`Authorization: Bearer TOKEN` (RFC 6750), which Prometheus sends, or as the password of any user (RFC 7617), for which a
+browser asks its user. `/healthz` is open: it says whether the hub works, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from pathlib import Path
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from jvm.inputfile import read_input
+
+SHORTEST, LONGEST = 16, 1024
+"""Characters of a token."""
+OPEN = frozenset({"/healthz"})
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]{%d,%d}=*" % (SHORTEST, LONGEST))  # RFC 6750, b64token
+_CHALLENGE = ("Bearer", 'Basic realm="streamer: any user, the token as password", charset="UTF-8"')
+
+log = structlog.get_logger()
+
+
+def state(file: Path) -> tuple[int, int, int]:
+    """Another one when the file is another, or was written. Raises OSError."""
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(file: Path) -> bytes:
+    """Raises OSError, ValueError."""
+    if file.stat().st_mode & 0o026:
+        raise ValueError(f"token: {file} may be read or changed by others: chmod 600")
+    text = read_input(file, LONGEST + 16).strip()
+    if _TOKEN.fullmatch(text) is None:
+        raise ValueError(f"token: {file} must hold {SHORTEST} to {LONGEST} letters, digits or -._~+/ and nothing else")
+    return hashlib.sha256(text).digest()
+
+
+class Token:
+    """The token in a file; None: everybody may read. Raises ValueError if the file is no good."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._seen: object = None
+        self._digest = b""
+        if file is not None:
+            try:
+                self._seen, self._digest = state(file), _read(file)
+            except OSError as error:
+                raise ValueError(f"token: {file}: {error.strerror}") from error
+
+    def refresh(self) -> None:
+        """Takes up what stands in the file now."""
+        if self._file is None:
+            return
+        try:
+            seen = state(self._file)
+            if seen != self._seen:
+                self._digest, self._seen = _read(self._file), seen
+                log.info("another token is in force", file=str(self._file))
+        except (OSError, ValueError) as error:
+            if self._seen is not None:
+                log.warning("the token cannot be read; the one before stays in force", why=str(error))
+            self._seen = None
+
+    def admits(self, path: str, authorization: list[bytes]) -> bool:
+        """Whether a request with these Authorization headers may have what it asks for."""
+        if self._file is None or path in OPEN:
+            return True
+        scheme, _, given = authorization[0].partition(b" ") if len(authorization) == 1 else (b"", b"", b"")
+        given = given.strip()
+        if scheme.lower() == b"basic":
+            try:
+                given = base64.b64decode(given, validate=True).partition(b":")[2]
+            except binascii.Error:
+                return False
+        elif scheme.lower() != b"bearer":
+            return False
+        return hmac.compare_digest(hashlib.sha256(given).digest(), self._digest)
+
+
+class Admission:
+    """In front of an application: 401 for a request without the token."""
+
+    def __init__(self, app: ASGIApp, token: Token) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = [value for name, value in scope["headers"] if name == b"authorization"]
+            if not self._token.admits(scope["path"], given):
+                why = "not the token that is asked for here" if given else "a token is asked for here"
+                answer: Response = (
+                    JSONResponse({"error": why}, 401)
+                    if scope["path"].startswith("/api/")
+                    else PlainTextResponse(f"{why}\n", 401)
+                )
+                for challenge in _CHALLENGE:
+                    MutableHeaders(raw=answer.raw_headers).append("WWW-Authenticate", challenge)
+                answer.headers["Cache-Control"] = "no-store"
+                if scope["http_version"].startswith("1"):
+                    answer.headers["Connection"] = "close"
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
