@@ -31,6 +31,8 @@ import click
 import structlog
 import trio
 
+from streamer.target.capabilities import without_capabilities
+
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (*_ENDING, signal.SIGHUP, signal.SIGQUIT)
 
@@ -88,7 +90,7 @@ class TargetProcess:
         """Unless a signal came first. Raises OSError."""
         if self.is_over:
             return
-        self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL, preexec_fn=without_capabilities())
         self._pidfd = os.pidfd_open(self._process.pid)
         self._cleanup.callback(os.close, self._pidfd)
         self._epoll.register(self._pidfd, select.EPOLLIN)
