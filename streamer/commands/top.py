@@ -39,6 +39,7 @@ class Shown:
         every = self.sort != "share" or bool(self.pattern)
         query = {"window": self.window, "weight": self.weight, "top": 500 if every else self.count, "pid": self.pid}
         view = fetch(url, query)
+        view["timeline"] = fetch(url, query | {"window": view.get("window")}, "timeline")
         if not every:
             return view
         try:
@@ -74,7 +75,9 @@ def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[R
 
 @click.command()
 @click.option("--url", default="http://127.0.0.1:9464", show_default=True, help="Where the streamer serves.")
-@click.option("--window", help="10s, 1m, 5m, … as configured; default: the shortest.")
+@click.option(
+    "--window", help="10s, 1m, 5m, … as configured, or FROM..TO, seconds since the epoch; default: the shortest."
+)
 @click.option("--weight", help="What a share is a share of: hits, instructions, time; default: the fidelity's own.")
 @click.option("--top", "count", type=click.IntRange(1, 500), help="How many methods; default: as configured.")
 @click.option("--pid", type=click.IntRange(0, 999_999_999), help="One process only; default: all together.")
@@ -84,7 +87,9 @@ def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[R
 @click.option(
     "--filter", "pattern", default="", metavar="PATTERN", help="Only names with this text, or with * a pattern."
 )
-@click.option("--method", metavar="NAME", help="Callers and callees of this method instead of the table.")
+@click.option(
+    "--method", metavar="NAME", help="Callers and callees of this method (or the end of its name) instead of the table."
+)
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Print once and exit (also when the output is no terminal).")
 def command(
@@ -101,7 +106,9 @@ def command(
 ) -> None:
     """Live table of the hot methods of a running streamer. Stop with Ctrl-C or q.
 
-    Keys: w the next window, b the next weight, s the next order.
+    Keys: w the next window, b the next weight, s the next order. `lately` is each method's share in the last minute,
+    as high as its own highest. The bar below says what became of the trace: observed, shed (its addresses alone were
+    counted, to keep up), lost, off duty (not traced, for the CPU budget).
 
     \b
     Examples:

@@ -186,7 +186,8 @@ class Hub:
             seconds = float(label[:-1]) * units[label[-1]] if label[-1:] in units else float(label)
             return list(self.windows.values()).index(seconds)
         except ValueError:
-            raise ValueError(f"no window {label[:20]!r}; there are {', '.join(self.windows)}") from None
+            there = f"{', '.join(self.windows)}, and stretches FROM..TO of what is kept, in seconds since the epoch"
+            raise ValueError(f"no window {label[:20]!r}; there are {there}") from None
 
     def chosen(self, window: str | None) -> Chosen:
         """The shortest window (None), that of a label, or a stretch `FROM..TO`; ValueError if there is none."""

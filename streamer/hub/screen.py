@@ -1,7 +1,8 @@
 """The live table of hot methods, of `streamer top` and of a run alike, as wide as the terminal is.
 
 The method is the answer to the user's question, so its column stays. Where the others leave it too little room, they go
-one after the other: the bar, the invocations, how the method ran, the shift.
+one after the other: the bar, the invocations, how the method ran, its last minute, the shift. Then its name is made
+short (`streamer.hub.text.short`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from streamer.hub.text import (
     BAR,
     View,
     bar,
+    fate_bar,
     headline,
     holes_line,
     invocations_text,
@@ -26,17 +28,27 @@ from streamer.hub.text import (
     plain,
     share_text,
     shift_text,
+    short,
+    spark,
 )
 
 LEAST_METHOD = 32
 """Characters that the method's column has, unless all names are shorter or it stands alone with the share."""
-DROPPED = ("bar", "invocations", "ran as", "shift")
+DROPPED = ("bar", "invocations", "ran as", "lately", "shift")
+SPARK = 12
+"""Characters of a sparkline: five panes each."""
+LATELY_SECONDS = 60
+FATE = 24
+"""Characters of the bar of what became of the trace."""
+ROOMY = 110
 _GAP = 2  # characters between two columns
+_EDGES = 2  # characters before the first and behind the last
 
 
 @dataclass(frozen=True, slots=True)
 class MethodsTable:
-    """`view`: the JSON form of a hot-method view (`HotView.json`)."""
+    """`view`: the JSON form of a hot-method view (`HotView.json`); in `timeline` perhaps that of its methods' timeline
+    (`streamer.hub.timeline`)."""
 
     view: View
     shifts: bool = True
@@ -49,12 +61,15 @@ class MethodsTable:
             "share": [Text(share_text(m)) for m in methods],
             "bar": [Text(bar(m["share"], largest), "blue") for m in methods],
             "shift": [shift_text(m) for m in methods] if self.shifts else [],
+            "lately": self._lately(),
             "method": [Text(plain(m["method"])) for m in methods],
             "ran as": [Text(kinds_text(m["kinds"])) for m in methods],
             "invocations": [Text(invocations_text(m)) for m in methods],
         }
         if not self.shifts:
             del columns["shift"]
+        if "timeline" not in self.view:
+            del columns["lately"]
         if not any(m["invocations"] != 0 for m in methods):
             del columns["invocations"]
         if other:
@@ -62,6 +77,20 @@ class MethodsTable:
             for name, cells in columns.items():
                 cells.append(Text(last.get(name, ""), "dim"))
         return columns
+
+    def _lately(self) -> list[Text]:
+        """Each method's share of the last minute's panes."""
+        timeline = self.view.get("timeline")
+        if timeline is None:
+            return []
+        panes = max(1, round(LATELY_SECONDS / timeline["seconds"]))
+        totals = timeline["total"][-panes:]
+        weights = {band["method"]: band["weights"][-panes:] for band in timeline["bands"]}
+        shares = {
+            name: [w / total if total else 0.0 for w, total in zip(of, totals, strict=True)]
+            for name, of in weights.items()
+        }
+        return [Text(spark(shares.get(m["method"], []), SPARK), "cyan") for m in self.view["methods"]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = self._columns()
@@ -75,11 +104,13 @@ class MethodsTable:
             if sum(width[c] + _GAP for c in columns) - _GAP <= options.max_width:
                 break
             columns.pop(name, None)
+        room = options.max_width - _EDGES - sum(width[c] + _GAP for c in columns if c != "method")
+        columns["method"] = [Text(short(cell.plain, room), cell.style) for cell in columns["method"]]
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for name in columns:
             match name:
-                case "method":
-                    table.add_column(name, overflow="fold")
+                case "method" | "lately":
+                    table.add_column(name, no_wrap=True)
                 case "bar":
                     table.add_column("", no_wrap=True, min_width=BAR, max_width=BAR)
                 case _:
@@ -89,8 +120,19 @@ class MethodsTable:
         yield table
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of the trace, as a bar and in words."""
+
+    view: View
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield fate_bar(self.view, FATE if options.max_width >= ROOMY else FATE // 2)
+        yield Text(loss_line(self.view["coverage"]))
+
+
 def screen(view: View) -> list[RenderableType]:
     """The live view: a line on the pipeline, the hot methods, how much of the trace was seen."""
     holes = holes_line(view)
-    parts: list[RenderableType] = [Text(headline(view), "bold"), MethodsTable(view), Text(loss_line(view["coverage"]))]
+    parts: list[RenderableType] = [Text(headline(view), "bold"), MethodsTable(view), Fate(view)]
     return [*parts, *([Text(holes, "dim")] if holes else [])]

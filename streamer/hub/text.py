@@ -6,7 +6,7 @@ program: they are shown as text, without markup or control characters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -156,6 +156,72 @@ def bar(share: float, largest: float, width: int = BAR) -> str:
     """A bar of eighths of a character, as long as `share` is of `largest`."""
     eighths = round(8 * width * share / largest) if largest else 0
     return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """The newest values at the right, each character the mean of as many as it takes; as high as the highest of them,
+    a space where there is nothing."""
+    each = -(-len(values) // width) if values else 1
+    groups = [values[max(0, end - each) : end] for end in range(len(values), 0, -each)][::-1]
+    means = [sum(group) / len(group) for group in groups]
+    top = max(means, default=0.0)
+    return "".join(" ▁▂▃▄▅▆▇█"[min(8, -int(-8 * mean // top))] if top > 0 else " " for mean in means).rjust(width)
+
+
+def short(name: str, width: int) -> str:
+    """A method's name in at most `width` characters, never cut in the middle of a word where that can be helped:
+    packages become their first letters from the outermost on (`o.a.fop.Area.render`), then go; then the class, and at
+    last the method, lose their middle."""
+    if len(name) <= width:
+        return name
+    head, parts = ("", name.split(".")) if not name.startswith("[") else (name, [])
+    while len(parts) > 2 and len(".".join((*parts,))) > width:
+        long = next((k for k, part in enumerate(parts[:-2]) if len(part) > 1), None)
+        if long is None:
+            parts = parts[-2:]
+        else:
+            parts[long] = parts[long][0]
+    if len(parts) == 2 and len(".".join(parts)) > width and width - len(parts[1]) - 1 >= 5:
+        return f"{middle(parts[0], width - len(parts[1]) - 1)}.{parts[1]}"
+    return middle(head or ".".join(parts), width)
+
+
+def middle(text: str, width: int) -> str:
+    """At most `width` characters, with an ellipsis in the middle for what is left out."""
+    if len(text) <= width:
+        return text
+    left = max(0, width - 1) // 2
+    right = max(0, width - 1) - left
+    return f"{text[:left]}…{text[len(text) - right :]}"
+
+
+def fate_bar(view: View, width: int) -> Text:
+    """One line on the window's time: observed, shed, lost, off duty; each has a character of its own."""
+    coverage, duty = view["coverage"], float(view["duty"])
+    size = int(coverage["bytes"])
+    lost = size - int(coverage["decoded"])
+    parts = {
+        "observed": (duty * (size - lost - int(coverage["shed"])) / size if size else 0.0, "█", "green"),
+        "shed": (duty * int(coverage["shed"]) / size if size else 0.0, "▒", "yellow"),
+        "lost": (duty * lost / size if size else 0.0, "×", "red"),
+        "off duty": (1 - duty, "·", "dim"),
+    }
+    if not size and duty >= 1:
+        return Text("no trace", "dim")
+    line, at, before = Text(), 0.0, 0
+    for share, mark, style in parts.values():
+        at += share
+        end = min(width, max(round(width * at), before + (share > 0)))  # a part that there is is seen
+        line.append(mark * (end - before), style)
+        before = end
+    for name, (share, mark, style) in parts.items():
+        if share > 0:
+            line.append(f"  {mark} ", style).append(f"{name} {_percent(share)}")
+    return line
+
+
+def _percent(share: float) -> str:
+    return "< 0.1 %" if 0 < share < 0.001 else "> 99.9 %" if 0.999 < share < 1 else f"{100 * share:.1f} %"
 
 
 def shift_text(method: View) -> Text:

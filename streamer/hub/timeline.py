@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.hub import estimate
-from streamer.hub.hub import Hub, ProcessKey
+from streamer.hub.hub import Chosen, Hub, ProcessKey
 from streamer.hub.profile import Rows
 from streamer.hub.ranking import heaviest
 from streamer.hub.view import CAUSES
 from streamer.hub.windows import BYTES, DECODED, HOLES, SHED, Pane
 
 MOST_BINS = 400
-MOST_BANDS = 8
-"""Methods that have a column of their own."""
+BANDS = 8
+"""Methods that have a column of their own, unless another number is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Timeline:
     total: list[int] = field(default_factory=list)
     """Weight of all methods."""
     bands: list[Band] = field(default_factory=list)
-    """The heaviest methods of all bins together."""
+    """The heaviest methods of a window."""
     bytes: list[int] = field(default_factory=list)
     decoded: list[int] = field(default_factory=list)
     shed: list[int] = field(default_factory=list)
@@ -77,9 +77,18 @@ class Timeline:
         return asdict(self)
 
 
-def timeline(hub: Hub, weight: str | None = None, process: ProcessKey | None = None) -> Timeline:
-    """Raises ValueError for a weight that there is none."""
+def timeline(
+    hub: Hub,
+    weight: str | None = None,
+    process: ProcessKey | None = None,
+    *,
+    window: str | None = None,
+    most_bands: int = BANDS,
+) -> Timeline:
+    """`window`: that of which `bands` are the heaviest methods, else the longest. Raises ValueError for a weight or a
+    window that there is none."""
     hub.poll()
+    chosen = len(hub.windows) - 1 if window is None else hub.chosen(window)
     column, weight = hub.column(weight), weight or hub.weights[0]
     kept = {key: of.windows.kept() for key, of in hub.processes.items() if process in (None, key)}
     kept = {key: panes for key, panes in kept.items() if panes}
@@ -87,7 +96,7 @@ def timeline(hub: Hub, weight: str | None = None, process: ProcessKey | None = N
     if not kept:
         return Timeline(each * hub.config.pane_seconds, most, weight)
     grid = _Grid(hub, kept, each)
-    names = _bands(hub, process, column)
+    names = _bands(hub, process, chosen, column, most_bands)
     sums, bands = np.zeros((grid.count, BYTES), np.int64), np.zeros((grid.count, len(names)))
     panes, total, off = (np.zeros(grid.count) for _ in range(3))
     for key, of in kept.items():
@@ -131,15 +140,15 @@ def _bins(hub: Hub) -> tuple[int, int]:
     return each, -(-panes // each)
 
 
-def _bands(hub: Hub, process: ProcessKey | None, column: int) -> list[str]:
+def _bands(hub: Hub, process: ProcessKey | None, chosen: Chosen, column: int, most: int) -> list[str]:
     sums: dict[str, int] = {}
     for key in hub.processes:
         if process in (None, key):
             names = hub.processes[key].table.names
-            rows: Rows = hub.rows(key, len(hub.windows) - 1)[:, column]
-            for slot in heaviest(names, rows, MOST_BANDS):
+            rows: Rows = hub.rows(key, chosen)[:, column]
+            for slot in heaviest(names, rows, most):
                 sums[names[slot]] = sums.get(names[slot], 0) + int(rows[slot])
-    return sorted(sums, key=lambda name: (-sums[name], name))[:MOST_BANDS]
+    return sorted(sums, key=lambda name: (-sums[name], name))[:most]
 
 
 def _by_cause(sums: NDArray[np.int64], first: int) -> dict[str, list[int]]:

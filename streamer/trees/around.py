@@ -15,15 +15,22 @@ from streamer.trees.neighbours import neighbours
 from streamer.trees.text import WEIGHTS, weights
 
 SHOWN = 20
+LISTED = 5
 
 
 def around(url: str, window: str | None, pid: int | None, weight: str | None, method: str) -> Iterator[RenderableType]:
-    """Raises Failure."""
+    """`method`: a name, or the end of the only one that ends so, as `Area.render`. Raises Failure."""
     try:
         saved = unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
     except CctFileError as error:
         raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     weight = weight if weight in WEIGHTS else "instructions"
+    if method not in saved.tree.names:
+        ending = sorted({name for name in saved.tree.names if name.endswith(f".{method}")})
+        if len(ending) > 1:
+            more = ", …" if len(ending) > LISTED else ""
+            raise Failure(f"{method} may be {', '.join(plain(name) for name in ending[:LISTED])}{more}: say which")
+        method = ending[0] if ending else method
     found = neighbours(saved.tree, weights(saved.tree, weight, False), method)
     if found is None:
         raise Failure(f"{method} is in no calling context of this window (kept at fidelity flow, unless --no-contexts)")

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from streamer.hub import Hub
-from streamer.hub.timeline import bin_seconds, timeline
+from streamer.hub.timeline import BANDS, bin_seconds, timeline
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
 
@@ -57,7 +57,11 @@ class Live:
 
     async def timeline(self, request: Request) -> Response:
         query = request.query_params
-        view = timeline(self._hub, query.get("weight"), ask.process(self._hub, query))
+        top = ask.top(query)
+        view = timeline(
+            self._hub, query.get("weight"), ask.process(self._hub, query), window=query.get("window") or None,
+            most_bands=BANDS if top is None else top,
+        )  # fmt: skip
         return JSONResponse(view.json(), headers=HEADERS)
 
     def _once(self, name: str, asked: tuple[object, ...], make: Callable[[], object]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable
+from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable, screen
+from streamer.hub.timeline import timeline
 from tests.hub.scene import scene
 
 HEADS = {"invocations": "invocations", "ran as": "ran as", "shift": "shift"}
@@ -36,11 +37,12 @@ def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
     assert "share" in table[1]
     assert "method" in table[1]
     columns = shown(table)
-    assert columns == set(DROPPED[len(DROPPED) - len(columns) :])  # the first of them went first
+    order = [name for name in DROPPED if name != "lately"]  # of which nothing is told here
+    assert columns == set(order[len(order) - len(columns) :])  # the first of them went first
     whole = {"invocations": "1,234,567", "ran as": "C2 78%, C1 22%", "shift": "▲ +54.9", "bar": "█" * 12}
     for name in columns:
         assert whole[name] in "\n".join(table)
-    assert "…" not in "\n".join(table)
+    assert width < 50 or all("script" in line for line in table if "…" in line)  # that one is no method's name
     head = table[1]
     begin = head.index("method")
     ends = [head.index(n) for n in ("ran as", "invocations") if n in head and n in columns]
@@ -51,7 +53,7 @@ def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
 def test_at_80_columns_a_method_has_room() -> None:
     table = lines(80)
     assert shown(table) == {"ran as", "shift", "invocations"}
-    assert any("org.apache.fop.pdf.PDFStream.def" in line for line in table)
+    assert any("PDFStream.deflate" in line for line in table)
 
 
 def test_a_wide_terminal_shows_everything() -> None:
@@ -77,3 +79,37 @@ def test_invocations_that_are_not_known_or_a_lower_bound() -> None:
 
     assert cells(list(known)) == shown
     assert cells(["m2"]) == {"m2": "–"}  # not known is not none
+
+
+METHODS = {  # each as it may be written: whole, or with its packages shortened; Class.method is never cut
+    "org.apache.fop.pdf.PDFStream.deflate": "PDFStream.deflate",
+    "java.util.HashMap.getNode": "HashMap.getNode",
+    "org.apache.fop.fonts.GlyphTable.lookup": "GlyphTable.lookup",
+    "org.apache.fop.util.Helper.m17": "Helper.m17",
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_whole_screen_of_top(width: int) -> None:
+    hub, _ = scene(fidelity="flow", shed=400_000)
+    view = hub.hot().json() | {"timeline": timeline(hub, window="10s", most_bands=20).json()}
+    out = io.StringIO()
+    console = Console(file=out, width=width)
+    for part in screen(view):
+        console.print(part)
+    text = out.getvalue()
+    assert all(cell_len(line) <= width for line in text.splitlines())
+    for whole, least in METHODS.items():
+        (line,) = (line for line in text.splitlines() if least in line)
+        name = next(word for word in line.split() if word.endswith(least))
+        assert whole.split(".")[-2:] == name.split(".")[-2:]
+        assert all(w.startswith(p) for w, p in zip(whole.split("."), name.split("."), strict=True))
+        assert name == whole or width < 120
+    assert all("script" in line for line in text.splitlines() if "…" in line)
+    (hottest,) = (line for line in text.splitlines() if "PDFStream.deflate" in line)
+    # sixty seconds, the last ten of them behind the shift: a sixth of the sparkline
+    assert ("lately" in text) == (" " * 10 + "██" in hottest) == (width >= 80)
+    assert ("C2" in hottest) == (width >= 80)
+    assert ("█" * 12 in hottest) == (width >= 120)
+    (bar,) = (line for line in text.splitlines() if "observed" in line)
+    assert "█ observed 59.9 %  ▒ shed 40.0 %  × lost 0.1 %" in bar

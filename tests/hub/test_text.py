@@ -5,7 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.hub import Hub
-from streamer.hub.text import bar, bytes_text, headline, kinds_text, loss_line, percent_down, plain, shift_text
+from streamer.hub.text import (
+    bar,
+    bytes_text,
+    fate_bar,
+    headline,
+    kinds_text,
+    loss_line,
+    percent_down,
+    plain,
+    shift_text,
+    short,
+    spark,
+)
 from streamer.views import summary
 from tests.hub.reports import stream
 from tests.hub.scene import scene
@@ -41,6 +53,61 @@ def test_bars_are_proportional_to_an_eighth_of_a_character(share, largest):
     eighths = sum(" ▏▎▍▌▋▊▉█".index(c) for c in drawn)
     assert eighths == pytest.approx(8 * 12 * min(share, largest) / largest, abs=0.5)
     assert len(drawn) <= 12
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (40, "org.apache.fop.area.LineArea.addInline"),
+        (37, "o.apache.fop.area.LineArea.addInline"),
+        (33, "o.a.fop.area.LineArea.addInline"),
+        (28, "o.a.f.a.LineArea.addInline"),
+        (25, "LineArea.addInline"),
+        (16, "Li…rea.addInline"),
+        (12, "LineA…Inline"),
+        (3, "L…e"),
+        (1, "…"),
+    ],
+)
+def test_a_name_is_made_short_by_its_packages_first(width: int, shown: str) -> None:
+    assert short("org.apache.fop.area.LineArea.addInline", width) == shown
+    assert len(shown) <= width
+
+
+@given(st.text(max_size=60), st.integers(1, 60))
+def test_any_name_fits(name: str, width: int) -> None:
+    assert len(short(name, width)) <= width
+    assert short(name, max(1, len(name))) == name
+
+
+def test_what_is_no_method_loses_its_middle() -> None:
+    assert short("[interpreter] invokevirtual", 16) == "[interp…evirtual"
+    assert short("Shop$Recommender.distance", 20) == "Shop$…ender.distance"
+
+
+def test_a_sparkline_is_as_high_as_its_highest_and_the_newest_is_at_the_right() -> None:
+    assert spark([0.0, 0.125, 0.5, 1.0], 4) == " ▁▄█"
+    assert spark([0.2, 0.1], 4) == "  █▄"
+    assert spark([0.0, 0.0, 0.0, 1.0, 1.0], 3) == "  █"
+    assert spark([1e-9, 1.0], 2) == "▁█"  # a little is not nothing
+    assert spark([], 3) == spark([0.0], 3) == "   "
+
+
+@given(st.lists(st.floats(0, 1), max_size=400), st.integers(1, 40))
+def test_a_sparkline_has_its_width(values: list[float], width: int) -> None:
+    assert len(spark(values, width)) == width
+
+
+def test_the_bar_of_fates_shows_each_that_there_is() -> None:
+    def drawn(size: int, decoded: int, shed: int, duty: float) -> str:
+        return fate_bar({"coverage": {"bytes": size, "decoded": decoded, "shed": shed}, "duty": duty}, 10).plain
+
+    assert drawn(1000, 1000, 0, 1.0) == "██████████  █ observed 100.0 %"
+    assert (
+        drawn(1000, 999, 200, 0.5) == "████▒×····  █ observed 40.0 %  ▒ shed 10.0 %  × lost < 0.1 %  · off duty 50.0 %"
+    )
+    assert drawn(0, 0, 0, 1.0) == "no trace"
+    assert drawn(0, 0, 0, 0.2).endswith("off duty 80.0 %")
 
 
 def test_small_words():

@@ -11,7 +11,7 @@ from stages.messages import Clock
 from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.hub.stretch import parsed
-from streamer.hub.timeline import MOST_BANDS, MOST_BINS, timeline
+from streamer.hub.timeline import BANDS, MOST_BINS, timeline
 from tests.hub.reports import HOST, PID, Time, account, report
 from tests.hub.scene import BEFORE, NOW, REST, scene
 from tests.views.made import NOW as STACKS
@@ -32,7 +32,7 @@ def test_each_pane_is_a_bin_with_its_work_its_methods_and_its_holes() -> None:
     before, now, rest = (10_000 * sum(mixture.values()) for mixture in (BEFORE, NOW, REST))
     assert told.total == [before + rest] * 70 + [now + rest] * 9 + [now + rest]
     bands = {band.method: band.weights for band in told.bands}
-    assert len(bands) == MOST_BANDS
+    assert len(bands) == BANDS
     assert bands[LOOKUP] == [4_200_000] * 70 + [1_200_000] * 10
     assert bands[DEFLATE] == [0] * 70 + [5_000_000] * 10
     assert told.bytes[:79] == [10**6] * 79
@@ -44,6 +44,17 @@ def test_each_pane_is_a_bin_with_its_work_its_methods_and_its_holes() -> None:
     assert told.shed == [400_000] * 80
     assert told.duty == [1.0] * 80
     assert json.loads(json.dumps(told.json()))["bands"][0]["method"] == told.bands[0].method
+
+
+def test_bands_are_of_the_window_that_is_asked_for() -> None:
+    hub, _ = scene(fidelity="flow")
+    last = timeline(hub, window="10s", most_bands=2)
+    assert [(band.method, band.weights) for band in last.bands] == [
+        (DEFLATE, [0] * 70 + [5_000_000] * 10),
+        ("java.util.HashMap.getNode", [1_600_000] * 80),
+    ]
+    with pytest.raises(ValueError, match="no window"):
+        timeline(hub, window="7s")
 
 
 def test_a_method_that_begins_to_move_is_one_event() -> None:

@@ -25,9 +25,10 @@ from streamer.cli import Failure
 from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
+from streamer.hub.timeline import timeline
 from streamer.views import web
 from tests.hub.scene import scene
-from tests.views.made import NOW
+from tests.views.made import NOW, tree
 from tests.views.test_flame import seen
 
 
@@ -45,10 +46,15 @@ async def test_once_prints_the_table_without_colour():
         nursery.cancel_scope.cancel()
     assert result.exit_code == 0
     lines = [line.strip() for line in result.output.splitlines()]
-    assert any(line.split()[:4] == ["54.9%", "█" * 12, "▲", "+54.9"] for line in lines)
+    assert any(line.split()[:4] == ["54.9%", "▲", "+54.9", "██"] for line in lines)
+    assert "█" in next(line for line in lines if "× lost 0.1 %" in line)
     assert "99.8 % of 10.0 MB of trace decoded; lost: 12.0 kB desync, 900 B code missing" in lines
     assert "\x1b" not in result.output
-    assert (wrong_window.exit_code, wrong_window.output) == (1, "streamer: no window '7s'; there are 10s, 1m, 5m\n")
+    assert (wrong_window.exit_code, wrong_window.output) == (
+        1,
+        "streamer: no window '7s'; there are 10s, 1m, 5m, and stretches FROM..TO of what is kept, in seconds since the "
+        "epoch\n",
+    )
     assert "HTTP status 404: it is not a streamer" in not_ours.output
 
 
@@ -156,7 +162,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
 def test_any_view_is_shown_or_refused() -> None:
     """Each part of a view in turn is wrong; also where that shows only when it is printed."""
     hub, _ = scene()
-    good = json.loads(json.dumps(hub.hot().json()))
+    good = json.loads(json.dumps(hub.hot().json() | {"timeline": timeline(hub).json()}))
     refused = 0
     for path in places(good):
         for bad in (None, "x", -1, 1e308, float("nan"), [], {}, [[[]]]):
@@ -227,6 +233,9 @@ async def test_sorted_filtered_and_around_a_method() -> None:
         some = await run("--url", url, "--filter", "HashMap")
         around = await run("--url", url, "--method", "org.apache.fop.fonts.GlyphTable.lookup")
         nowhere = await run("--url", url, "--method", "a.B.c")
+        by_its_end = await run("--url", url, "--method", "GlyphTable.lookup")
+        hub.trees.feed(tree(79, {"other.GlyphTable.lookup": 1, "org.apache.fop.fonts.GlyphTable.lookup": 1}))
+        either = await run("--url", url, "--method", "GlyphTable.lookup")
         nursery.cancel_scope.cancel()
     shown = [line for line in by_shift.output.splitlines() if "org.apache" in line]
     assert [name in line for name, line in zip(("PDFStream.deflate", "GlyphTable.lookup"), shown, strict=True)] == [
@@ -243,6 +252,8 @@ async def test_sorted_filtered_and_around_a_method() -> None:
         "calls",
         f"{2300 / whole:.1%}  java.util.HashMap.getNode",
     ]
+    assert by_its_end.output == around.output
+    assert "may be org.apache.fop.fonts.GlyphTable.lookup, other.GlyphTable.lookup: say which" in either.output
     assert nowhere.exit_code == 1
     assert "a.B.c is in no calling context" in nowhere.output
 

@@ -146,6 +146,7 @@ async def test_the_tree_of_a_running_streamer() -> None:
         " 100.0%   30.0%                 A.a",
         "  70.0%   70.0%                   B.b @4",
     ]
-    assert (wrong.exit_code, wrong.output) == (1, "streamer: no window '7s'; there are 10s, 1m, 5m\n")
+    assert wrong.exit_code == 1
+    assert wrong.output.startswith("streamer: no window '7s'; there are 10s, 1m, 5m, and stretches")
     assert "HTTP status 404: it is not a streamer" in not_ours.output
     assert same.output.splitlines()[:2] == ["overlap by instructions: 100.00%", "hot-edge coverage (T = 0.1): 100.00%"]
