@@ -174,7 +174,7 @@ static void release(struct thread *t) {
         uint64_t tsc = rdtsc();
         flow_taken(t, s, tsc);
         ring_switch_out(s, tsc);
-        service_commit(s);
+        service_left(s, tsc);
         atomic_store(&s->owner, NULL);
     }
     unlock(s);
@@ -261,7 +261,7 @@ void thread_end(void) {
             service_end(s, tsc);
             ring_end(s);
         } else {
-            service_commit(s);
+            service_left(s, tsc);
         }
     }
     unlock(s);

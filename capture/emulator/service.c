@@ -217,6 +217,12 @@ void service_commit(struct stream *s) {
     set_limit(s);
 }
 
+void service_left(struct stream *s, uint64_t tsc) {
+    ring_maps(s, tsc);
+    ring_commit(s, 0, tsc);
+    set_limit(s);
+}
+
 void service(struct thread *t, struct stream *s, const struct block *b, bool entering) {
     if (s->stopped) try_resume(t, s, b, entering);
     uint64_t tsc = rdtsc();

@@ -107,7 +107,8 @@ class Contents:
         b = self.block[begin:end]
         b[:, 0] = self._items + np.cumsum(count) - count
         b[:, 1] = count
-        most = count + np.bincount(owner[head], items[:, 9] - items[:, 8], len(ids)).astype(np.int64)
+        parts = items[:, 9] - items[:, 8] + (items[:, 4] > 0)
+        most = count + np.bincount(owner[head], parts, len(ids)).astype(np.int64)
         b[:, 2] = rows["ends"]
         b[:, 3] = rows["start"].view(np.int64)
         before, here = slice(n, n + len(ids)), slice(n + len(ids), None)

@@ -217,6 +217,9 @@ def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-
         if fn == INTERPRETER and counts[0]:
             _part(t, begin, whole, entered_at(t, c, a), counts[0], _NONE, _NONE)
             counts = _NONE, counts[1], counts[2]
+        if counts[0] and node != own:  # an entry may be described as the first inlined method's
+            _part(t, begin, whole, own, counts[0], _NONE, _NONE)
+            counts = _NONE, counts[1], counts[2]
         _part(t, begin, whole, node, counts[0], counts[1], counts[2])
         for m in range(c.item[item + I_INLINED], c.item[item + I_INLINED_END]):
             at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])

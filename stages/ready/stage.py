@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import numpy as np
@@ -51,6 +51,7 @@ class Held:
     given: int = 0  # segments that came
     taken: int = 0  # … and have gone on, or become a hole
     ends: deque[tuple[int, StreamEnd | ThreadEnd]] = field(default_factory=deque)  # behind so many segments
+    last: dict[int, tuple[int, bool]] = field(default_factory=dict)  # of threads, until they end: see `_in_order`
     now: int = 0  # time of the drain whose messages are coming
     complete: int = 0  # time of the one before
     watermark: int = 0
@@ -158,10 +159,24 @@ class Ready:
         while count:
             upto = min(count, h.ends[0][0] - h.taken) if h.ends else count
             # Streams are told of one after the other, so a thread's pieces of two CPUs need not come in its order.
-            for part in _parts(sorted(self._first(h, upto), key=lambda s: s.tsc)):
+            in_order = self._in_order(h, sorted(self._first(h, upto), key=lambda s: s.tsc))
+            for part in _parts(in_order):
                 yield _pieces(h, part, ended)
             yield from self._ended(h)
             count -= upto
+
+    def _in_order(self, h: Held, segments: list[Segment]) -> list[Segment]:
+        """A CPU's last bytes may come into view so late that what the thread did on another CPU since has gone on: such
+        a piece continues nothing, nor does the thread's next one continue it. `last`: when the latest piece of the
+        thread began, and whether the last one was late."""
+        for n, s in enumerate(segments):
+            began, behind_late = h.last.get(s.thread.tid, (0, False))
+            late = s.tsc_end < began
+            if late or behind_late:
+                self.counts["late"] += late
+                segments[n] = replace(s, continues=False)
+            h.last[s.thread.tid] = max(began, s.tsc), late
+        return segments
 
     @staticmethod
     def _first(h: Held, count: int) -> list[Segment]:
@@ -173,7 +188,10 @@ class Ready:
     @staticmethod
     def _ended(h: Held) -> Iterator[object]:
         while h.ends and h.ends[0][0] <= h.taken:
-            yield h.ends.popleft()[1]
+            end = h.ends.popleft()[1]
+            if isinstance(end, ThreadEnd):
+                h.last.pop(end.thread.tid, None)
+            yield end
 
 
 def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from jvm.code.debug_info import DebugInfo
 from stages.cct.fold import SLICE
 from stages.cct.stage import Cct, Room
 from stages.cct.tables import PARTS, SPARE_PARTS
@@ -215,6 +218,20 @@ def test_a_part_that_inlined_code_calls_of_its_function_is_not_the_inlined_metho
     base = ((UNKNOWN, -1), own)
     tree = tree_of([*cct.feed(d.message(7, order, (0, 9), False)), *cct.flush()])
     assert found(tree) == {((*base, ("inlined", SITES - 1)), "instructions"): 1, (base, "instructions"): 1}
+
+
+def test_an_invocation_is_the_methods_though_its_entry_is_described_as_inlined_code() -> None:
+    """A method may have no instruction of its own before that of the first one inlined in it."""
+    d, cct = Dictionaries(), stage()
+    made: Any = cct.images.of("h", 42).image
+    two = DebugInfo(SPACING, 1, np.array([5], np.uint32), np.array([0, 2]), np.array([100, 1], np.uint32),
+                    np.array([7, 0], np.int32), 1.0)  # fmt: skip
+    made.known[0] = replace(made.known[0], debug=two)
+    entry = Block((Range(SPACING, SPACING + 5, False, (("m0", -1), ("inlined", 0))),), BlockEnd.RETURN)
+    tree = tree_of([*cct.feed(d.message(7, [d.path([entry])], (0, 9), False)), *cct.flush()])
+    own = ((UNKNOWN, -1), ("m0", -1))
+    assert found(tree)[own, "invocations"] == 1
+    assert found(tree)[(*own, ("inlined", 0)), "instructions"] == 1
 
 
 def test_a_path_of_more_nodes_than_there_is_room_for_parts() -> None:
