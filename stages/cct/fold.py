@@ -13,6 +13,7 @@ import numpy as np
 
 from jvm.kernels import apart, inner, kernel, near
 from stages.cct.contexts import bottom, hole
+from stages.cct.inside import OUT, WITHIN, look_inside, stayed, stays
 from stages.cct.interpreted import told_at
 from stages.cct.steps import (
     has_room,
@@ -24,18 +25,23 @@ from stages.cct.steps import (
     parts_of,
     settled,
     step_of,
+    told_step,
     touch,
     walk,
     walk_told,
 )
 from stages.cct.tables import (
+    A_NODE,
+    AC,
     B_FLAGS,
     BC,
     BEHIND,
     BLOCK_STUB_START,
     BY_PATH,
+    BYTECODES,
     CERTAINTIES,
     COUNTS,
+    INSIDE,
     INSTRUCTIONS,
     JUMPED,
     LAST_STEP,
@@ -100,24 +106,6 @@ def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
-    """A part of the order in which there are events: added to the nodes at once. The state, and the event, behind it.
-    Which method is called is not in the path, so there are no such steps."""
-    whole = max(times * c.path[XC * x + X_INSTRUCTIONS], 1)
-    begin = t.size[Z_PARTS]
-    t.one[OBSERVED] = t.one[SUSPECT] = 0
-    t.one_ticks[OBSERVED] = t.one_ticks[SUSPECT] = 0.0
-    t.one[sure], t.one_ticks[sure] = 1, rate * whole
-    state, event = walk_told(t, c, e, event, events, j, state, x, times)
-    t.size[Z_MADE] += times  # it costs as much
-    settled(
-        t, begin, t.size[Z_PARTS], whole, t.one[OBSERVED], t.one[SUSPECT], t.one_ticks[OBSERVED], t.one_ticks[SUSPECT]
-    )
-    t.size[Z_PARTS] = begin
-    return state, event
-
-
-@apart
 def _alone(t, c, state, x, sure, ticks):  # type: ignore[no-untyped-def]
     """A step for which there is no room: added to the nodes at once. The state behind it."""
     t.one[OBSERVED] = t.one[SUSPECT] = 0
@@ -161,6 +149,31 @@ def _count(t, s, sure, times, rate):  # type: ignore[no-untyped-def]
 
 
 @apart
+def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
+    """A part of the order in which there are events. The state, and the event, behind it. Which method is called is not
+    in the path: of one pass, path and events together are a step; else it is added to the nodes at once."""
+    if times == 1:
+        s = told_step(t, c, e, event, events, j, state, x)
+        if s:
+            _count(t, s, sure, times, rate)
+            while event < events and e.order[event] == j:
+                event += 1
+            return np.int64(t.step[SC * s + S_NEXT]), event
+    whole = max(times * c.path[XC * x + X_INSTRUCTIONS], 1)
+    begin = t.size[Z_PARTS]
+    t.one[OBSERVED] = t.one[SUSPECT] = 0
+    t.one_ticks[OBSERVED] = t.one_ticks[SUSPECT] = 0.0
+    t.one[sure], t.one_ticks[sure] = 1, rate * whole
+    state, event = walk_told(t, c, e, event, events, j, state, x, times)
+    t.size[Z_MADE] += times  # it costs as much
+    settled(
+        t, begin, t.size[Z_PARTS], whole, t.one[OBSERVED], t.one[SUSPECT], t.one_ticks[OBSERVED], t.one_ticks[SUSPECT]
+    )
+    t.size[Z_PARTS] = begin
+    return state, event
+
+
+@apart
 def _instructions(c, order, begin, end, last):  # type: ignore[no-untyped-def]
     """Of the paths in `order[begin:end]`; `last`: the path before them."""
     total = np.int64(0)
@@ -180,6 +193,7 @@ def _along(  # type: ignore[no-untyped-def]
 ):
     """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, the last path, and the
     event behind them. `thread`: its node; [event, events): those of its row from here on."""
+    seen, inside = np.int64(-1), False
     for j in range(begin, end):
         if j + AHEAD < end and order[j + AHEAD] > 0:
             prefetch(t.step, SC * np.int64(c.by_path[BY_PATH * np.int64(order[j + AHEAD]) + LAST_STEP]))
@@ -201,6 +215,19 @@ def _along(  # type: ignore[no-untyped-def]
                 event += 1
             if event < events and e.order[event] == j:
                 state, event = _told(t, c, e, event, events, j, state, x, times, sure, rate)
+                continue
+        if state != seen:
+            seen, inside = state, stays(t, c, state)
+        if inside:
+            within = np.int64(c.by_path[BY_PATH * x + INSIDE])
+            if within == 0:
+                within = look_inside(c, x)
+            if within != OUT:
+                instructions = times * c.path[XC * x + X_INSTRUCTIONS]
+                bytecodes = times * np.int64(c.by_path[BY_PATH * x + BYTECODES])
+                node = t.activation[AC * (state >> BEHIND) + A_NODE]
+                stayed(t, node, sure, instructions, bytecodes, rate * instructions)
+                state = state >> BEHIND << BEHIND | (within - WITHIN)
                 continue
         while times > 0:
             s = np.int64(c.by_path[BY_PATH * x + LAST_STEP])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.kernels import apart, inner
+from jvm.kernels import apart, inner, kernel
 from stages.cct.contexts import SEARCHED, class_of, frame
 from stages.cct.nodes import child
 from stages.cct.tables import (
@@ -42,10 +42,15 @@ from stages.cct.tables import (
 )
 from stages.columns import pointers_to
 from stages.messages.bytecodes import FrameEvent
+from stages.messages.paths import BlockEnd, PathKind
 
 _ENTER, _FRAME, _LOST = int(FrameEvent.ENTER), int(FrameEvent.FRAME), int(FrameEvent.LOST)
 _RETURN, _UNWIND, _OSR = int(FrameEvent.RETURN), int(FrameEvent.UNWIND), int(FrameEvent.OSR)
 _COMPILED, _UPCALL = int(FrameEvent.COMPILED), int(FrameEvent.UPCALL)
+_OF_PATHS = int(PathKind.OF_PATHS)
+_BY_RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
+OUT, WITHIN = 1, 2
+"""Of a path: it leaves the interpreter; and on: it stays in it, and its last block did the rest."""
 
 
 class Told(NamedTuple):
@@ -64,28 +69,52 @@ told_at = pointers_to(Told)
 
 
 def events_told(events: NDArray[np.void], fns: I64) -> tuple[Told, I64]:
-    """(n,) EVENT_DTYPE and the functions of their methods: those that matter here, and of which row each is.
+    """(n,) EVENT_DTYPE and, by method from −1 on, its function: the events that move a thread between two frames of the
+    interpreter, and of which row each is.
 
     Behind a LOST all frames are told anew, those below compiled code and below the VM too. The machine code has told
     those: only the ones above the last of them are left, of which LOST has the first."""
-    place = np.stack([events[name].astype(np.int64) for name in ("row", "order", "block")])
-    kind, each = events["kind"], np.arange(len(events))
-    lost = np.flatnonzero(kind == _LOST)
-    fns, bci = fns.copy(), events["bci"].astype(np.int64)
-    left = kind != FrameEvent.GOES_ON
-    if len(lost):
-        run = lost[np.maximum(np.searchsorted(lost, each, "right") - 1, 0)]
-        anew = (place == place[:, run]).all(axis=0) & (run < each) & np.isin(kind, (_FRAME, _COMPILED, _UPCALL))
-        boundary, first = np.full(len(events), -1), np.full(len(events), len(events))
-        below = anew & (kind != _FRAME)
-        np.maximum.at(boundary, run[below], each[below])
-        above = anew & (each > boundary[run])
-        np.minimum.at(first, run[above], each[above])
-        fns[lost] = np.append(fns, INTERPRETER)[first[lost]]
-        bci[lost] = np.maximum(np.bincount(run[above], minlength=len(events))[lost] - 1, 0)
-        left &= ~anew | (above & (each > first[run]))
-    columns = place[1], place[2], kind.astype(np.int64), fns, bci
-    return Told(*(column[left] for column in columns)), place[0][left]
+    if not len(events):
+        return Told(*(np.zeros(0, np.int64) for _ in Told._fields)), np.zeros(0, np.int64)
+    columns = [np.empty(len(events), np.int64) for _ in range(6)]
+    n = int(_moving(events if events.flags.writeable else events.copy(), fns, *columns))
+    return Told(*(column[:n] for column in columns[1:])), columns[0][:n]
+
+
+@kernel
+def _moving(events, fns, row, order, block, kind, fn, bci):  # type: ignore[no-untyped-def]
+    """Fills the last six; how many."""
+    n, k = 0, 0
+    while k < len(events):
+        e, end = events[k], k + 1
+        what, of, at = np.int64(e["kind"]), fns[e["method"] + 1], np.int64(e["bci"])
+        if what == _LOST:
+            first = end
+            while end < len(events) and _is_told_anew(events, k, end):
+                if events[end]["kind"] != _FRAME:
+                    first = end + 1
+                end += 1
+            of, at = np.int64(INTERPRETER), np.int64(max(end - first - 1, 0))
+            if first < end:
+                of = fns[events[first]["method"] + 1]
+        if what == _LOST or what == _ENTER or what == _FRAME or what == _RETURN or what == _UNWIND or what == _OSR:
+            row[n], order[n], block[n] = e["row"], e["order"], e["block"]
+            kind[n], fn[n], bci[n] = what, of, at
+            n += 1
+        if what == _LOST:
+            for m in range(first + 1, end):
+                row[n], order[n], block[n] = events[m]["row"], events[m]["order"], events[m]["block"]
+                kind[n], fn[n], bci[n] = _FRAME, fns[events[m]["method"] + 1], events[m]["bci"]
+                n += 1
+        k = end
+    return n
+
+
+@inner
+def _is_told_anew(events, lost, k):  # type: ignore[no-untyped-def]
+    a, b = events[lost], events[k]
+    here = a["row"] == b["row"] and a["order"] == b["order"] and a["block"] == b["block"]
+    return here and (b["kind"] == _FRAME or b["kind"] == _COMPILED or b["kind"] == _UPCALL)
 
 
 @inner

@@ -23,6 +23,7 @@ from stages.cct.panes import Pane
 from stages.cct.rebuild import rebuilt
 from stages.cct.tables import (
     BY_PATH,
+    INSIDE,
     INSTRUCTIONS,
     INTERPRETER_NAME,
     LAST_STEP,
@@ -189,6 +190,7 @@ class Cct:
             p.by_path = np.concatenate((p.by_path, np.zeros((d.paths.size, BY_PATH), np.int32)))
         new = d.paths.rows["instructions"][p.paths :]
         p.by_path[p.paths : d.paths.size, INSTRUCTIONS] = np.minimum(new, np.iinfo(np.int32).max)
+        p.by_path[p.paths : d.paths.size, INSIDE] = 0
         p.paths = d.paths.size
         group, rows = grouped(message, self._ticks(p))
         slots = np.array([self._slot(p, tid) for tid in group["tid"].tolist()], np.int64)
@@ -222,14 +224,22 @@ class Cct:
         """The interpreter's, if it is explained; of (n,) parts of the order, which are in it: [event, end)."""
         said, p.bytecodes = p.bytecodes, None
         events = said.events if said is not None and said.explains(message) else np.zeros(0, EVENT_DTYPE)
-        used, which = np.unique(events["method"], return_inverse=True)
-        names = (p.methods.get(m, UNKNOWN_METHOD) if m >= 0 else NAMES[INTERPRETER_NAME] for m in used.tolist())
-        fns = np.array([p.contents.functions.interpreted(name) for name in names], np.int64)[which.reshape(-1)]
-        told, row = events_told(events, fns)
+        told, row = events_told(events, self._fns(p, events["method"]))
         at = message.stops["order"].astype(np.int64)
         key = row << 40 | told.order
         begin, end = (np.searchsorted(key, rows.row << 40 | at[stop]) for stop in (rows.stop, rows.stop_end - 1))
         return told, begin, end
+
+    @staticmethod
+    def _fns(p: Traced, methods: NDArray[np.int32]) -> NDArray[np.int64]:
+        """By method, from −1 on, as far as these (n,) need: the function."""
+        called = np.zeros(int(methods.max(initial=-1)) + 2, np.bool_)
+        called[methods + 1] = True
+        fns = np.zeros(len(called), np.int64)
+        for m in np.flatnonzero(called).tolist():
+            name = p.methods.get(m - 1, UNKNOWN_METHOD) if m else NAMES[INTERPRETER_NAME]
+            fns[m] = p.contents.functions.interpreted(name)
+        return fns
 
     def _slot(self, p: Traced, tid: int) -> int:
         slot = p.slot.get(tid)

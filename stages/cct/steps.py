@@ -84,6 +84,7 @@ from stages.cct.tables import (
     X_LINK,
     X_LINKS,
     XC,
+    Z_MADE,
     Z_MOST,
     Z_NOTED,
     Z_PART_ROOM,
@@ -345,6 +346,36 @@ def _put(t, state, x, after, slot, begin, end, instructions):  # type: ignore[no
     mask = t.size[Z_STATES]
     if 2 * s > mask:
         t.size[Z_STATES] = spread(t.step, np.int64(SC), s + 1, 2, t.by_state, mask)
+    return s
+
+
+@inner
+def _name(e, event, end, x):  # type: ignore[no-untyped-def]
+    """Of a path with events: in place of a path's number, which is not negative."""
+    name = mixed(x, np.int64(end - event), np.int64(-1))
+    for k in range(event, end):
+        place = np.int64(e.block[k]) << 8 | np.int64(e.kind[k])
+        name = mixed(name, place, np.int64(e.fn[k]) << 20 ^ np.int64(e.bci[k]))
+    return name | np.int64(-(1 << 63))
+
+
+@inner
+def told_step(t, c, e, event, events, j, state, x):  # type: ignore[no-untyped-def]
+    """The step of path `x` with the events from `event` on that are at position `j`, which is made if it is new: found
+    by a hash of 63 bits of all of them. 0: there is no room for it."""
+    end = event
+    while end < events and e.order[end] == j:
+        end += 1
+    name = _name(e, event, end, x)
+    s, slot = step_of(t, state, name)
+    if s == 0:
+        t.size[Z_MADE] += 1
+        begin, instructions = t.size[Z_PARTS], c.path[XC * x + X_INSTRUCTIONS]
+        most = begin + instructions * t.size[Z_MOST] + 2 * (end - event)
+        if t.size[Z_STEPS] >= t.size[Z_STEP_ROOM] or most > t.size[Z_PART_ROOM] - SPARE_PARTS:
+            return s
+        after, _ = walk_told(t, c, e, event, end, j, state, x, np.int64(1))
+        s = _put(t, state, name, after, slot, begin, t.size[Z_PARTS], instructions)
     return s
 
 

@@ -94,12 +94,13 @@ PARTS = 8
 SPARE_PARTS = 64
 """So many rows at the end hold, for a while, those of a step for which there is no room."""
 
-# A path: as in PATH_DTYPE, links | kind << KINDS. Besides, the last step over it, and its instructions, side by side
+# A path: as in PATH_DTYPE, links | kind << KINDS. Besides, side by side: the last step over it; its instructions;
+# whether it stays inside of the interpreter (stages.cct.interpreted), and how many bytecodes are executed on it then
 XC = 3
 X_LINK, X_LINKS, X_INSTRUCTIONS = range(XC)
 KINDS = 32
-BY_PATH = 2
-LAST_STEP, INSTRUCTIONS = range(BY_PATH)
+BY_PATH = 4
+LAST_STEP, INSTRUCTIONS, INSIDE, BYTECODES = range(BY_PATH)
 
 # Of a node and pane: invocations, instructions, bytecodes; of each certainty
 COUNTS = 3

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stages.cct.interpreted import events_told
@@ -91,10 +94,80 @@ def test_events_that_matter() -> None:
         (1, 0, FrameEvent.UPCALL, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (1, 0, FrameEvent.FRAME, A, 3),
         (2, 0, FrameEvent.ENTER, B, 4), (5, 0, FrameEvent.LOST, -1, -1), (6, 0, FrameEvent.RETURN, -1, -1),
     )  # fmt: skip
-    fns = np.where(told["method"] >= 0, told["method"] + 100, 0).astype(np.int64)
+    fns = np.concatenate(([PLAIN], np.arange(100, 110)))
     left, rows = events_told(told, fns)
     assert list(zip(left.order.tolist(), left.kind.tolist(), left.fn.tolist(), left.bci.tolist(), strict=True)) == [
         (1, FrameEvent.LOST, 100 + B, 1), (1, FrameEvent.FRAME, 100 + A, 3), (2, FrameEvent.ENTER, 100 + B, 4),
-        (5, FrameEvent.LOST, PLAIN, 0), (6, FrameEvent.RETURN, 0, -1),
+        (5, FrameEvent.LOST, PLAIN, 0), (6, FrameEvent.RETURN, PLAIN, -1),
     ]  # fmt: skip
     assert rows.tolist() == [0] * 5
+
+
+KIND = st.sampled_from([kind for kind in FrameEvent if kind != FrameEvent.FRAME])
+
+
+@st.composite
+def told_events(draw: st.DrawFn) -> NDArray[np.void]:
+    """As the matcher writes them: behind a LOST the frames, at its place."""
+    rows = list[tuple[int, int, FrameEvent, int, int]]()
+    for order in sorted(draw(st.lists(st.integers(0, 9), max_size=12))):
+        kind = draw(KIND)
+        rows.append((order, 0, kind, draw(st.integers(-1, 9)), draw(st.integers(-1, 3))))
+        if kind == FrameEvent.LOST:
+            stack = draw(
+                st.lists(st.sampled_from([FrameEvent.FRAME, FrameEvent.COMPILED, FrameEvent.UPCALL]), max_size=6)
+            )
+            rows += [(order, 0, frame, draw(st.integers(-1, 9)), draw(st.integers(-1, 3))) for frame in stack]
+    return events(*rows)
+
+
+def plainly_told(told: NDArray[np.void], fns: NDArray[np.int64]) -> list[tuple[int, int, int, int]]:
+    """Order, kind, function, bci of what is left."""
+    out = list[tuple[int, int, int, int]]()
+    rows = [tuple(int(x) for x in row) for row in told[["order", "kind", "method", "bci"]].tolist()]
+    while rows:
+        order, kind, method, bci = rows.pop(0)
+        if kind != FrameEvent.LOST:
+            if kind not in (FrameEvent.GOES_ON, FrameEvent.COMPILED, FrameEvent.BACK, FrameEvent.UPCALL,
+                            FrameEvent.UPRETURN):  # fmt: skip
+                out.append((order, kind, int(fns[method + 1]), bci))
+            continue
+        stack = list[tuple[int, int, int, int]]()
+        while rows and rows[0][0] == order and rows[0][1] in (FrameEvent.FRAME, FrameEvent.COMPILED, FrameEvent.UPCALL):
+            stack.append(rows.pop(0))
+            if stack[-1][1] != FrameEvent.FRAME:
+                stack.clear()
+        lowest = int(fns[stack[0][2] + 1]) if stack else PLAIN
+        out.append((order, kind, lowest, max(len(stack) - 1, 0)))
+        out += [(o, k, int(fns[m + 1]), at) for o, k, m, at in stack[1:]]
+    return out
+
+
+@given(told_events())
+def test_events_are_those_of_a_plain_reading(told: NDArray[np.void]) -> None:
+    fns = np.concatenate(([PLAIN], np.arange(100, 110)))
+    left, _ = events_told(told, fns)
+    columns = (left.order, left.kind, left.fn, left.bci)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == plainly_told(told, fns)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_paths_inside_of_the_interpreter_count_for_the_frame_on_top(times: int) -> None:
+    """Of blocks, and of paths; once, and several times in a row; in two frames."""
+    d, cct = Dictionaries(), stage()
+    entry, template, compiled = d.path([ENTRY]), d.path([TEMPLATE]), d.path([COMPILED])
+    both = d.path([TEMPLATE, TEMPLATE])
+    window = d.window([template, both, template])
+    mixed = d.window([template, compiled, template])
+    again = [] if times == 1 else [1 - times]
+    inside = [template, *again, both, *again, window, *again]
+    order = [entry, *inside, entry, *inside, mixed, *inside]
+    back = 1 + len(inside)
+    told = events((1, 0, FrameEvent.ENTER, A, -1), (back + 1, 0, FrameEvent.ENTER, B, 3))
+    tree = tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    each = times * (1 + 2 + 4)
+    assert found(tree)[a, "instructions"] == each + 1
+    assert found(tree)[(*a, ("B.b", 3)), "instructions"] == each + 2 + each
+    assert found(tree)[(*a, ("B.b", 3), ("m0", -1)), "instructions"] == 1
+    assert tree.total("observed_ticks") == pytest.approx(9)
