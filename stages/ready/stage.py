@@ -6,6 +6,9 @@ of the one before are complete. Then the result of a segment depends on the trac
 they came: a replay counts what the live run counted. A segment that would wait beyond `max_held` bytes becomes a hole
 CODE_PENDING.
 
+What is complete waits a little longer for others (`hold_seconds`, or until there is `ENOUGH` of it): the stages behind
+have costs of each message, and of each piece, that a drain of a few kilobytes would not be worth.
+
 The ends of streams and threads keep their place behind their last segment. A `Watermark` follows each release that
 moves it.
 """
@@ -39,6 +42,10 @@ from stages.messages.columns import joined
 
 MOST_BYTES = 4 << 20
 """Of trace in one message."""
+HOLD_SECONDS = 0.1
+"""So long complete segments wait for others in a chain of a worker."""
+ENOUGH = 1 << 20
+"""So many bytes of complete segments wait no longer."""
 
 
 @dataclass(slots=True)
@@ -60,10 +67,13 @@ class Held:
 class Ready:
     """Segment, JitBatch, Tick → Pieces, Watermark, Account; StreamEnd, ThreadEnd in their places. All else passes."""
 
-    def __init__(self, images: Images | None = None, *, max_held: int = 128 << 20) -> None:
+    def __init__(
+        self, images: Images | None = None, *, max_held: int = 128 << 20, hold_seconds: float = 0.0
+    ) -> None:  # fmt: skip
+        """`max_held`: bytes; `hold_seconds`: so long complete segments wait for others."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
-        self._max_held = max_held
+        self._max_held, self._hold_seconds = max_held, hold_seconds
         self._held: dict[tuple[str, int], Held] = {}
 
     def feed(self, message: object) -> list[object]:
@@ -144,15 +154,22 @@ class Ready:
         p = h.process
         timeless = h.now == 0 and p.image.primed_at < FOREVER
         if p.clocked and (timeless or p.image.settled(h.complete)):
-            late = p.lateness
-            due = h.segments if timeless else takewhile(lambda s: s.tsc_end + late <= h.complete, h.segments)
-            yield from self._take(h, sum(1 for _ in due))
+            until = h.complete - p.lateness
+            due = list(h.segments if timeless else takewhile(lambda s: s.tsc_end <= until, h.segments))
+            full = timeless or h.bytes > self._max_held
+            if full or self._is_time(due, until - round(self._hold_seconds * p.hz)):
+                yield from self._take(h, len(due))
         while h.bytes > self._max_held:
             (segment,) = self._first(h, 1)
             size = len(segment.data)
             self.counts["pending_bytes"] += size
             yield accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
         yield from self._ended(h)
+
+    @staticmethod
+    def _is_time(due: list[Segment], held: int) -> bool:
+        """Whether these go on: one has waited since the time `held`, or they are enough."""
+        return any(s.tsc_end <= held for s in due) or sum(len(s.data) for s in due) >= ENOUGH
 
     def _take(self, h: Held, count: int, *, ended: bool = False) -> Iterator[object]:
         """The first segments that are held go on, in order of time; an end among them keeps its place."""

@@ -42,9 +42,9 @@ def _images(place: Place) -> Any:
 
 
 def ready(place: Place) -> Any:
-    from stages.ready.stage import Ready
+    from stages.ready.stage import HOLD_SECONDS, Ready
 
-    return Ready(_images(place))
+    return Ready(_images(place), hold_seconds=HOLD_SECONDS)
 
 
 def follow(place: Place) -> Any:

@@ -1,0 +1,66 @@
+"""Complete segments wait for others, but neither long nor as many bytes as may be held."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.images import Images
+from stages.messages import MARK_DTYPE, Account, Pieces, Segment, StreamKey, ThreadKey, Tick, Watermark
+from stages.ready.stage import ENOUGH, Ready
+
+HZ = 1e9  # of an image without a clock
+STREAM = StreamKey("h", 1, 0, -1)
+
+
+def piece(tsc: int, size: int = 4) -> Segment:
+    data = np.zeros(size, np.uint8)
+    return Segment(ThreadKey("h", 1, 5), STREAM, 0, 0, data, np.zeros(0, MARK_DTYPE), 0, tsc - 1, tsc, True)
+
+
+def released(ready: Ready, tsc: int) -> list[int]:
+    """The ends of the segments that go on once the drains before `tsc` are complete."""
+    out = [*ready.feed(Tick("h", 1, tsc)), *ready.feed(Tick("h", 1, tsc + 1))]
+    return [end for m in out if isinstance(m, Pieces) for end in m.rows["tsc_end"].tolist()]
+
+
+def fed(*segments: Segment, max_held: int = 1 << 30) -> Ready:
+    images = Images(lateness_ticks=100)
+    images.of("h", 1).image.primed_at = 0
+    ready = Ready(images, max_held=max_held, hold_seconds=50 / HZ)
+    ready.feed(Tick("h", 1, 1))
+    for segment in segments:
+        assert not ready.feed(segment)
+    return ready
+
+
+def test_one_message_for_the_segments_of_several_drains() -> None:
+    ready = fed(piece(1000), piece(1020))
+    assert released(ready, 1120) == []  # complete, both
+    assert released(ready, 1149) == []
+    assert released(ready, 1150) == [1000, 1020]
+
+
+def test_a_segment_waits_until_its_code_is_known() -> None:
+    ready = fed(piece(1000), piece(1060))
+    assert released(ready, 1155) == [1000]
+    assert released(ready, 1210) == [1060]
+
+
+def test_many_bytes_do_not_wait() -> None:
+    ready = fed(piece(1000), piece(1020, ENOUGH))
+    assert released(ready, 1119) == []
+    assert released(ready, 1120) == [1000, 1020]
+
+
+def test_nothing_complete_is_lost_for_want_of_room() -> None:
+    ready = fed(piece(1000, 60), max_held=100)
+    assert released(ready, 1100) == []
+    out = ready.feed(piece(1050, 60))
+    assert [m.rows["tsc_end"].tolist() for m in out if isinstance(m, Pieces)] == [[1000]]
+    assert not [m for m in out if isinstance(m, Account)]
+
+
+def test_panes_stay_open_for_those_that_wait() -> None:
+    ready = fed(piece(1000))
+    out = [*ready.feed(Tick("h", 1, 1140)), *ready.feed(Tick("h", 1, 1145))]
+    assert [m.tsc for m in out if isinstance(m, Watermark)] == [999]
