@@ -112,10 +112,11 @@ def sites(code: NDArray[np.uint8], debug: DebugInfo) -> tuple[NDArray[np.int64],
 
 def targets(code: NDArray[np.uint8], start: int, offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """(n,) where the CALLs, or JMPs, rel32 at these offsets lead, code at `start`."""
-    bytes_ = code[offsets[:, None] + np.arange(1, CALL_SIZE)]
-    raw = bytes_.astype(np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)
-    distance: NDArray[np.int64] = raw.sum(axis=1, dtype=np.uint32).view(np.int32).astype(np.int64)
-    return (distance + offsets + CALL_SIZE).astype(np.uint64) + np.uint64(start)
+    if not len(offsets):
+        return np.zeros(0, np.uint64)
+    words = np.ndarray(len(code) - 3, "<i4", np.ascontiguousarray(code), strides=(1,))  # at each byte
+    behind = offsets + CALL_SIZE
+    return (words[offsets + 1] + behind).astype(np.uint64) + np.uint64(start)
 
 
 def _stubs(code: NDArray[np.uint8], begin: int) -> list[int]:

@@ -26,7 +26,8 @@ def through(code: U8, start: int, stubs: tuple[int, int]) -> tuple[I64, U64]:
 
 def ended(was: U8, code: U8, start: int, stubs: tuple[int, int]) -> I64:
     """(n, CALL_SIZE) offsets of the bytes of calls that led to stubs in `was`, and lead elsewhere in `code`."""
-    calls = np.setdiff1d(through(was, start, stubs)[0], through(code, start, stubs)[0])
+    led = through(was, start, stubs)[0]
+    calls = np.setdiff1d(led, through(code, start, stubs)[0]) if len(led) else led  # mostly there is none
     at: I64 = calls[code[calls] == CALL][:, None] + np.arange(CALL_SIZE)
     return at
 

@@ -184,7 +184,8 @@ class Revisions:
             self._store.of[version.id].append(
                 self._store.revisions.add((start, end, at, version.until, data_at, version.id))
             )
-            self._begin_shown(version, code, shown, after)
+            if shown is not code:
+                self._begin_shown(version, code, shown, after)
             self._show_patches(version, shown, after)
             if version is self.inline:
                 self._stubs_changed(version, before, after)

@@ -161,7 +161,8 @@ class Flow:
     def restore(self, before: int) -> int:
         """Put the view's bytes back where patches were made before so and so; at how many places."""
         changes = self._image.restore(before)
-        self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
+        if len(changes.lo):
+            self._forget_code(changes.lo.view(np.int64), changes.hi.view(np.int64), False)
         return len(changes.lo)
 
     def walk_anew(self, address: int, size: int) -> None:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls.call_sites import CALL, CALL_SIZE, targets
 from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
@@ -133,12 +135,19 @@ _DEAD_ENDS = re.compile(r"uncommon.?trap|throw|exception|deopt|unwind|predicate_
 """Stubs and blobs that do not return to where they were called from, by the JVM's names for them."""
 
 
+@lru_cache(4096)
+def _is_dead_end(name: str) -> bool:
+    return _DEAD_ENDS.search(name) is not None
+
+
 def called_before(code: NDArray[np.uint8], start: int, pc: NDArray[np.uint32], dead_ends: U64) -> NDArray[np.bool_]:
     """Whether before each of (n,) offsets in `code` a direct call ends that may return."""
-    at = np.clip(pc.astype(np.int64) - 5, 0, len(code) - 5)
-    by = code[at[:, None] + np.arange(1, 5)].copy().view("<i4")[:, 0]
-    to = (start + at + 5 + by).astype(np.uint64)
-    return np.asarray((code[at] == 0xE8) & (pc >= 5) & ~np.isin(to, dead_ends), np.bool_)
+    at = pc.astype(np.int64) - CALL_SIZE
+    k = np.flatnonzero((at >= 0) & (at + CALL_SIZE <= len(code)))
+    k = k[code[at[k]] == CALL]
+    returns = np.zeros(len(pc), np.bool_)
+    returns[k] = ~np.isin(targets(code, start, at[k]), dead_ends)
+    return returns
 
 
 class Inlining:
@@ -168,7 +177,7 @@ class Inlining:
 
     def dead_ends(self) -> U64:
         """Where calls go that never return, ascending."""
-        blobs = {v.start for v in self._image.versions() if v.kind != Kind.NMETHOD and _DEAD_ENDS.search(v.name)}
+        blobs = {v.start for v in self._image.versions() if v.kind != Kind.NMETHOD and _is_dead_end(v.name)}
         return np.array(sorted(blobs), np.uint64)
 
     def of(self, v: Version, dead_ends: U64) -> Measures:

@@ -15,7 +15,7 @@ A stream is forgotten at its end, a thread as `stages.segment.threads` says.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 
 import numpy as np
@@ -146,7 +146,7 @@ class Segmentation:
             cut["offset"], cut["kind"], cut["tsc"] = stream.end, BAD, stream.tsc
             marks = joined((cut, marks))
         stream.losses += losses
-        stream.marks = joined((stream.marks, marks)) if len(stream.marks) else marks
+        stream.marks = joined((stream.marks, marks))
         if stream.runs and not broken:
             run = stream.runs[-1]
             stream.runs[-1] = run._replace(data=np.concatenate((run.data, d.data)))
@@ -252,19 +252,21 @@ class Segmentation:
         tracing: bool, out: list[object],
     ) -> None:  # fmt: skip
         """The bytes up to `to` among `owners`."""
-        kind = inside["kind"]
-        pge = inside["offset"][kind == PGE]
+        columns = (inside[name].tolist() for name in ("kind", "offset", "size"))
+        pge: list[int] = []
         starts, traced = [s.at], [s.tracing]
         if not s.tracing:
             starts.append(s.at)
             traced.append(False)
-        for mark in inside[(kind == PGD) | (kind == OVF) | (kind == BAD)]:
-            gone = int(mark["kind"]) == PGD
-            starts.append(int(mark["offset"]) + (int(mark["size"]) if gone else 0))
-            traced.append(not gone)
+        for kind, offset, size in zip(*columns, strict=True):
+            if kind == PGE:
+                pge.append(offset)
+            elif kind in (PGD, OVF, BAD):
+                starts.append(offset + (size if kind == PGD else 0))
+                traced.append(kind != PGD)
         ends = [*starts[1:], to]
         code = [
-            start < end and (on or bool(((pge >= start) & (pge < end)).any()))
+            start < end and (on or bisect_left(pge, start) < bisect_left(pge, end))
             for start, end, on in zip(starts, ends, traced, strict=True)
         ]
         came = [owner.since for owner in owners[1:]]
@@ -342,13 +344,13 @@ class Segmentation:
             if not continues:
                 known.number += 1
                 self.counts["segments"] += 1
-            run = next(r for r in s.runs if r.offset <= piece.start < r.end)
-            begin, end = np.searchsorted(s.marks["offset"], np.array([piece.start, piece.end], np.uint64)).tolist()
+            run = s.run_at(piece.start)
+            last_ip, begin, end = s.before(run, piece.start, piece.end)
             marks = s.marks[begin:end]
             out.append(
                 Segment(
                     key, s.key, known.number, piece.start, run.data[piece.start - run.offset : piece.end - run.offset],
-                    marks[marks["kind"] != BAD], s.last_ip(run, piece.start), piece.tsc, piece.tsc_end,
+                    marks[marks["kind"] != BAD], last_ip, piece.tsc, piece.tsc_end,
                     continues, tuple(known.holes),
                 )
             )  # fmt: skip

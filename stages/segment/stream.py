@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.kernels import inner, kernel
 from stages.messages import (
     MARK_DTYPE,
     U8,
@@ -135,13 +136,14 @@ class Stream:
         timed = np.flatnonzero((here["kind"] == PSB) | (here["kind"] == TIME))
         return int(here["tsc"][timed[-1]]) if len(timed) else self.tsc
 
-    def last_ip(self, run: Run, at: int) -> int:
-        """Last IP before `at`: counted from the last PSB, or from where the run begins."""
-        offset = self.marks["offset"]
-        begin, end = np.searchsorted(offset, np.array([run.offset, at + 1], np.uint64)).tolist()
-        synced = np.flatnonzero(self.marks["kind"][begin:end] == PSB)
-        base, last_ip = (int(offset[begin + synced[-1]]), 0) if len(synced) else (run.offset, run.last_ip)
-        return int(last_ip_at(run.data, base - run.offset, at - run.offset, np.uint64(last_ip)))
+    def run_at(self, at: int) -> Run:
+        """The run with the byte at `at`."""
+        return self.runs[bisect_right(self.runs, at, key=lambda run: run.offset) - 1]
+
+    def before(self, run: Run, at: int, end: int) -> tuple[int, int, int]:
+        """Last IP before `at`, in `run`; the marks in [at, end): from, to."""
+        last_ip, first, behind = _before(self.marks, run.data, run.offset, np.uint64(run.last_ip), at, end)
+        return int(last_ip), first, behind
 
     def trim(self) -> None:
         """Forgets the bytes that are decided."""
@@ -150,7 +152,7 @@ class Stream:
             if run.end <= self.at:
                 continue
             if run.offset < self.at:
-                run = Run(self.at, run.data[self.at - run.offset :], self.last_ip(run, self.at))
+                run = Run(self.at, run.data[self.at - run.offset :], self.before(run, self.at, self.at)[0])
             runs.append(run)
         self.runs = runs
         # The mark at `at` has been passed, but it stands in the bytes that are left.
@@ -158,6 +160,32 @@ class Stream:
         while keep and int(self.marks[keep - 1]["offset"]) >= self.at:
             keep -= 1
         self.marks, self.passed = self.marks[keep:], self.passed - keep
+
+
+@inner
+def _first(marks, at):  # type: ignore[no-untyped-def]
+    """The first mark at or behind `at`."""
+    low, high = np.int64(0), np.int64(len(marks))
+    while low < high:
+        middle = (low + high) >> 1
+        if np.int64(marks[middle].offset) < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _before(marks, data, begin, last_ip, at, end):  # type: ignore[no-untyped-def]
+    """`Stream.before`, of a run that begins at `begin` behind `last_ip`: counted from there, or from the last PSB."""
+    first = _first(marks, at)
+    k = _first(marks, at + 1) - 1
+    while k >= 0 and np.int64(marks[k].offset) >= begin:
+        if marks[k].kind == PSB:
+            begun = np.int64(marks[k].offset) - begin
+            return last_ip_at(data, begun, at - begin, np.uint64(0)), first, _first(marks, end)
+        k -= 1
+    return last_ip_at(data, np.int64(0), at - begin, last_ip), first, _first(marks, end)
 
 
 def overflows(marks: NDArray[np.void]) -> list[LossMark]:

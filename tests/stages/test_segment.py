@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 
 from stages.decode.stage import Decode
 from stages.messages import (
+    MARK_DTYPE,
     SIDE_DTYPE,
     Account,
     Chunk,
     Clock,
     Loss,
     LossMark,
+    MarkKind,
     PtConfig,
     Segment,
     Sideband,
@@ -29,6 +32,7 @@ from stages.messages import (
 )
 from stages.messages.accounts import joined
 from stages.segment.stage import HOLD_SECONDS, Segmentation
+from stages.segment.stream import Run, Stream
 from stages.segment.thread_attribution import Bounds, Owner, Special, assign, thread
 from tests.stages.ptbytes import OVF, fup, pgd, pge, psb_plus, tip, tsc
 
@@ -640,3 +644,29 @@ def test_two_threads_since_the_last_mark_wait_for_the_next() -> None:
         (FAR // 2, SideKind.SWITCH_IN, 7), (2 * FAR, SideKind.SWITCH_IN, 8), (3 * FAR, SideKind.SWITCH_OUT, 8)
     )
     assert drained(side, beat(), 4 * FAR, 5 * FAR) == []
+
+
+_KINDS = st.sampled_from([MarkKind.PSB, MarkKind.TIME, MarkKind.PGE])
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), _KINDS), max_size=12), st.integers(0, 10), st.integers(0, 6))
+def test_the_packets_before_a_piece(gaps: list[tuple[int, MarkKind]], begin: int, size: int) -> None:
+    """A run of TIPs, of which number n has the two bytes n of an IP, and marks at some of them. Places count TIPs."""
+    number = 16
+    data = np.array([b for n in range(number) for b in (0x2D, n, 0)], np.uint8)
+    places = np.cumsum([gap for gap, _ in gaps], dtype=np.int64)
+    marks = np.zeros(len(gaps), MARK_DTYPE)
+    marks["offset"], marks["kind"] = 3 * places, [kind for _, kind in gaps]
+    stream = Stream(CPU, Owner(0, 1), Counter(), marks=marks)
+    run = Run(3 * begin, data, 0xABCD_0000_0000_FFFF)
+    for n in range(number):
+        here, end = begin + n, begin + n + size
+        psbs = [at for at, (_, kind) in zip(places, gaps, strict=True) if kind == MarkKind.PSB]
+        synced = [at for at in psbs if begin <= at <= here]
+        base, ip = (synced[-1], 0) if synced else (begin, run.last_ip)
+        if here > base:
+            ip = ip & ~0xFFFF | n - 1
+        inside = np.flatnonzero((here <= places) & (places < end)).tolist()
+        last_ip, first, behind = stream.before(run, 3 * here, 3 * end)
+        assert last_ip == ip
+        assert list(range(first, behind)) == inside

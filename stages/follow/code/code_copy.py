@@ -105,6 +105,8 @@ class Image:
     def restore(self, before: int) -> Changes:
         """Puts the view's bytes back where patches were made before so and so."""
         over = [address for address, patch in self._patches.items() if patch.tsc < before]
+        if not over:
+            return Changes(self._rows[0][:0], self._rows[0][:0], False)
         lo = np.array(over, np.uint64)
         hi = lo + np.array([self._patches.pop(address).size for address in over], np.uint64)
         start, end, at, _ = self._rows

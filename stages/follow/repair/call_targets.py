@@ -321,6 +321,8 @@ class Callees:
     def _read_stubs(self, v: Version, rows: I64) -> None:
         """A call that leads to a stub of the nmethod's own has that stub, and so have the calls that were taken to
         share one with it; the calls that were taken to have that stub have the one that these were taken to have."""
+        if not len(self._stubs[v.id]):
+            return
         start = np.array(v.start, np.uint64).view(np.int64)
         to = calls.targets(self._image.code(v), v.start, rows[:, 0] - start).view(np.int64)
         for k in np.flatnonzero((rows[:, 2] == 0) & np.isin(to - start, self._stubs[v.id])).tolist():
