@@ -125,11 +125,13 @@ def library() -> Path:
     return compiled("libstreamer-truth.so", [SOURCE], [[*command, "-o", "{out}"]])
 
 
-def record(java: Sequence[str], directory: Path, max_bytes: int = MAX_BYTES) -> subprocess.CompletedProcess[str]:
-    """Runs `java` (program and arguments) to its end, interpreted, with its logs in `directory`, which is made.
-    Raises TruthError if it leaves none."""
+def record(
+    java: Sequence[str], directory: Path, max_bytes: int = MAX_BYTES, *, steps: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Runs `java` (program and arguments) to its end, interpreted, with its logs in `directory`, which is made; without
+    `steps` of methods that begin and end alone. Raises TruthError if it leaves none."""
     directory.mkdir(parents=True)
-    options = f"-agentpath:{library()}=dir={directory.absolute()},max={max_bytes}"
+    options = f"-agentpath:{library()}=dir={directory.absolute()},max={max_bytes}{'' if steps else ',calls'}"
     done = subprocess.run([java[0], *STEPPED, options, *java[1:]], capture_output=True, text=True, check=False)
     if not threads(directory):
         raise TruthError(f"{java[0]} ended with {done.returncode} and ran no bytecode: {done.stderr.strip()[-500:]}")

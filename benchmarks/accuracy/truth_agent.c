@@ -1,7 +1,7 @@
 // A JVMTI agent that writes down every bytecode that the Java threads of a JVM run, from VMInit on, for a comparison
 // with another way to know it. It needs -Xint -XX:-RewriteFrequentPairs: HotSpot posts SingleStep from the interpreter
 // alone, once a template. Virtual threads are left out. Options: dir=/PATH (a directory, which is there),max=BYTES of
-// all logs together.
+// all logs together,calls (methods that begin and end, no bytecodes).
 //
 // dir/methods: a line a method: its number, class (internal name), name, descriptor, with tabs between.
 // dir/<n>.steps, a Java thread each: MAGIC, u32 tid, u32 length of the name, the name and a 0 if the length is odd;
@@ -37,6 +37,7 @@ static jvmtiEnv *jvmti;
 static char directory[4096];
 static int64_t room = INT64_C(1) << 32;
 static FILE *names;
+static bool calls_only;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the variables below
 static struct log *logs;
 static unsigned log_count;
@@ -196,7 +197,7 @@ static const jvmtiEvent EVENTS[] = {JVMTI_EVENT_SINGLE_STEP, JVMTI_EVENT_METHOD_
 
 static void switch_events(jvmtiEventMode mode) {
     for (size_t i = 0; i < sizeof EVENTS / sizeof *EVENTS; i++)
-        (*jvmti)->SetEventNotificationMode(jvmti, mode, EVENTS[i], NULL);
+        if (!calls_only || EVENTS[i] != JVMTI_EVENT_SINGLE_STEP) (*jvmti)->SetEventNotificationMode(jvmti, mode, EVENTS[i], NULL);
 }
 
 static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
@@ -232,6 +233,7 @@ JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
     for (char *word = strtok_r(copy, ",", &saved); word; word = strtok_r(NULL, ",", &saved)) {
         if (!strncmp(word, "dir=", 4)) snprintf(directory, sizeof directory, "%s", word + 4);
         if (!strncmp(word, "max=", 4)) room = strtoll(word + 4, NULL, 10);
+        if (!strcmp(word, "calls")) calls_only = true;
     }
     free(copy);
     char path[4200];

@@ -147,7 +147,7 @@ def add_rows(where, counts, ticks, sums, spent):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _place(keys, slots, count, parent, method, bci):  # type: ignore[no-untyped-def]
+def place(keys, slots, count, parent, method, bci):  # type: ignore[no-untyped-def]
     """The row of a node, which may be a new one: `count`."""
     mask = len(slots) - 1
     i = mixed(parent, method, bci) & mask
@@ -166,7 +166,7 @@ def unite(parent, method, bci, keys, slots, where, begin, end, count):  # type: 
     """The row of each node of [begin, end) in `keys`, of which there are `count`; how many there are then."""
     for k in range(begin, end):
         of = where[parent[k]] if parent[k] >= 0 else np.int64(-1)
-        where[k] = _place(keys, slots, count, of, method[k], bci[k])
+        where[k] = place(keys, slots, count, of, method[k], bci[k])
         count = max(count, where[k] + 1)
     return count
 
@@ -194,7 +194,7 @@ def resolve(node, ids, keys, slots, where, stack, count):  # type: ignore[no-unt
             bci = node[up, N_BCI] if up and node[up, N_FLAGS] & NODE_LINK else node[n, N_BCI]
             if node[n, N_METHOD] == UNKNOWN_CALLER:
                 bci = np.int64(-1)
-            where[n] = _place(keys, slots, count, of, node[n, N_METHOD], bci)
+            where[n] = place(keys, slots, count, of, node[n, N_METHOD], bci)
             count = max(count, where[n] + 1)
     return count
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from capture.live.drain import Message
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.inputfile import read_input
@@ -40,9 +42,13 @@ def load(source: str, say: Callable[[str], None]) -> Saved:
         raise Failure(f"cannot read {error.filename or path}: {error.strerror}") from None
 
 
-def of_recording(path: Path, say: Callable[[str], None]) -> Saved:
-    """All of its processes together. Raises OSError, PerfDataError."""
-    settings = config.load(None, fidelity="flow", **{"flow.contexts": True})
+def of_recording(
+    path: Path, say: Callable[[str], None], *, through: Callable[[Iterable[Message]], Iterable[Message]] = iter,
+    **overrides: Any,
+) -> Saved:  # fmt: skip
+    """All of its processes together. `through`: its messages as they are to be seen; `overrides`: settings by their
+    names. Raises OSError, PerfDataError."""
+    settings = config.load(None, fidelity="flow", **{"flow.contexts": True, **overrides})
     settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
     names = middle(settings)
     hz, host, pid = 0.0, "", 0
@@ -51,7 +57,7 @@ def of_recording(path: Path, say: Callable[[str], None]) -> Saved:
         if replay.incomplete:
             say(f"{path} is incomplete: {replay.incomplete}")
         chain = make_chain(names[: names.index("cct") + 1], Place(settings, Path(directory), 0))
-        for message in replay.messages():
+        for message in through(replay.messages()):
             if isinstance(message, StreamOpen) and not hz:
                 hz, host, pid = message.clock.hz, message.stream.host, message.stream.pid
             trees += (Tree(out.nodes, out.names) for out in feed_chain(chain, message) if isinstance(out, TreeReport))

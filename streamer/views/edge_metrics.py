@@ -1,5 +1,6 @@
 """Metrics of call edges: the heaviest of the shortest window, and the sum of the others, so that the number of series
-is bounded by processes × 2 weights × (top + 1) and processes × top."""
+is bounded by processes × 2 weights × (top + 1) and processes × top; and the four of calls between application and
+JDK, a process."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from streamer.hub import Hub
+from streamer.hub.edges import MATRIX
 from streamer.hub.hub import ProcessKey
 from streamer.hub.profile import OTHER
 
@@ -27,10 +29,17 @@ def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
         "Calls of the callee by the caller in the window, as far as the trace tells.",
         labels=(*process, "caller", "callee"),
     )
+    matrix = GaugeMetricFamily(
+        "streamer_call_matrix_invocations",
+        "Calls in the window between application and JDK, told apart by package.",
+        labels=(*process, "caller", "callee"),
+    )
     for key in keys:
         if not hub.live(key, seconds):
             continue
         edges = hub.trees.edges.window(key)
+        for (caller, callee), n in edges[MATRIX].items():
+            matrix.add_metric((key[0], str(key[1]), window, caller, callee), n)
         for weight, column in WEIGHTS.items():
             total = edges[column].total()
             edges[column].pop((OTHER, OTHER), None)
@@ -42,4 +51,4 @@ def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
             if total:
                 other = 1 - sum(n for _, n in listed) / total
                 share.add_metric((key[0], str(key[1]), window, weight, OTHER, OTHER), other)
-    yield from (share, calls)
+    yield from (share, calls, matrix)

@@ -11,9 +11,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from streamer.hub import Balance, Hub
+from streamer.hub.edges import SIDES
 from streamer.hub.screen import MethodsTable
 from streamer.hub.text import bytes_text, contradictions_line, holes_line, loss_line
 from streamer.hub.view import CAUSES
+from streamer.views.matrix import cells
 
 WIDTH = 120
 
@@ -42,6 +44,8 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
         parts.append(MethodsTable(view, shifts=False))
     else:
         parts.append(Text("No method was seen."))
+    if calls := matrix_line(hub):
+        parts.append(Text(calls))
     if view["duty"] < 1:
         parts.append(
             Text(
@@ -72,12 +76,22 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
+def matrix_line(hub: Hub) -> str:
+    """Calls between application and JDK; empty where calling contexts were not kept, or no call was seen."""
+    calls = hub.trees.edges.matrix
+    whole = calls.total()
+    listed = ", ".join(f"{a} → {b} {calls[a, b] / whole:.1%}" for a in SIDES for b in SIDES) if whole else ""
+    return f"calls: {whole:,}: {listed}" if listed else ""
+
+
 def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
-    """The same for programs, JSON: `run` (a `HotView` with every method), `contradictions` (a `ContradictionsView` with
-    every place), `streams` (the bytes of each, written, decoded, shed among these, and in holes by cause; those of
-    ended threads in one row a process, with their number in `streams`), `restarts` by component, `lost_output`."""
+    """The same for programs, JSON: `run` (a `HotView` with every method), `calls` (between application and JDK, by
+    caller and callee), `contradictions` (a `ContradictionsView` with every place), `streams` (the bytes of each,
+    written, decoded, shed among these, and in holes by cause; those of ended threads in one row a process, with their
+    number in `streams`), `restarts` by component, `lost_output`."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
+        "calls": cells(hub.trees.edges.matrix),
         "contradictions": hub.contradictions(len(hub.processes) << 20).json(),
         "streams": [
             {

@@ -25,6 +25,7 @@ from streamer.views import page
 from streamer.views import query as ask
 from streamer.views.guard import Guard
 from streamer.views.live import Live
+from streamer.views.matrix import Matrix
 from streamer.views.metrics import registry
 from streamer.views.pyroscope import routes as pyroscope
 from streamer.views.query import HEADERS
@@ -85,6 +86,7 @@ def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
             *trees.routes(),
             *pyroscope.routes(hub, trees.in_thread),
             *Shift(hub, trees).routes(),
+            *Matrix(hub).routes(),
             *page.routes(),
         ],
         middleware=[Middleware(Guard, config), Middleware(Admission, token or Token(config.token_file))],

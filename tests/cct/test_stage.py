@@ -117,6 +117,25 @@ def test_frames_behind_a_hole_are_found_out_as_they_are_returned_to(program: Cal
     assert found(tree_of([*cct.feed(d.message(7, order, (0, 100), False)), *cct.flush()])) == want
 
 
+@settings(deadline=None, max_examples=150)
+@given(PROGRAMS, st.data())
+def test_the_tree_behind_an_overflow_is_the_lossless_one_without_the_lost_calls(
+    program: Call, data: st.DataObject
+) -> None:
+    """Where all frames have been returned to: the outermost method runs last, so all that is known hangs below it."""
+    blocks, d, cct = run(program), Dictionaries(), stage()
+    begin, end = sorted(data.draw(st.lists(st.integers(0, len(blocks) - 1), min_size=2, max_size=2)))
+    seen = blocks[:begin], blocks[end:]
+    order = [*ordered(data.draw, seen[0], d), BREAK, *ordered(data.draw, seen[1], d)]
+    said: list[object] = []
+    cuts = sorted({0, len(order), *data.draw(st.lists(st.integers(0, len(order)), max_size=2))})
+    for n, (a, b) in enumerate(pairwise(cuts)):
+        said += cct.feed(d.message(7, order[a:b], (7 * n, 7 * n + 7), n > 0))
+    lossless = expected(blocks, 0)
+    lost = expected(blocks[begin:end], 0)
+    assert found(tree_of([*said, *cct.flush()])) == lossless - lost
+
+
 @settings(deadline=None, max_examples=60)
 @given(PROGRAMS, st.data())
 def test_too_many_holes_share_an_unknown_caller(program: Call, data: st.DataObject) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pytest
 
-from streamer.hub.edges import MOST, Edges
+from streamer.hub.edges import MATRIX, MOST, SIDES, Edges
 from streamer.hub.profile import OTHER
 from streamer.hub.trees import Trees
+from streamer.views.matrix import cells
 from streamer.views.metrics import registry
+from streamer.views.summary import figures, render
 from tests.hub.reports import HOST, PID
 from tests.hub.scene import scene
 from tests.views.made import BEFORE, NOW, SUSPECT, large, tree
-from tests.views.test_flame import seen
+from tests.views.test_flame import client, seen
 
 GLYPH = "org.apache.fop.fonts.GlyphTable.lookup"
 LAYOUT = "org.apache.fop.area.PageSequence.layout"
@@ -81,3 +84,25 @@ def test_movers_have_their_shares_now_and_before() -> None:
         own.get_sample_value("streamer_shift_mover_share_ratio", {**labels, "when": when}) for when in ("now", "before")
     )
     assert (now, before) == (pytest.approx(500 / 910), 0)
+
+
+async def test_calls_between_application_and_jdk_are_four_numbers() -> None:
+    """Of the window in metrics and `/api`, of the whole run in the summary."""
+    hub = seen()
+    stack = "app.Worker.run/java.util.ArrayList.add/java.util.Arrays.copyOf"
+    report = tree(59, {"app.Worker.run": 2, "app.Worker.run/java.util.ArrayList.add": 3, stack: 4}, pid=77)
+    hub.trees.feed(report)
+    expected = {"application": {"application": 0, "jdk": 300}, "jdk": {"application": 0, "jdk": 400}}
+    assert cells(hub.trees.edges.window((HOST, 77))[MATRIX]) == expected
+    window = next(iter(hub.windows))
+    every = hub.trees.edges.window((HOST, PID))[MATRIX]
+    for caller, callee in product(SIDES, SIDES):
+        labels = {"host": HOST, "pid": str(PID), "window": window, "caller": caller, "callee": callee}
+        assert registry(hub).get_sample_value("streamer_call_matrix_invocations", labels) == every[caller, callee]
+    async with client(hub) as asked:
+        told = (await asked.get("/api/matrix", params={"host": HOST, "pid": PID})).json()
+    assert told == {"window": window, "calls": cells(every)}
+    assert every["application", "application"] > 0 < every["application", "jdk"]
+    whole = figures(hub)["calls"]
+    assert whole["jdk"]["jdk"] >= 400 + every["jdk", "jdk"]
+    assert "application → jdk" in render(hub)
