@@ -12,12 +12,13 @@ from pathlib import Path
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards import jvm, overview, quality
+from dashboards import jvm, overview, pipeline, quality
 
 FOLDER = Path(__file__).parent / "grafana"
 DASHBOARDS: dict[str, Callable[[], model.Dashboard]] = {
     "streamer": overview.dashboard,
     "streamer-jvm": jvm.dashboard,
+    "streamer-pipeline": pipeline.dashboard,
     "streamer-quality": quality.dashboard,
 }
 

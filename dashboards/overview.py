@@ -192,9 +192,9 @@ def dashboard() -> model.Dashboard:
         .with_panel(
             graph(
                 "Queues",
-                "Messages waiting.",
-                "none",
-                ("streamer_queue_messages", "{{component}} → {{queue}}"),
+                "Trace that waits: in rings, or for the code that it ran in.",
+                "bytes",
+                ("streamer_queue_bytes", "{{component}}: {{queue}}"),
                 span=6,
             )
         )

@@ -95,6 +95,13 @@ def board(title: str, uid: str, description: str) -> build.Dashboard:
         .include_vars(True)
         .keep_time(True)
     )
+    page = (
+        build.DashboardLink("The page")
+        .type(model.DashboardLinkType.LINK)
+        .url("http://${instance}/")
+        .tooltip("Flame graph and hot methods of the streamer, live")
+        .target_blank(True)
+    )
     return (
         build.Dashboard(title)
         .uid(uid)
@@ -105,7 +112,9 @@ def board(title: str, uid: str, description: str) -> build.Dashboard:
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .editable()
         .link(others)
+        .link(page)
         .with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        .with_variable(variable("instance", "Streamer", "streamer_build_info, instance"))
         .with_variable(
             variable("host", "Host", "streamer_trace_bytes_total, host").multi(True).include_all(True)
             .current(everything())

@@ -31,7 +31,9 @@ class Shedder:
 
     def __init__(self, now: Callable[[], int], most: int) -> None:
         """`now`: the clock that stamps drains, in ticks; `most`: the age, in ticks, from which on load is shed."""
-        self._now, self._most = now, most
+        self._now, self.most = now, most
+        self.age = 0
+        """Of the newest piece when it was taken up, in ticks."""
         self._behind = False
         self._pieces = 0  # that came while it was behind
         self.ended = 0  # when; 0: it has not
@@ -39,7 +41,8 @@ class Shedder:
     def behind(self, drained: int) -> bool:
         """`drained`: time of the newest drain; 0: none is known."""
         age = self._now() - max(drained, self.ended)
-        self._behind = drained > 0 and age > (self._most // 2 if self._behind else self._most)
+        self.age = max(0, age) if drained > 0 else 0
+        self._behind = drained > 0 and age > (self.most // 2 if self._behind else self.most)
         return self._behind
 
     def sheds(self, drained: int) -> bool:

@@ -108,6 +108,9 @@ class Follow:
                 own[f"flow_{name}"] = own.get(f"flow_{name}", 0.0) + value
             for name, n in follower.repair.counts.items():
                 own[f"search_{name}"] = own.get(f"search_{name}", 0.0) + n
+        if self._shedders:
+            worst = max(shedder.age / max(shedder.most, 1) for shedder in self._shedders.values())
+            own["follow_behind_seconds"] = worst * self._most_behind_seconds
         return {**self.images.statistics(), **own, "kernels_ready": int(self._followable())}
 
     def introduce(self) -> list[object]:

@@ -115,7 +115,7 @@ class Hub:
 
     def heartbeat(self, status: Mapping[str, Any]) -> None:
         """The state of one part of the pipeline. Keys: `component` (its name), and as far as known `up` (bool),
-        `restarts` (int so far), `deaths_in_a_row`, `state` and `why` (for people), `queues` (name → messages waiting),
+        `restarts` (int so far), `deaths_in_a_row`, `state` and `why` (for people), `statistics` (of its worker),
         `turned_away` (peers not let in), `cpu_seconds`, `memory_bytes`, `kernels_ready` (bool), `faults` (rings)."""
         component = str(status["component"])
         if component in self.components or len(self.components) < MAX_COMPONENTS:

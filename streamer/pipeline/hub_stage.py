@@ -34,7 +34,6 @@ TRIES = 3
 NOTE_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
 NOTE_SHARE = 0.02  # of the hub's time, at most
-_QUEUES = ("backlog_bytes", "ready_held_bytes")
 
 log = structlog.get_logger()
 
@@ -93,7 +92,6 @@ def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **status,
         "statistics": {**said, "stages": stages},
-        "queues": {name: int(numbers[name]) for name in _QUEUES if name in numbers},
         "turned_away": said.get("input", {}).get("turned_away", 0),
         "lost_output": dict(lost),
         **{name: bool(numbers[name]) for name in ("kernels_ready",) if name in numbers},

@@ -24,7 +24,7 @@ from streamer.hub import Hub, contradictions
 from streamer.hub.hub import ProcessKey
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES
-from streamer.views import edge_metrics
+from streamer.views import edge_metrics, pipeline_metrics
 
 PROCESS = ("host", "pid")
 KEEP_SECONDS = 3600.0
@@ -51,6 +51,7 @@ class HubCollector(Collector):
         yield from self._movers(keys)
         yield from edge_metrics.families(hub, keys)
         yield from self._components()
+        yield from pipeline_metrics.families(hub)
 
     def _windows(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         hub = self._hub
@@ -279,9 +280,6 @@ class HubCollector(Collector):
             "Deaths of the part of the pipeline, each soon after its start; it is tried again after a bounded pause.",
             labels=("component",),
         )
-        queue = GaugeMetricFamily(
-            "streamer_queue_messages", "Messages waiting in a queue.", labels=("component", "queue")
-        )
         cpu = CounterMetricFamily(
             "streamer_cpu_seconds", "Processor time used by the part of the pipeline.", labels=("component",)
         )
@@ -316,8 +314,6 @@ class HubCollector(Collector):
             strangers.add_metric((component,), int(status.get("turned_away", 0)))
             for output, size in sorted(status.get("lost_output", {}).items()):
                 lost.add_metric((component, *output.split("/", 1)), size)
-            for name, waiting in sorted(dict(status.get("queues", {})).items())[:64]:
-                queue.add_metric((component, str(name)), float(waiting))
             if "cpu_seconds" in status:
                 cpu.add_metric((component,), float(status["cpu_seconds"]))
             if "kernels_ready" in status:
@@ -326,7 +322,7 @@ class HubCollector(Collector):
                 faults.add_metric((component,), int(status["faults"]))
             if "memory_bytes" in status:
                 memory.add_metric((component,), float(status["memory_bytes"]))
-        yield from (up, restarts, deaths, lost, queue, cpu, memory, strangers, kernels, faults, ready, refused)
+        yield from (up, restarts, deaths, lost, cpu, memory, strangers, kernels, faults, ready, refused)
 
 
 def registry(hub: Hub) -> CollectorRegistry:

@@ -92,7 +92,9 @@ def test_dashboards_lead_to_each_other():
     uids = {committed(name)["uid"] for name in DASHBOARDS}
     assert len(uids) == len(DASHBOARDS)
     for name in DASHBOARDS:
-        (link,) = committed(name)["links"]
+        link, page = committed(name)["links"]
+        assert page["url"] == "http://${instance}/"
+        assert "instance" in [variable["name"] for variable in committed(name)["templating"]["list"]]
         assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
         assert set(link["tags"]) <= set(committed(name)["tags"])
 

@@ -66,7 +66,7 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
                 assert "#process=7%40h&base=before" in shift["annotations"]["page"]
                 assert (await answer(http, "up"))[0]["value"][1] == "1"
                 settings = {
-                    "$__rate_interval": "5m", "$host": ".*", "$pid": ".*", "$window": "10s",
+                    "$__rate_interval": "5m", "$host": ".*", "$instance": ".*", "$pid": ".*", "$window": "10s",
                     "$weight": "instructions", "$edge_weight": "instructions",
                 }  # fmt: skip
                 for _, expression in expressions_of_dashboards():

@@ -33,6 +33,20 @@ CONTRADICTIONS = (
     Contradiction(Break.STUCK, "other", 0, 0, "", 2, 0),
 )
 
+OF_CAPTURE = {
+    "steps": 7,
+    "stages": {"backlog_bytes": 4096, "budget_cpus": 0.25, "spent_cpus": 0.2, "duty_share": 0.125},
+    "input": {},
+    "output": {"sent": 90, "sent_bytes": 9000, "dropped": 2, "refused": 1},
+}
+OF_A_WORKER = {
+    "steps": 34,
+    "stages": {"ready_held_bytes": 100, "follow_behind_seconds": 0.3, "flow_bytes": 1000.0, "flow_window_bytes": 750.0,
+               "flow_misses": 8.0, "cct_nodes": 141, "code_versions": 823, "segment_threads": 7},
+    "input": {"received": 85, "received_bytes": 8500},
+    "output": {"sent": 30, "sent_bytes": 300, "dropped": 0, "refused": 0},
+}  # fmt: skip
+
 
 def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80, shed: int = 0) -> tuple[Hub, Time]:
     """`seconds` panes, the last ten after a shift; two components, three causes of loss; `shed` bytes in each pane."""
@@ -50,9 +64,10 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     last = replace(last, gauges=(("code_detail", 0.5),))
     hub.feed(replace(last, contradictions=CONTRADICTIONS if fidelity == "flow" else ()))
     lost = {"recording/ENOSPC": 5_000_000, "stderr/EPIPE": 700}
-    hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "queues": {"worker-0": 3}, "cpu_seconds": 1.5,
-                   "lost_output": lost, "faults": 3})  # fmt: skip
-    hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000, "turned_away": 2})
+    hub.heartbeat({"component": "capture", "up": True, "restarts": 0, "cpu_seconds": 1.5, "lost_output": lost,
+                   "faults": 3, "statistics": OF_CAPTURE})  # fmt: skip
+    hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000, "turned_away": 2,
+                   "statistics": OF_A_WORKER})  # fmt: skip
     hub.heartbeat({"component": "worker-0", "kernels_ready": True})
     return hub, clock
 

@@ -71,7 +71,6 @@ def test_state_and_components():
     assert value(own, "streamer_turned_away_peers_total", component="worker-0") == 2
     lost = {"component": "capture", "output": "recording", "cause": "ENOSPC"}
     assert value(own, "streamer_lost_output_bytes_total", **lost) == 5_000_000
-    assert value(own, "streamer_queue_messages", component="capture", queue="worker-0") == 3
     assert value(own, "streamer_cpu_seconds_total", component="capture") == 1.5
     assert value(own, "streamer_resident_memory_bytes", component="worker-0") == 120_000_000
     assert value(own, "streamer_capture_faults_total", component="capture") == 3
@@ -80,6 +79,28 @@ def test_state_and_components():
     assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(30.1)
     assert value(own, "streamer_window_weight", **LABELS, window="10s", weight="hits") is None
     assert value(own, "streamer_window_weight", **LABELS, window="1m", weight="hits") > 0
+
+
+def test_the_pipelines_own_parts():
+    hub, _ = scene()
+    own = registry(hub)
+    assert value(own, "streamer_queue_bytes", component="capture", queue="rings") == 4096
+    assert value(own, "streamer_queue_bytes", component="worker-0", queue="code") == 100
+    assert value(own, "streamer_behind_seconds", component="worker-0") == 0.3
+    assert value(own, "streamer_messages_total", component="capture", way="out") == 90
+    assert value(own, "streamer_messages_total", component="worker-0", way="in") == 85
+    assert value(own, "streamer_messages_total", component="capture", way="in") is None
+    assert value(own, "streamer_message_bytes_total", component="worker-0", way="out") == 300
+    assert value(own, "streamer_dropped_messages_total", component="capture") == 3
+    assert value(own, "streamer_steps_total", component="worker-0") == 34
+    assert value(own, "streamer_followed_bytes_total", component="worker-0", by="window") == 750
+    assert value(own, "streamer_followed_bytes_total", component="worker-0", by="branch") == 250
+    assert value(own, "streamer_table_misses_total", component="worker-0") == 8
+    assert value(own, "streamer_table_entries", component="worker-0", table="contexts") == 141
+    assert value(own, "streamer_table_entries", component="hub", table="trees") == hub.trees.statistics()["tree_nodes"]
+    assert value(own, "streamer_budget_cpus", component="capture") == 0.25
+    assert value(own, "streamer_spent_cpus", component="capture") == 0.2
+    assert value(own, "streamer_duty_ratio", component="capture") == 0.125
 
 
 def test_how_finely_code_is_described():

@@ -44,6 +44,7 @@ def test_it_begins_above_the_limit_and_ends_at_half_of_it(ages: list[int]) -> No
         behind = age > (MOST / 2 if behind else MOST)
         pieces += behind
         assert shedder.sheds(1000) == (behind and pieces % EACH != 0)
+        assert shedder.age == age
 
 
 def test_without_a_drain_nothing_is_known_to_be_late() -> None:
