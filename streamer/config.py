@@ -96,7 +96,7 @@ class EmulatorConfig(_Section):
     aux_kib: int = Field(8192, ge=8, description="size of each AUX ring; a power of two of pages")
     data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
     psb_kib: int = Field(2, ge=1, le=64, description="a PSB+ every so many KiB")
-    tsc: bool = True
+    tsc: bool = Field(True, description="TSC packets")
     mtc: int = Field(-1, ge=-1, le=14, description="MTCFreq; −1: no MTC")
     cyc: int = Field(-1, ge=-1, le=15, description="CycThresh; −1: no CYC")
     retcomp: bool = Field(True, description="return compression")
@@ -119,10 +119,10 @@ class TargetConfig(_Section):
 
 
 class TransportConfig(_Section):
-    mode: Literal["inproc", "ipc", "tcp"] = "ipc"
-    workers: int = Field(1, ge=1, le=256)
+    mode: Literal["inproc", "ipc", "tcp"] = Field("ipc", description="what lies between processes; inproc: all in one")
+    workers: int = Field(1, ge=1, le=256, description="processes that decode")
     hwm: int = Field(256, ge=1, description="messages queued towards a worker before capture makes a hole")
-    tcp_host: str = "127.0.0.1"
+    tcp_host: str = Field("127.0.0.1", description="address of sockets with tcp")
     tcp_port: int = Field(0, ge=0, le=65535, description="first port; 0: any free")
     keys: Path | None = Field(
         None, description="tcp: directory of CURVE keys, made by `streamer keys`; none: keys made for the session"
@@ -131,8 +131,8 @@ class TransportConfig(_Section):
 
 
 class WebConfig(_Section):
-    host: str = "127.0.0.1"
-    port: int = Field(9464, ge=0, le=65535, description="0: any free port")
+    host: str = Field("127.0.0.1", description="address of the page, /metrics and /api (docs/security.md)")
+    port: int = Field(9464, ge=0, le=65535, description="its port; 0: any free one")
     allowed_hosts: tuple[str, ...] = Field(
         (),
         description="names of this host that requests may be for, besides loopback and the bound address",
@@ -148,12 +148,12 @@ class WebConfig(_Section):
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMER_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
-    runtime_dir: Path = Field(default_factory=default_runtime_dir)
+    runtime_dir: Path = Field(default_factory=default_runtime_dir, description="where rings and sockets are made")
     fidelity: Literal["ip", "flow"] = Field(
         "flow", description="ip: only addresses that stand in packets; flow: every branch, as far as time allows"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_json: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="how much is logged to stderr")
+    log_json: bool = Field(False, description="stderr is lines of JSON, for collectors")
     window: WindowConfig = WindowConfig()
     capture: CaptureConfig = CaptureConfig()
     agent: AgentConfig = AgentConfig()

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 _OPTIONS = [
     click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                 help="TOML file with settings; flags and STREAMER_… variables are stronger."),
+                 help="TOML file with settings (docs/configuration.md); flags and STREAMER_… variables are stronger."),
     click.option("--fidelity", type=click.Choice(["ip", "flow"]),
                  help="ip: only addresses that stand in packets; flow: every branch, live as far as time allows.  "
                       "[default: flow]"),
