@@ -21,6 +21,7 @@ from jvm.attach import AttachError
 from jvm.cbuild import BuildError
 from jvm.export.records import ExportError
 from jvm.private import PrivacyError
+from streamer import logs
 from streamer.config import ConfigError
 from streamer.pipeline.topology import TopologyError
 from streamer.session.session import SessionError
@@ -66,7 +67,8 @@ def end(error: BaseException) -> int:
             return error.exit_code
         case click.ClickException():
             with suppress(OSError):
-                error.show()
+                if not logs.fault(error.format_message()):
+                    error.show()
             return error.exit_code
         case ValidationError():  # a setting, from whichever source
             for each in error.errors():
@@ -88,4 +90,6 @@ def end(error: BaseException) -> int:
 
 def _tell(line: str) -> None:
     with suppress(OSError):  # no reader is left; the status says it
+        if logs.fault(line):
+            return
         print(f"streamer: {line}", file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from capture.live.drain import Drain
 from capture.recording.packed import pack_file
 from capture.recording.record import Recorder
 from stages.messages import Chunk, Sideband
+from streamer import logs
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.hub.text import bytes_text
@@ -43,7 +44,7 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
     `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
     """
     never_fail("stdout")
-    console = Console(stderr=True)
+    console = logs.console()
     tell = tell_on(console)
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")

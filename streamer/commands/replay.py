@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from capture.recording.replay import Replay
+from streamer import logs
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
@@ -35,7 +35,7 @@ def command(
     RECORDING is NAME.json or NAME.perf.data (or either with .zst), as `streamer record` wrote it; a perf.data of
     `perf record` works as far as JIT code is known beside it.
     """
-    console = Console(stderr=True)
+    console = logs.console()
     try:
         speed = None if pace == "max" else float(pace)
         if speed is not None and not 0 < speed < 1e6:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from streamer import logs
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
@@ -26,7 +26,7 @@ def command(settings: Settings, pid: int | None, live: bool | None, summary_file
     the counts before are kept. PID may be left out where only one such JVM runs. Ctrl-C ends tracing, not the JVM: it
     can be taken up again.
     """
-    console = Console(stderr=True)
+    console = logs.console()
     with one_line(), resumed(settings.runtime_dir, pid) as (directory, target):
         emulated = (directory / "pt" / "emulator.json").exists()
         plan = topology(settings, live=True, hardware=not emulated, resumed=True)

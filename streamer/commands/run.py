@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from streamer import logs
 from streamer.cli import Failure
 from streamer.config import Settings
 from streamer.lossy import never_fail
@@ -52,7 +52,7 @@ def command(
     JVM's. Without --emulate the machine must have Intel PT: see `streamer doctor`.
     """
     never_fail("stdout")
-    console = Console(stderr=True)
+    console = logs.console()
     options: dict[str, Any] = {"live": True}
     if record is not None:
         options["record"] = str(record.absolute())
