@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from typing import IO, cast
 
 import structlog
 from rich.console import Console
@@ -67,7 +68,7 @@ class _Lines(io.TextIOBase):
 
 def console() -> Console:
     """For messages to people, on stderr."""
-    return Console(file=_Lines(), width=_WIDEST) if _json else Console(stderr=True)
+    return Console(file=cast(IO[str], _Lines()), width=_WIDEST) if _json else Console(stderr=True)
 
 
 def fault(line: str) -> bool:

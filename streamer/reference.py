@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from streamer.config import Settings
 
@@ -83,7 +82,7 @@ def _default(name: str, field: FieldInfo) -> str:
     if name == "runtime_dir":  # of the user who makes this page, otherwise
         return "`$XDG_RUNTIME_DIR/streamer`, or `streamer-<uid>` in the temporary directory"
     value = field.default
-    assert value is not PydanticUndefined
+    assert not field.is_required()
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
