@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -210,15 +211,22 @@ class ClassFile:
 
     def named(self, opcode: int, index: int) -> Invoked | None:
         """The method that an invoke instruction names by constant `index`; None: the constant is of another kind."""
-        reference = self._pair(index, _INVOKES.get(opcode, ()))
-        if reference is None:
-            return None
-        described = self._pair(reference[1], (_NAME_AND_TYPE,))
-        owner = "" if opcode == INVOKEDYNAMIC else self.class_name(reference[0])
-        if described is None or owner is None:
-            return None
-        name, descriptor = self._text(described[0]), self._text(described[1])
-        return None if name is None or descriptor is None else Invoked(opcode, owner, name, descriptor)
+        (found,) = self.all_named([(opcode, index)])
+        return found
+
+    def all_named(self, invokes: Iterable[tuple[int, int]]) -> Iterator[Invoked | None]:
+        """`named` of many: a constant that several share is read once."""
+        class_name, text = cache(self.class_name), cache(self._text)
+        for opcode, index in invokes:
+            found = None
+            reference = self._pair(index, _INVOKES.get(opcode, ()))
+            described = self._pair(reference[1], (_NAME_AND_TYPE,)) if reference is not None else None
+            if reference is not None and described is not None:
+                owner = "" if opcode == INVOKEDYNAMIC else class_name(reference[0])
+                name, descriptor = text(described[0]), text(described[1])
+                if owner is not None and name is not None and descriptor is not None:
+                    found = Invoked(opcode, owner, name, descriptor)
+            yield found
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], _Method]:

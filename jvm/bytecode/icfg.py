@@ -277,8 +277,11 @@ class Icfg:
         opcode, constant = nodes.opcode[calling].astype(np.int64), nodes.target[calling].astype(np.int64)
         distinct, inverse = np.unique(opcode << 16 | constant, return_inverse=True)
         ids = np.empty(len(distinct), np.int32)
-        for k, (both, count) in enumerate(zip(distinct.tolist(), np.bincount(inverse).tolist(), strict=True)):
-            invoked = file.named(both >> 16, both & 0xFFFF) or Invoked(both >> 16, "", "", "")
+        named = file.all_named((both >> 16, both & 0xFFFF) for both in distinct.tolist())
+        for k, (opcode_, found, count) in enumerate(
+            zip((distinct >> 16).tolist(), named, np.bincount(inverse).tolist(), strict=True)
+        ):
+            invoked = found or Invoked(opcode_, "", "", "")
             ids[k] = self._called(new, invoked, count)
             if k % CONSTANTS == CONSTANTS - 1:
                 yield

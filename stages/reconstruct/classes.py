@@ -34,7 +34,7 @@ class Classes:
         self._gone: deque[tuple[int, int]] = deque()  # (time, class), in the order of being told
 
     def feed(self, data: export.Buffer) -> Iterator[None]:
-        """In steps."""
+        """In steps; `update` comes behind it."""
         try:
             for record in iter_records(data, only=ONLY):
                 match record:
@@ -55,7 +55,6 @@ class Classes:
                         self.icfg.feed(record)
         except export.ExportError:
             self.bad_records += 1
-        yield from self._update()
 
     def _tell(self, method: export.Method) -> None:
         if method.id >= MOST:
@@ -70,6 +69,8 @@ class Classes:
 
     def forget_before(self, tsc: int) -> Iterator[None]:
         """Classes that were unloaded before that, in steps."""
+        if not self._gone or self._gone[0][0] >= tsc:
+            return
         while self._gone and self._gone[0][0] < tsc:
             _, id_ = self._gone.popleft()
             yield
@@ -77,10 +78,11 @@ class Classes:
             self.icfg.remove(id_)
             self._definition.pop(id_, None)
             self.numbers[list(self._told.pop(id_, ()))] = NOWHERE
-        yield from self._update()
+        yield from self.update()
 
-    def _update(self) -> Iterator[None]:
-        """Behind it no call has a callee that is gone."""
+    def update(self) -> Iterator[None]:
+        """Callees are found, in steps. Behind it no call has one that is gone; of classes told in between several times
+        it is done once."""
         while self.icfg.update(CALLS):
             yield
 

@@ -206,6 +206,7 @@ class Reconstruct:
         ticks = self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
         groups, rows = grouped(message, ticks)
         icfg = p.classes.icfg
+        yield from p.classes.update()
         graph = p.classes.graph()
         yield None
         index = icfg.by_opcode()

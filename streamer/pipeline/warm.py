@@ -24,6 +24,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import as_file, files
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from capture.recording.replay import Replay
@@ -120,12 +121,13 @@ class Compiling:
         """`behind`: which comes first."""
         self._chain, self._behind = chain, behind
         self._process: subprocess.Popen[bytes] | None = None
+        self._loading: Thread | None = None
         self._done = is_warm(chain)
         if behind is None:
             self._begin()
 
     def _begin(self) -> None:
-        if not self._done and self._process is None:
+        if not self._done and self._process is None and self._loading is None:
             command = boot.command("streamer.pipeline.warm", *self._chain)
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
@@ -135,8 +137,20 @@ class Compiling:
             return self._done
         self._begin()
         if self._process is not None and self._process.poll() is not None:
-            self._process, self._done = None, True
+            self._process, self._done = None, LATER not in self._chain
+            if not self._done:
+                self._loading = Thread(target=_load, daemon=True)
+                self._loading.start()
+        if self._loading is not None and not self._loading.is_alive():
+            self._loading, self._done = None, True
         return self._done
+
+
+def _load() -> None:
+    """From disk, what is not needed at once: else its first steps would take the longer."""
+    from streamer.pipeline.warm_reconstruct import compile_reconstruct
+
+    compile_reconstruct()
 
 
 def _feed(chain: Sequence[Any]) -> int:

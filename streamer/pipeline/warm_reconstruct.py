@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+CLASS = bytes.fromhex("cafebabe 0000003d 0005 01 0001 41 07 0001 01 0001 42 07 0003 0000 0002 0004 0000 0000 0000 0000")
+"""Of no members: A, below B (JVMS 4.1)."""
+
 
 def compile_reconstruct() -> None:
     for _ in _steps():
@@ -13,7 +16,8 @@ def compile_reconstruct() -> None:
 
 
 def _steps() -> Iterator[object]:
-    """By a thread that ran nothing, in a process without classes."""
+    """By a thread that ran nothing, in a process with one class."""
+    from jvm.bytecode.class_file import ClassFile
     from jvm.bytecode.icfg import Icfg
     from jvm.code.image import CodeImage
     from stages.messages.paths import BLOCK_DTYPE, BREAK_DTYPE, LINK_DTYPE, PATH_DTYPE
@@ -22,6 +26,7 @@ def _steps() -> Iterator[object]:
     from stages.reconstruct.matcher import Matcher, Parts
 
     dictionary, icfg = Dictionary(), Icfg()
+    icfg.add(1, 0, "A", ClassFile.of(CLASS))
     dictionary.blocks.append(np.zeros(1, BLOCK_DTYPE))
     dictionary.paths.append(np.zeros(1, PATH_DTYPE))
     dictionary.links.append(np.zeros(1, LINK_DTYPE))

@@ -62,6 +62,19 @@ def test_what_explains_the_interpreter_is_compiled_behind_what_follows(monkeypat
         def poll(self) -> int | None:
             return 0 if self.number in over else None
 
+    loaded: list[object] = []
+
+    class Loading:
+        def __init__(self, target: object, **_: object) -> None:
+            self.target = target
+
+        def start(self) -> None:
+            loaded.append(self.target)
+
+        def is_alive(self) -> bool:
+            return len(over) < 3
+
+    monkeypatch.setattr(streamer.pipeline.warm, "Thread", Loading)
     monkeypatch.setattr(streamer.pipeline.warm, "is_warm", lambda _: False)
     monkeypatch.setattr(streamer.pipeline.warm.boot, "command", lambda _, *chain: chain)
     monkeypatch.setattr(streamer.pipeline.warm.subprocess, "Popen", Process)
@@ -77,6 +90,10 @@ def test_what_explains_the_interpreter_is_compiled_behind_what_follows(monkeypat
     assert not second.done()
     assert begun == [needed(settings), middle(settings)]
     over.append(1)
+    assert not second.done()  # they are loaded by another thread
+    assert len(loaded) == 1
+    over.append(2)
     assert second.done()
     assert second.done()
+    assert len(loaded) == 1
     assert len(begun) == 2
