@@ -224,15 +224,27 @@ def _first(t, c, root, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _resumed_stack(t, c, a, thread):  # type: ignore[no-untyped-def]
+    """The unknown below the first frame of a stack that goes on where it was left, while all of `thread`'s own from `a`
+    on down is known: a virtual thread's, mounted again (JDK: continuationFreezeThaw.cpp, `thaw`). Which one it is the
+    trace does not say. Control comes back to `a`, or below, when it is unmounted."""
+    return frame(t, c, a, thread, np.int64(SHARED), thread, np.int64(-1), True)
+
+
+@inner
 def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     """A return from `a` to block `b`, of `fn`, leaves all that is known: `fn` was the caller of the frames above the
     hole. Its own caller is not known."""
     root = _root(t, c, a)
-    if t.activation[AC * root + A_FN] == BOTTOM or root == 0:
+    if root == 0:
         t.size[Z_STRANGE] += 1
         return _first(t, c, root, fn)
+    if t.activation[AC * root + A_FN] == BOTTOM:
+        t.size[Z_STRANGE] += 1
+        return _first(t, c, _resumed_stack(t, c, a, t.activation[AC * root + A_NODE]), fn)
     if t.activation[AC * root + A_FN] == SHARED:
-        return _first(t, c, root, fn)
+        to = _returned_to(t, c, t.activation[AC * root + A_PARENT], c.block[BC * b + B_START])
+        return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
     new = _unknown(t, t.activation[AC * root + A_CALLER])
     caller = _first(t, c, new, fn)
     t.size[Z_LINKS] += 1

@@ -1,0 +1,59 @@
+"""Exact trees of a program at its ordinary speed: all of its methods compiled, as far as the compilers go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streamer.trees.source import of_recording
+from tests.cct import known
+from tests.flow_events.test_inlined import run_of
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
+WARM, COUNTED = 12_000, 1000
+MODES = {
+    "tiered": ["-Xbatch"], "C1": ["-Xbatch", "-XX:TieredStopAtLevel=1"], "C2": ["-Xbatch", "-XX:-TieredCompilation"],
+}  # fmt: skip
+"""-Xbatch: what is hot is compiled before it goes on, so that all of it is compiled when the counting begins."""
+NOT_INLINED = ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Known*::*"]
+TRAPPED = {"C2": ("round", "fresh", "made")}
+"""C2 makes no code of it any more behind the trap that its first code ran into: it is interpreted."""
+SLIPS = 1e-3
+"""Share of a virtual thread's calls that may be wrong: it is counted from its beginning, while code is compiled. The
+first call through a site, which binds it, may be taken for bound; a call that has moved may be read late."""
+
+
+@pytest.mark.parametrize("version", [17, 21, 25])
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path) -> None:
+    """Recursion, exceptions, callbacks by the JDK, constructors, receivers of several classes: each call a real one."""
+    options = ["-XX:+UseSerialGC", *MODES[mode], *NOT_INLINED]
+    recording = run_of("Known", version, options, [str(WARM), str(COUNTED)], tmp_path, Path(__file__).parent)
+    tree = of_recording(recording, print).tree
+    threads = known.found(tree, "Known")
+    rounds = {tid: sum(n for stack, n in c.items() if stack[-1] == "round") for tid, c in threads.items()}
+    tid = next(tid for tid, n in rounds.items() if n == COUNTED)
+    expected = {stack: COUNTED * n for stack, n in known.of_a_round().items() if stack != TRAPPED.get(mode)}
+    assert known.from_a_round_on(threads[tid]) == expected
+    assert known.from_a_round_on(known.found(tree, "Known", recursion=False)[tid]) == known.folded(Counter(expected))
+
+
+@pytest.mark.parametrize("version", [21, 25])
+def test_frames_of_a_virtual_thread_stand_below_an_unknown_caller_once_it_has_yielded(
+    version: int, tmp_path: Path
+) -> None:
+    """Which one is mounted again is not in the trace. The carrier's own frames are those from before."""
+    options = ["-XX:+UseSerialGC", "-Xbatch", *[o.replace("Known*", "Virtual") for o in NOT_INLINED]]
+    recording = run_of("Virtual", version, options, [str(WARM), "4", str(COUNTED)], tmp_path, Path(__file__).parent)
+    tree = of_recording(recording, print).tree
+    calls = sum(known.found(tree, "Virtual").values(), known.Contexts())
+    begun = {("task",): 1, ("task", "inner"): 1, ("task", "inner", "before"): 1}
+    resumed = {("inner", "after"): 1, ("inner", "after", "leaf"): 2, ("task", "leaf"): 1}
+    rounds = sum(n for stack, n in calls.items() if stack[-1] == "task")
+    assert rounds > WARM
+    for stack, each in (begun | resumed).items():
+        n = calls[(known.UNKNOWN, *stack)] + (calls[stack] if stack in begun else 0)
+        assert abs(n - each * rounds) < SLIPS * rounds, stack
+        assert stack in begun or calls[stack] == 0
