@@ -10,6 +10,7 @@ by others afterwards, so paths below it may be used as they are.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -83,12 +84,20 @@ def new_file(path: Path, mode: int = 0o600) -> int:
 
 def output_file(path: Path) -> int:
     """`path` as a user of a command gave it, open to write: a device, a FIFO or a link of this user or root is written
-    to as it is (/dev/stdout), in place of anything else stands a new file. Raises PrivacyError, OSError."""
+    to as it is (/dev/stdout), in place of anything else stands a new file. A FIFO that nobody reads is an error: its
+    reader may never come. Raises PrivacyError, OSError."""
     with suppress(FileNotFoundError):
         entry = path.lstat()
         if not stat.S_ISREG(entry.st_mode):
             _check_owner(path, entry)
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                raise OSError(errno.ENXIO, "a FIFO that nobody reads: start its reader first", str(path)) from None
+            os.set_blocking(fd, True)
+            return fd
     return new_file(path, 0o666)
 
 

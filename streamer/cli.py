@@ -71,13 +71,16 @@ def cli() -> None:
     First steps:
       streamer doctor                         what this machine has and lacks
       streamer run --emulate -- java -jar …   trace a JVM under the emulated PT
-      streamer record / streamer replay       keep a trace, play it again
+      streamer record --emulate -- java …     keep a trace
+      streamer replay trace.json              play it again
       streamer top                            live table of hot methods
-      streamer cct / streamer diff            who called whom, of a recording; how two differ
-      streamer export                         a tree for pprof, speedscope or flamegraph.pl
+      streamer cct trace.json                 who called whom
+      streamer diff a.cct b.cct               how two trees differ
+      streamer export live -o now.pb.gz       a tree for pprof, speedscope or flamegraph.pl
       streamer report                         where the trace contradicted the code
 
-    Settings come from flags, STREAMER_… variables and a TOML file (--config): docs/configuration.md lists them.
+    Each command has a --help with examples. Settings come from flags, STREAMER_… variables and a TOML file (--config):
+    docs/configuration.md lists them.
     """
 
 

@@ -73,7 +73,7 @@ def end(error: BaseException) -> int:
         case ValidationError():  # a setting, from whichever source
             for each in error.errors():
                 name = ".".join(str(part) for part in each["loc"])
-                _tell(f"setting {name}: {each['msg']}")
+                _tell(f"setting {name}: {each['msg'].removeprefix('Value error, ')}")
             return _SETTING
         case ConfigError():
             _tell(str(error))

@@ -98,6 +98,10 @@ class Replay:
     def close(self) -> None:
         self._reader.close()
 
+    def trace_bytes(self) -> int:
+        """Bytes of trace in it. Raises PerfDataError where the file is damaged."""
+        return sum(len(event.trace) for event in self._reader.events())
+
     def messages(self) -> Iterator[Message]:
         """All messages in order, `EndOfStream` last; arrays are views of the mapped file. Raises PerfDataError where
         the file is damaged; damage that could be left out comes so in place of EndOfStream, when all else is out."""

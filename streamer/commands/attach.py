@@ -23,6 +23,11 @@ def command(pid: int, classes: bool, size: str, timeout: float) -> None:
     The agent exports compiled code, stubs, classes and threads into a ring that capture reads. Prints the ring's
     path. Attached again, it tells everything anew. A JVM whose `streamer run` was killed has the agent and its trace:
     `streamer resume PID` traces it again.
+
+    \b
+    Examples:
+      streamer attach 4711
+      streamer attach 4711 --size 256m --no-classes    much code; its bytecode stays there
     """
     if timeout <= 0:
         raise Failure("--timeout must be more than 0 seconds")

@@ -12,7 +12,7 @@ from stages.cct.views import View
 from streamer.cli import Failure
 from streamer.trees import text
 from streamer.trees.file import packed
-from streamer.trees.options import loaded, source_options, view_options, weight_options
+from streamer.trees.options import loaded, seen, source_options, view_options, weight_options
 
 
 @click.command()
@@ -43,8 +43,12 @@ def command(
     """Show the calling-context tree: calls between methods, how often, and at what cost.
 
     Each node is a method in the context of all its callers. Of compiled code all calls are nodes, inlined ones too, and
-    native methods; interpreted code is one node `[interpreter]` each time that the interpreter is entered. After a loss
-    the callers are not known until they are returned to: until then they stand as `[unknown caller]`.
+    native methods. Decoding a recording takes a while: keep the tree with --save.
+
+    \b
+    [interpreter]      all that the interpreter runs from there on: which methods is not in the trace
+    [unknown caller]   where tracing began, and after each loss: callers are known when they are returned to
+    @12                bytecode index of the call
 
     \b
     Examples:
@@ -54,14 +58,14 @@ def command(
       streamer cct a.cct --collapsed | flamegraph.pl     as a flame graph
       streamer cct live                                  of the streamer on this machine
     """
-    saved = loaded(source, url, window, pid)
+    saved = loaded(source, url, window, pid, kept=file is not None)
     if file is not None:
         try:
             with os.fdopen(output_file(file), "wb") as out:
                 out.write(packed(saved))
         except OSError as error:
             raise Failure(f"cannot write {file}: {error.strerror or error}") from None
-    tree = view.of(saved.tree)
+    tree = seen(saved, view, source)
     if matrix:
         shown = text.matrix(tree)
     elif collapsed:

@@ -7,7 +7,7 @@ import click
 from stages.cct import measures
 from stages.cct.views import View
 from streamer.trees import text
-from streamer.trees.options import loaded, source_options, view_options, weight_options
+from streamer.trees.options import LIVE, loaded, seen, source_options, view_options, weight_options
 
 
 @click.command()
@@ -39,10 +39,15 @@ def command(
 
     \b
     Examples:
+      streamer cct dir/trace.json --save a.cct       a tree to compare with
       streamer diff yesterday.cct today.cct
       streamer diff a.cct live --weight time --include 'shop.*'
     """
-    a, b = (view.of(loaded(name, url, window, pid).tree) for name in (first, second))
+    live = LIVE in (first, second)
+    a, b = (
+        seen(loaded(name, url, *((window, pid) if name == LIVE or not live else (None, None))), view, name)
+        for name in (first, second)
+    )
     pair = measures.paired(*(text.weighted(tree, weight, observed) for tree in (a, b)))
     click.echo(f"overlap by {weight}: {measures.overlap(pair):.2%}")
     click.echo(f"hot-edge coverage (T = {hot:g}): {measures.hot_edge_coverage(pair, hot):.2%}")

@@ -19,6 +19,11 @@ def command(as_json: bool) -> None:
     """Check the means of tracing on this machine, and name the remedy for each one missing.
 
     Exit status 0 when a live JVM can be traced here (on hardware or emulated), 1 when not.
+
+    \b
+    Examples:
+      streamer doctor
+      streamer doctor --json     for a program
     """
     findings = doctor.examine(config.load())
     able, sentence = doctor.verdict(findings)

@@ -12,7 +12,7 @@ from jvm.private import output_file
 from stages.cct.views import View
 from streamer.cli import Failure
 from streamer.exports.formats import FORMATS, Export, TooLargeError
-from streamer.trees.options import loaded, source_options, view_options, weight_options
+from streamer.trees.options import loaded, seen, source_options, view_options, weight_options
 
 
 @click.command()
@@ -50,6 +50,8 @@ def command(
       streamer export dir/trace.json --format collapsed | flamegraph.pl > flame.svg
     """
     saved = loaded(source, url, window, pid)
+    if kind != "cct":  # which is whole, whatever the view
+        seen(saved, view, source)
     try:
         body = FORMATS[kind].write(Export(saved, view, weight, observed, share))
     except TooLargeError as error:

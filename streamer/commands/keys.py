@@ -16,6 +16,10 @@ def command(directory: Path) -> None:
     DIRECTORY (made 0700) gets own.key, own.key_secret and peers/, the public keys that may connect: copy other
     hosts' own.key there, under names of your choice. Where this host connects to another, put that one's own.key
     beside them as server.key. Then set transport.keys.
+
+    \b
+    Examples:
+      streamer keys /etc/streamer/keys
     """
     try:
         public = create_keys(directory)

@@ -143,7 +143,13 @@ def _shared(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def command() -> None:
-    """Look into an Intel PT trace: its packets, or the instructions that it says were executed."""
+    """Look into an Intel PT trace: its packets, or the instructions that it says were executed.
+
+    \b
+    Examples:
+      streamer pt dump trace.pt --cpu 6/142
+      streamer pt flow trace.pt --image code.bin@0x100000
+    """
 
 
 @command.command()

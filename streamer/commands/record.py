@@ -37,11 +37,13 @@ PACK_LEVEL = 19
 def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bool, java: tuple[str, ...]) -> None:
     """Start a JVM and keep its trace, without looking at it.
 
-    \b
-    streamer record --emulate -o traces -- java -cp app.jar Main
-    streamer replay traces/trace.json
-
     `perf script --itrace=i0ns -i traces/trace.perf.data` reads it too. The exit status is the JVM's.
+
+    \b
+    Examples:
+      streamer record --emulate -o traces -- java -cp app.jar Main
+      streamer record --emulate -o traces --name shop --pack -- java -jar shop.jar
+      streamer replay traces/trace.json                                    play it
     """
     never_fail("stdout")
     console = logs.console()

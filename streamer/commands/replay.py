@@ -34,6 +34,12 @@ def command(
 
     RECORDING is NAME.json or NAME.perf.data (or either with .zst), as `streamer record` wrote it; a perf.data of
     `perf record` works as far as JIT code is known beside it.
+
+    \b
+    Examples:
+      streamer replay traces/trace.json                       at its own pace, with page and /metrics
+      streamer replay traces/trace.json --pace max --top 10   as fast as possible, for the summary
+      streamer replay traces/trace.json --seconds 30 --no-live
     """
     console = logs.console()
     try:

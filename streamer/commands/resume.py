@@ -25,6 +25,11 @@ def command(settings: Settings, pid: int | None, live: bool | None, summary_file
     The JVM has gone on meanwhile. Its rings are read on from where they were; trace missed meanwhile is in holes, and
     the counts before are kept. PID may be left out where only one such JVM runs. Ctrl-C ends tracing, not the JVM: it
     can be taken up again.
+
+    \b
+    Examples:
+      streamer resume          the one JVM that there is
+      streamer resume 4711     that one
     """
     console = logs.console()
     with one_line(), resumed(settings.runtime_dir, pid) as (directory, target):

@@ -44,12 +44,15 @@ def command(
 ) -> None:
     """Start a JVM, trace it, and serve its hot methods until it ends.
 
-    \b
-    streamer run --emulate -- java -cp app.jar Main
-    streamer run --emulate --record traces -- java -Xint -jar app.jar
-
     The page and /metrics are at http://127.0.0.1:9464; at the end a summary is printed. The exit status is the
     JVM's. Without --emulate the machine must have Intel PT: see `streamer doctor`.
+
+    \b
+    Examples:
+      streamer run --emulate -- java -cp app.jar Main
+      streamer run --emulate --record traces -- java -Xint -jar app.jar    and keep the trace
+      streamer run --cpu-budget 25% -- java -jar app.jar                   for a quarter of a CPU, in all
+      streamer run --emulate --port 0 --summary s.json -- java -jar app.jar
     """
     never_fail("stdout")
     console = logs.console()

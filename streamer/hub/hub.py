@@ -293,7 +293,7 @@ class Hub:
             unwritten={CAUSES[c]: n for c, n in sorted(totals.unwritten.items()) if n},
             processes=tuple(self._view(key) for key in keys),
             restarts=self.restarts(),
-            down=tuple(self.down()),
+            down=tuple(name for name in self.down() if not _starts(self.components[name])),
             ready=not self.ready(),
             windows=tuple(self.windows),
             weights=self.weights,
@@ -511,6 +511,11 @@ class Hub:
             shift_score=None if shift is None else shift.score,
             duty=self._duty([key], 0),
         )
+
+
+def _starts(status: Mapping[str, Any]) -> bool:
+    """For the first time: that is no fault."""
+    return status.get("state") == "starting" and not status.get("restarts") and not status.get("deaths_in_a_row")
 
 
 def _trouble(status: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from streamer.hub.text import (
     BAR,
+    TOO_EARLY,
     View,
     bar,
     fate_bar,
@@ -30,6 +31,7 @@ from streamer.hub.text import (
     shift_text,
     short,
     spark,
+    too_early,
 )
 
 LEAST_METHOD = 32
@@ -118,6 +120,8 @@ class MethodsTable:
         for row in zip(*columns.values(), strict=True):
             table.add_row(*row)
         yield table
+        if any(map(too_early, self.view["methods"])):
+            yield Text(TOO_EARLY, "dim")
 
 
 @dataclass(frozen=True, slots=True)

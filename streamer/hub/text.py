@@ -90,10 +90,21 @@ def invocations_text(method: View) -> str:
 
 
 def share_text(method: View) -> str:
-    """`12.3 %`; with half of its 95 % interval where only a part of the time was traced: `12.3 ± 0.4 %`."""
+    """`12.3 %`; with half of its 95 % interval where only a part of the time was traced: `12.3 ± 0.4 %`, or, where that
+    says nothing yet, `12 ± 45 %?` (`TOO_EARLY`)."""
+    if too_early(method):
+        return f"{100 * method['share']:.0f} ± {100 * method['sure']:.0f} %?"
     if method["sure"]:
         return f"{100 * method['share']:.1f} ± {100 * method['sure']:.1f} %"
     return f"{method['share']:.1%}"
+
+
+TOO_EARLY = "?: too early to say, the interval is wider than the share"
+
+
+def too_early(method: View) -> bool:
+    """Too few panes were traced, or too rare ones: nothing at all would be within the interval."""
+    return bool(method["sure"] and method["sure"] >= method["share"])
 
 
 def contradictions_line(report: View) -> str | None:

@@ -98,7 +98,7 @@ class HotView:
     processes: tuple[ProcessView, ...]
     restarts: int
     down: tuple[str, ...]
-    """Components that are not up."""
+    """Components that are not up, though they have been, or that do not come up."""
     ready: bool
     windows: tuple[str, ...]
     weights: tuple[str, ...]

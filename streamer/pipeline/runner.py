@@ -7,7 +7,10 @@ The socket of the page is this process's, so a scrape that comes while the hub i
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +24,7 @@ from rich.text import Text
 from capture.live.ring import RingError
 from capture.live.source import EmulatedSource
 from stages.messages import StreamKey
-from streamer.config import Settings
+from streamer.config import Settings, budget_cpus
 from streamer.hub import Balance, Hub
 from streamer.hub.screen import screen
 from streamer.hub.text import headline, plain
@@ -34,6 +37,7 @@ from streamer.session.session import traces
 from streamer.target.adopted import AdoptedProcess
 from streamer.target.process import TargetProcess
 from streamer.views import summary, web
+from streamer.views.summary import Cost
 
 REFRESH_SECONDS = 1.0
 TELL_SECONDS = 5.0
@@ -48,6 +52,7 @@ class Outcome:
     target_status: int | None = None
     restarts: int = 0
     failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed, and why
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def books_balance(self) -> bool:
@@ -130,11 +135,24 @@ class Runner:
         if self.target is not None and self.target.started:
             outcome.target_status = self.target.status
         outcome.restarts = statistics["restarts"]
+        outcome.cost = self._cost(hub.seconds())
         outcome.failed = [
             f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
             for name in statistics["given_up"] + statistics["killed"]
         ]
         return outcome
+
+    def _cost(self, seconds: float) -> Cost:
+        """By group of stages; tasks of this process are part of its own."""
+        spent: defaultdict[str, float] = defaultdict(float)
+        for keeper in self.supervisor.members.values():
+            if keeper.run is not None and keeper.run.pid:
+                spent[keeper.group.name] += float(keeper.statistics.get("cpu_seconds", 0.0))
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        spent["supervisor"] = usage.ru_utime + usage.ru_stime
+        budget = self.settings.capture.cpu_budget
+        cpus = None if budget is None else budget_cpus(budget, len(os.sched_getaffinity(0)))
+        return Cost(dict(spent), seconds, cpus)
 
     async def _members_ready(self) -> None:
         """A recording waits for all. A JVM waits for capture alone where kernels have to be compiled first, or else for
@@ -207,12 +225,13 @@ class Runner:
 
 
 def report(outcome: Outcome, color: bool) -> str:
-    return summary.render(outcome.hub, outcome.balances, color=color)
+    return summary.render(outcome.hub, outcome.balances, color=color, cost=outcome.cost)
 
 
 def figures(outcome: Outcome) -> dict[str, Any]:
     """The summary for programs, JSON."""
     return summary.figures(outcome.hub, outcome.balances) | {
         "target_status": outcome.target_status,
+        "cpu_seconds": outcome.cost.spent,
         "failed": outcome.failed,
     }

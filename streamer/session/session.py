@@ -122,7 +122,7 @@ def resumed(runtime_dir: Path, pid: int | None = None) -> Iterator[tuple[Path, P
     _private(runtime_dir)
     found = [(path, target) for path, target in untraced(runtime_dir) if pid in (None, target.pid)]
     if not found:
-        raise SessionError(f"{'no JVM' if pid is None else f'JVM {pid}'} of an earlier session runs on untraced")
+        raise SessionError(f"no JVM{'' if pid is None else f' {pid}'} of an earlier session runs on untraced")
     if len(found) > 1:
         raise SessionError(f"several JVMs run on untraced: name one of {', '.join(str(t.pid) for _, t in found)}")
     path, target = found[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from stages.cct.tree import Tree
 from stages.cct.views import View
 from streamer.cli import Failure
 from streamer.client import fetch_bytes
@@ -16,6 +17,7 @@ from streamer.trees.file import CctFileError, Saved, unpacked
 from streamer.trees.text import WEIGHTS
 
 LIVE = "live"
+LISTED = 10
 Command = Callable[..., Any]
 
 _SOURCE = [
@@ -69,11 +71,26 @@ def view_options(command: Command) -> Command:
     return _with(_VIEW)(made)
 
 
-def loaded(source: str, url: str, window: str | None, pid: int | None) -> Saved:
-    """Raises Failure."""
+def seen(saved: Saved, view: View, source: str) -> Tree:
+    """What `view` leaves of a tree. Raises Failure where it leaves nothing of one in which there is something."""
+    tree = view.of(saved.tree)
+    if (saved.tree.nodes["parent"] >= 0).any() and not (tree.nodes["parent"] >= 0).any():
+        roots = saved.tree.nodes[saved.tree.nodes["parent"] < 0]["bci"]
+        if view.tids and not {*view.tids} & {*roots.tolist()}:
+            threads = ", ".join(str(tid) for tid in sorted({*roots.tolist()})[:LISTED]) + ", …" * (len(roots) > LISTED)
+            raise Failure(f"{source} has no such thread; it has {threads}")
+        why = "a pattern is a whole name, or has a *"
+        raise Failure(f"nothing of {source} is left by --include, --exclude and --thread: {why}")
+    return tree
+
+
+def loaded(source: str, url: str, window: str | None, pid: int | None, *, kept: bool = False) -> Saved:
+    """`kept`: the user keeps the tree. Raises Failure."""
+    if source != LIVE and (window is not None or pid is not None):
+        raise Failure(f"--window and --pid choose from a running streamer (live): {source} is taken whole")
     if source == LIVE:
         try:
             return unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
         except CctFileError as error:
             raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
-    return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True))
+    return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True), kept=kept)

@@ -13,18 +13,20 @@ from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.inputfile import read_input
 from stages.cct.tree import Tree, merged
-from stages.messages import StreamOpen, TreeReport
+from stages.messages import Chunk, StreamOpen, TreeReport
 from streamer import config
 from streamer.cli import Failure
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
+from streamer.pipeline.warm import is_warm, needed
 from streamer.trees.file import MAGIC, MOST_PACKED, CctFileError, Saved, unpacked
+from streamer.trees.progress import Progress
 
 _ALL = 1e9
 """Seconds of a pane: the whole recording is one."""
 
 
-def load(source: str, say: Callable[[str], None]) -> Saved:
-    """Raises Failure."""
+def load(source: str, say: Callable[[str], None], *, kept: bool = False) -> Saved:
+    """`kept`: the user keeps the tree, and needs no advice to. Raises Failure."""
     path = Path(source)
     try:
         if stat.S_ISFIFO(path.stat().st_mode):  # its writer may never come
@@ -33,7 +35,7 @@ def load(source: str, say: Callable[[str], None]) -> Saved:
             begin = file.read(len(MAGIC))
         if begin == MAGIC:
             return unpacked(read_input(path, MOST_PACKED))
-        return of_recording(path, say)
+        return of_recording(path, say, kept=kept)
     except CctFileError as error:
         raise Failure(f"{path}: {error}") from None
     except PerfDataError as error:
@@ -43,11 +45,12 @@ def load(source: str, say: Callable[[str], None]) -> Saved:
 
 
 def of_recording(
-    path: Path, say: Callable[[str], None], *, through: Callable[[Iterable[Message]], Iterable[Message]] = iter,
+    path: Path, say: Callable[[str], None], *, kept: bool = True,
+    through: Callable[[Iterable[Message]], Iterable[Message]] = iter,
     **overrides: Any,
 ) -> Saved:  # fmt: skip
-    """All of its processes together. `through`: its messages as they are to be seen; `overrides`: settings by their
-    names. Raises OSError, PerfDataError."""
+    """All of its processes together. `kept`: the user keeps the tree. `through`: its messages as they are to be seen;
+    `overrides`: settings by their names. Raises OSError, PerfDataError."""
     settings = config.load(None, fidelity="flow", **{"flow.contexts": True, **overrides})
     settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
     names = middle(settings)
@@ -56,10 +59,15 @@ def of_recording(
     with tempfile.TemporaryDirectory() as directory, Replay(path) as replay:
         if replay.incomplete:
             say(f"{path} is incomplete: {replay.incomplete}")
+        if not is_warm(needed(settings)):
+            say("on first use kernels are compiled: a minute or two")
+        progress = Progress(path.name, replay.trace_bytes())
         chain = make_chain(names[: names.index("cct") + 1], Place(settings, Path(directory), 0))
         for message in through(replay.messages()):
             if isinstance(message, StreamOpen) and not hz:
                 hz, host, pid = message.clock.hz, message.stream.host, message.stream.pid
+            progress.passed(len(message.data) if isinstance(message, Chunk) else 0)
             trees += (Tree(out.nodes, out.names) for out in feed_chain(chain, message) if isinstance(out, TreeReport))
         trees += (Tree(out.nodes, out.names) for out in flush_chain(chain) if isinstance(out, TreeReport))
+        progress.ended(kept=kept)
     return Saved(merged(trees), hz or 1e9, host, pid)

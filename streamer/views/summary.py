@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -20,6 +21,29 @@ from streamer.views.matrix import cells
 WIDTH = 120
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds of the pipeline by group of processes, in `seconds` of a run; `budget` in CPUs, None without one.
+    Of a member that died, those of its last incarnation."""
+
+    spent: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    budget: float | None = None
+
+    def line(self) -> str | None:
+        """None: nothing is known of it."""
+        total = sum(self.spent.values())
+        if not total or self.seconds <= 0:
+            return None
+
+        heaviest = sorted(self.spent.items(), key=lambda item: (-item[1], item[0]))
+        parts = ", ".join(f"{name} {seconds:.1f} s ({seconds / self.seconds:.1%})" for name, seconds in heaviest)
+        line = f"CPU of the pipeline: {total:.1f} s ({total / self.seconds:.1%} of a core): {parts}"
+        if self.budget is None:
+            return line
+        return f"{line}; the budget is {self.budget:.1%} of a core, from when kernels are ready"
+
+
 def duration(seconds: float) -> str:
     """1.2 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:
@@ -29,7 +53,9 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None, color: bool = False) -> str:
+def render(
+    hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None, color: bool = False, cost: Cost | None = None
+) -> str:
     """The text, ending in a newline. `balances` as `Hub.finish` returned them: whether the books balance is said
     of them; without any it is not said. Never raises for an empty run."""
     view = hub.hot(top=top, whole_run=True).json()
@@ -61,6 +87,8 @@ def render(hub: Hub, balances: Iterable[Balance] = (), *, top: int | None = None
         parts.append(Text(contradictions))
     if balances:
         parts.append(Text(_balance_line(balances)))
+    if cost is not None and (spent := cost.line()):
+        parts.append(Text(spent))
     restarts = {name: n for name, s in sorted(hub.components.items()) if (n := int(s.get("restarts", 0)))}
     listed = ", ".join(f"{name} × {n}" for name, n in restarts.items())
     parts.append(Text(f"restarts: {listed or 'none'}"))

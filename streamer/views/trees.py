@@ -37,6 +37,7 @@ MOST_PLAIN = 128 << 20
 FILE = "application/octet-stream"
 BEFORE = "before"
 NO_TREES = "No calling contexts in this window: a run keeps them at fidelity flow, unless --no-contexts."
+NOT_FLOW = "Fidelity ip keeps no calling contexts: run with --fidelity flow."
 
 NOT_KEPT = "No calling contexts are kept of that time: select another in the timeline, or the newest."
 
@@ -74,9 +75,19 @@ class Trees:
         window, base = self.parts(query), self._base(query)
         about = {name: list(of) for name in ("window", "base") if (of := self._stretch(query, name)) is not None}
         posted = await self._posted(request) if request.method == "POST" else None
-        why = NO_TREES if isinstance(self._hub.chosen(query.get("window") or None), int) else NOT_KEPT
-        answer = await self.in_thread(partial(_flame, window, base, posted, wanted, why))
+        answer = await self.in_thread(partial(_flame, window, base, posted, wanted, self._why(query)))
         return JSONResponse(answer | {"stretches": about}, headers=HEADERS)
+
+    def _why(self, query: Query) -> str:
+        """Why there may be no tree: what the page waits for, and since when, or what would have to be done."""
+        if self._hub.fidelity != "flow":
+            return NOT_FLOW
+        if not isinstance(self._hub.chosen(query.get("window") or None), int):
+            return NOT_KEPT
+        reasons = self._hub.ready()
+        if self._hub.trees.fed or not reasons:
+            return NO_TREES
+        return f"Waiting for the first calling contexts, since {self._hub.seconds():.0f} s: {'; '.join(reasons)}."
 
     def _stretch(self, query: Query, name: str) -> tuple[float, float] | None:
         """The time of which the trees of a stretch are, where a stretch is asked for, and something is kept of it."""

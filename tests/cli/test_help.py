@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -33,3 +36,41 @@ def test_it_imports_no_command() -> None:
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "streamer run --emulate" in ended.stdout
     assert ended.stdout.splitlines()[-1] == "loaded: streamer.cli streamer.commands streamer.lossy"
+
+
+def commands(group: click.Group, name: str = "streamer") -> Iterator[tuple[str, click.Command]]:
+    yield name, group
+    context = click.Context(group)
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} {each}")
+        else:
+            yield f"{name} {each}", command
+
+
+def examples(command: click.Command) -> list[str]:
+    """Lines of its help that are commands of ours; what stands behind two spaces, or in the shell's words, is not."""
+    found = re.findall(r"^ +(streamer .*)$", command.help or "", re.MULTILINE)
+    return [re.split(r"  | \| | && | > ", line)[0] for line in found]
+
+
+def parse(line: str) -> None:
+    """Raises click's UsageError."""
+    words, command = shlex.split(line)[1:], cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words.pop(0))
+        assert found is not None, line
+        command = found
+    command.make_context(line, words)
+
+
+def test_each_command_teaches_with_examples_that_parse() -> None:
+    assert isinstance(cli, click.Group)
+    for name, command in commands(cli):
+        found = examples(command)
+        assert found, f"{name} has no example"
+        for line in found:
+            parse(line)
+        assert name == "streamer" or any(line.startswith(name) for line in found)

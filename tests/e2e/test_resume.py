@@ -76,7 +76,7 @@ def test_kill_9_of_the_main_process(run: Callable[..., Streamer], start: Callabl
 
 
 def test_there_is_nothing_to_take_up(start: Callable[..., Streamer]) -> None:
-    for arguments, why in ((), "no JVM of an earlier session"), (("1",), "JVM 1 of an earlier session"):
+    for arguments, why in ((), "no JVM of an earlier session"), (("1",), "no JVM 1 of an earlier session"):
         streamer = start("resume", *arguments)
         assert streamer.process.wait(60) == 1
         assert f"{why} runs on untraced" in streamer.err

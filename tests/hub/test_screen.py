@@ -113,3 +113,13 @@ def test_the_whole_screen_of_top(width: int) -> None:
     assert ("█" * 12 in hottest) == (width >= 120)
     (bar,) = (line for line in text.splitlines() if "observed" in line)
     assert "█ observed 59.9 %  ▒ shed 40.0 %  × lost 0.1 %" in bar
+
+
+def test_an_early_interval_has_its_legend() -> None:
+    view = scene()[0].hot(top=3).json()
+    for sure, told in ((0.0, False), (0.9, True)):
+        view["methods"][0]["sure"] = sure
+        out = io.StringIO()
+        Console(file=out, width=80).print(MethodsTable(view))
+        assert ("too early to say" in out.getvalue()) is told
+        assert ("55 ± 90 %?" in out.getvalue()) is told

@@ -14,6 +14,7 @@ from streamer.hub.text import (
     loss_line,
     percent_down,
     plain,
+    share_text,
     shift_text,
     short,
     spark,
@@ -110,6 +111,23 @@ def test_the_bar_of_fates_shows_each_that_there_is() -> None:
     assert drawn(0, 0, 0, 0.2).endswith("off duty 80.0 %")
 
 
+def test_an_interval_that_says_nothing_is_told_to_be_too_early() -> None:
+    assert share_text({"share": 0.123, "sure": 0.004}) == "12.3 ± 0.4 %"
+    assert share_text({"share": 0.123, "sure": 0.45}) == "12 ± 45 %?"
+    assert share_text({"share": 0.0, "sure": 0.0}) == "0.0%"
+
+
+def test_the_cost_is_told_by_part_and_against_the_budget() -> None:
+    cost = summary.Cost({"decode": 9.0, "capture": 1.5, "supervisor": 1.5}, 60.0, 0.25)
+    assert cost.line() == (
+        "CPU of the pipeline: 12.0 s (20.0% of a core): decode 9.0 s (15.0%), capture 1.5 s (2.5%), "
+        "supervisor 1.5 s (2.5%); the budget is 25.0% of a core, from when kernels are ready"
+    )
+    assert summary.Cost().line() is None
+    hub, _ = scene()
+    assert "CPU of the pipeline: 12.0 s (20.0%" in summary.render(hub, cost=cost)
+
+
 def test_small_words():
     assert plain("a\x1b[31m\nb\u202e") == "a?[31m?b?"
     assert [bytes_text(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9)] == [
@@ -132,6 +150,9 @@ def test_headline_names_trouble():
     assert headline(hub.hot().json()).endswith("1 process · lag 0.1 s · shift 63% (unusual) · 1 restart")
     hub.heartbeat({"component": "worker-0", "up": False, "restarts": 2})
     assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")
+    hub.heartbeat({"component": "worker-1", "up": False, "state": "starting", "deaths_in_a_row": 0})
+    assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")  # the other one only begins
+    assert any("worker-1 is down (starting)" in reason for reason in hub.ready())
     hub, _ = scene(fidelity="flow", shed=400_000)
     assert headline(hub.hot().json()).endswith("shift 63% (unusual) · 40% of the trace shed · 1 restart")
 

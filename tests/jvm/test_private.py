@@ -129,6 +129,21 @@ def test_the_output_of_a_command(tmp_path: Path) -> None:
         file.write("nothing")
 
 
+def test_a_fifo_is_written_to_where_somebody_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="a FIFO that nobody reads"):
+        output_file(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with os.fdopen(output_file(path), "wb") as file:
+            assert os.get_blocking(file.fileno())
+            file.write(b"told")
+        assert os.read(reader, 10) == b"told"
+    finally:
+        os.close(reader)
+
+
 @as_root
 def test_the_output_of_a_command_does_not_go_through_a_link_of_another(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("precious")

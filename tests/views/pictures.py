@@ -1,4 +1,4 @@
-"""The pictures of the page in README and docs, of the demo as it plays: `python -m tests.views.pictures`.
+"""The pictures of page and terminal in README and docs, of the demo as it plays: `python -m tests.views.pictures`.
 
 They are taken when the program has changed what it does: then there is something to see in the difference of ten
 seconds to five minutes.
@@ -6,6 +6,7 @@ seconds to five minutes.
 
 from __future__ import annotations
 
+import io
 import socket
 import sys
 import tempfile
@@ -15,8 +16,11 @@ from subprocess import DEVNULL
 
 import httpx
 import trio
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
 
-from tests.browser import browser
+from streamer.hub.screen import screen
+from tests.browser import Page, browser
 
 DOCS = Path("docs")
 MOST_BYTES = 200_000
@@ -36,6 +40,29 @@ async def moved(url: str) -> None:
                 continue
             if view["methods"] and view["methods"][0]["method"] == MOVED and view["methods"][0]["before"] < 0.5:
                 return
+
+
+async def terminal(url: str) -> str:
+    """What `streamer top` shows, as HTML."""
+    async with httpx.AsyncClient(base_url=url) as http:
+        view = (await http.get("/api/hot?top=15")).json()
+        view["timeline"] = (await http.get("/api/timeline?top=15&window=10s")).json()
+    console = Console(file=io.StringIO(), record=True, width=110, force_terminal=True, color_system="truecolor")
+    for part in screen(view):
+        console.print(part)
+    return console.export_html(inline_styles=True, theme=MONOKAI)
+
+
+async def compared(page: Page) -> None:
+    """Selects what runs now, and compares it with a stretch before the change."""
+    told = await page.value("fetch('api/timeline').then(answer => answer.json())")
+    end, seconds = told["begin"] + len(told["panes"]) * told["seconds"], told["seconds"]
+    moved = next(event["time"] for event in told["events"] if event["method"] == MOVED)
+    a, b = (end - 4 * seconds, end), (moved - 14 * seconds, moved - 6 * seconds)
+    window, base = (f"{begin:.3f}..{end:.3f}" for begin, end in (a, b))
+    await page.value(f"location.hash = 'window={window}&base={base}'")
+    await page.until("document.getElementById('flame-legend').hidden === false")
+    await page.until("document.getElementById('base').value.includes('..')")
 
 
 async def take() -> None:
@@ -59,10 +86,22 @@ async def take() -> None:
                     await page.until("document.querySelectorAll('#methods tr').length > 5")
                     await page.until("document.querySelectorAll('#moved li').length > 0")
                     await page.until(PAINTED)
-                    shot = await page.picture(selector, 0.7 if name == "page" else 1)
-                    assert len(shot) < MOST_BYTES, (name, len(shot))
-                    (DOCS / f"{name}.png").write_bytes(shot)
+                    keep(name, await page.picture(selector, 0.7 if name == "page" else 1))
+                await page.dark(False)
+                await compared(page)
+                await page.until(PAINTED)
+                keep("timeline", await page.picture("#timeline"))
+                html = Path(directory) / "top.html"
+                html.write_text(await terminal(url))
+                await page.goto(html.as_uri())
+                await page.value("document.body.style.cssText += 'display: inline-block; padding: 1em'")
+                keep("top", await page.picture("body"))
         demo.terminate()
+
+
+def keep(name: str, shot: bytes) -> None:
+    assert len(shot) < MOST_BYTES, (name, len(shot))
+    (DOCS / f"{name}.png").write_bytes(shot)
 
 
 if __name__ == "__main__":

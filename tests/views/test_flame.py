@@ -194,7 +194,9 @@ async def test_wrong_questions_get_a_clear_answer(query: str) -> None:
 
 
 async def test_without_trees_it_says_so() -> None:
-    hub, _ = scene()
+    async with client(scene()[0]) as http:
+        assert "--fidelity flow" in (await http.get("/api/flame")).json()["why"]
+    hub, _ = scene(fidelity="flow")
     async with client(hub) as http:
         answer = (await http.get("/api/flame")).json()
         assert "--no-contexts" in answer["why"]

@@ -14,6 +14,7 @@ from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
 from tests.browser import Page, browser
+from tests.hub.reports import Time, report
 from tests.hub.scene import scene
 from tests.npm import from_npm
 from tests.views.made import NOW, large, tree
@@ -219,13 +220,42 @@ async def test_narrow_frames_are_drawn_where_they_are(tmp_path: Path) -> None:
         assert [a > 200 for a in found] == [True, False, True]
 
 
-async def test_without_trees_the_page_says_how_to_get_them(tmp_path: Path) -> None:
-    async with visit(scene()[0], tmp_path) as (page, url):
+async def test_what_an_unknown_caller_is_stands_beside_it(tmp_path: Path) -> None:
+    async with visit(seen(), tmp_path) as (page, url):
         await page.goto(url)
-        why = "document.getElementById('flame-why')"
-        await page.until(f"!{why}.hidden")
-        assert "--no-contexts" in await page.value(f"{why}.textContent")
-        assert await page.value("getComputedStyle(document.getElementById('flame-box')).display") == "none"
+        await page.until(READY)
+        await page.value("document.getElementById('flame-box').focus()")
+        for key in ("ArrowDown", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+            await page.press(key)
+        assert (await page.value(SAID)).startswith("[unknown caller] (where tracing began or trace was lost")
+
+
+async def test_while_nothing_has_come_the_page_says_what_is_awaited_and_since_when(tmp_path: Path) -> None:
+    clock = Time()
+    hub = Hub(fidelity="flow", now=clock, wall_ns=clock.ns)
+    hub.heartbeat({"component": "decode/0", "up": True, "kernels_ready": False})
+    clock.seconds += 7
+    async with visit(hub, tmp_path) as (page, url):
+        await page.goto(url)
+        why = "document.getElementById('flame-why').textContent"
+        await page.until(f"{why}.startsWith('Waiting for the first calling contexts, since 7 s: ')")
+        told = await page.value(why)
+        assert "decode/0 has its kernels compiled" in told
+        assert "no pane has closed yet" in told
+        assert await page.value("document.getElementById('timeline-why').hidden") is False
+        hub.heartbeat({"component": "decode/0", "kernels_ready": True})
+        hub.feed(report(1, {"A.a": 1}, column="instructions"))
+        hub.trees.feed(tree(1, {"A.a": 1}))
+        await page.until(READY)  # without being asked to
+
+
+async def test_without_trees_the_page_says_how_to_get_them(tmp_path: Path) -> None:
+    for hub, words in ((scene()[0], "--fidelity flow"), (scene(fidelity="flow")[0], "--no-contexts")):
+        async with visit(hub, tmp_path / words[2:5]) as (page, url):
+            await page.goto(url)
+            why = "document.getElementById('flame-why')"
+            await page.until(f"{why}.textContent.includes({words!r})")
+            assert await page.value("getComputedStyle(document.getElementById('flame-box')).display") == "none"
 
 
 async def test_axe_finds_no_fault_of_weight(tmp_path: Path) -> None:

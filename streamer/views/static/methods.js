@@ -12,7 +12,8 @@ function row(number, name, share, sure, largest, shift, kinds, invocations, clas
   bar.style.width = `${largest ? Math.min(100, 100 * share / largest) : 0}%`;
   track.append(bar);
   track.setAttribute("aria-hidden", "true");
-  cell.append(track, sure ? `${(100 * share).toFixed(1)} ± ${percent(sure)}` : percent(share));
+  cell.append(track, sure >= share && sure ? `${(100 * share).toFixed(0)} ± ${percent(sure, 0)}?`
+    : sure ? `${(100 * share).toFixed(1)} ± ${percent(sure)}` : percent(share));
   tr.append(cell, shift, element("td", kinds), element("td", invocations, "number"));
   return tr;
 }
@@ -102,7 +103,9 @@ export function show(view) {
   showFigures(view);
   showCoverage(view);
   const part = view.duty < 1 ? `, ${percent(view.duty)} of it traced` : "";
-  at("caption").textContent = `Observed share of ${view.weight} in ${named(view.window)}${part}`;
+  const early = view.methods.some((m) => m.sure && m.sure >= m.share)
+    ? "; ?: too early to say, the interval is wider than the share" : "";
+  at("caption").textContent = `Observed share of ${view.weight} in ${named(view.window)}${part}${early}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
   at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations !== 0));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, m.sure, largest, shiftCell(m), kinds(m),

@@ -41,6 +41,7 @@ export class Panel {
 
   windows(view) {
     [this.view, this.seconds] = [view, view.seconds];
+    if (!this.frames?.count) this.stale();  // what is awaited may have changed
     const others = view.windows.filter((window) => window !== view.window).concat(stretch(state.base) ? [state.base] : []);
     const values = ["", BEFORE, ...others, FILE], file = this.file ? `file ${this.file.name}` : "a file…";
     const windows = others.map(named);

@@ -15,9 +15,23 @@ function signed(points) {
   return Math.abs(points) < 5e-4 ? "unchanged" : points > 0 ? `+${text}` : `−${text}`;
 }
 
+// Frames that are no methods, in a few words (docs/cct.md).
+const MEANING = {
+  "[unknown caller]": "where tracing began or trace was lost: its callers are known when they are returned to",
+  "[interpreter]": "what the interpreter runs from here on: the trace does not tell which methods",
+  "[other]": "narrow frames put together",
+  "[overflow]": "contexts for which there was no room",
+};
+
+function meaning(frames, i) {
+  const name = frames.parent[i] < 0 ? "" : frames.names[frames.name[i]];
+  const key = name.startsWith("[interpreter]") ? "[interpreter]" : name;
+  return MEANING[key] ? ` (${MEANING[key]})` : "";
+}
+
 // One line about a frame, as it is read out.
 export function line(frames, i) {
-  const label = frames.label(i), share = frames.share(i);
+  const label = frames.label(i) + meaning(frames, i), share = frames.share(i);
   if (frames.compares) {
     const before = frames.base[i] / frames.baseWhole;
     return `${label}: ${percent(share)}, in the base ${percent(before)}, ${signed(share - before)}`;
