@@ -45,7 +45,7 @@ from stages.messages import Chunk, JitBatch, PaneReport, Paths, Segment, StreamO
 from streamer import config
 from streamer.config import Settings
 from streamer.pipeline.topology import MIDDLE, Place, make_chain, middle
-from streamer.pipeline.warm import warm
+from streamer.pipeline.warm import freeze_heap, warm
 
 SETTLED = 0.95
 """Share of all compiled methods by which the JIT is said to have settled."""
@@ -164,6 +164,7 @@ def measure(
         names = middle(settings)
         warm(names, place)
         chain = Chain(names, place)
+        freeze_heap()  # as a worker does
         parts = [Part(name) for name in PARTS]
         hz = next(m.clock.hz for m in messages if isinstance(m, StreamOpen))
         if profile is not None:

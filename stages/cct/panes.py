@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jvm.kernels import kernel
 from stages.cct.tables import Z_NODES, Z_NOTED, Tables
-from stages.cct.tree import Tree, exporting, merging, summing
+from stages.cct.tree import Tree, exporting, merging, slices, summing
 
 _SUM_ROWS = 1 << 16
 Part = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]  # nodes, counts, ticks (see Tables)
@@ -47,11 +47,29 @@ class Pane:
         return self.trees[0] if len(self.trees) == 1 else (yield from merging(self.trees))
 
     def _sum(self, t: Tables) -> Generator[None, None, Part]:
-        every, counts, ticks = (np.concatenate([part[k] for part in self.parts]) for k in range(3))
+        every, counts, ticks = yield from _joined(self.parts)
         where, ids = np.empty(len(every), np.int64), np.empty(len(every), np.int32)
         ids = ids[: int(distinct(every, np.zeros(int(t.size[Z_NODES]), np.int32), where, ids))]
         yield
         return ids, *(yield from summing(where, counts, ticks, len(ids)))
+
+
+def _joined(parts: list[Part]) -> Generator[None, None, Part]:
+    """One behind the other, in steps."""
+    rows = sum(len(ids) for ids, _, _ in parts)
+    ids, counts, ticks = parts[0]
+    out = (
+        np.empty(rows, ids.dtype), np.empty((rows, *counts.shape[1:]), counts.dtype),
+        np.empty((rows, *ticks.shape[1:]), ticks.dtype),
+    )  # fmt: skip
+    begin = 0
+    for ids, counts, ticks in parts:
+        for own in slices(len(ids)):
+            to = slice(begin + own.start, begin + own.stop)
+            out[0][to], out[1][to], out[2][to] = ids[own], counts[own], ticks[own]
+            yield
+        begin += len(ids)
+    return out
 
 
 @kernel

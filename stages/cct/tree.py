@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
 from stages.cct.nodes import mixed
-from stages.cct.tables import N_BCI, N_FLAGS, N_METHOD, N_PARENT, NODE_LINK, UNKNOWN_CALLER, Z_NODES, Tables
+from stages.cct.tables import (
+    CERTAINTIES,
+    N_BCI,
+    N_FLAGS,
+    N_METHOD,
+    N_PARENT,
+    NODE_LINK,
+    UNKNOWN_CALLER,
+    Z_NODES,
+    Tables,
+)
 from stages.messages.trees import TREE_DTYPE
 
 T = TypeVar("T")
@@ -64,13 +74,13 @@ def merging(trees: Iterable[Tree]) -> Generator[None, None, Tree]:
     rows, base = np.zeros(sum(len(tree.nodes) for tree in trees), TREE_DTYPE), 0
     for tree in trees:
         number = np.array([names.setdefault(name, len(names)) for name in tree.names], np.int32)
-        own = rows[base : base + len(tree.nodes)]
-        own[:] = tree.nodes
-        if len(own):
+        for part in slices(len(tree.nodes)):
+            own = rows[base + part.start : base + part.stop]
+            own[:] = tree.nodes[part]
             own["method"] = number[own["method"]]
-        own["parent"] = np.where(own["parent"] >= 0, own["parent"] + base, -1)
-        base += len(own)
-        yield
+            own["parent"] = np.where(own["parent"] >= 0, own["parent"] + base, -1)
+            yield
+        base += len(tree.nodes)
     return (yield from uniting(rows, tuple(names)))
 
 
@@ -86,14 +96,16 @@ def uniting(rows: NDArray[np.void], names: tuple[str, ...]) -> Generator[None, N
     where = np.zeros(n, np.int64)
     keys = np.zeros((n, 3), np.int64)
     slots = np.zeros(1 << (2 * n + 1).bit_length(), np.int32)
-    columns = [rows[name].astype(np.int64) for name in ("parent", "method", "bci")]
     count = 0
     for part in slices(n):
         yield
-        count = int(unite(*columns, keys, slots, where, part.start, part.stop, count))
+        columns = [rows[name][part].astype(np.int64) for name in ("parent", "method", "bci")]
+        count = int(unite(*columns, keys, slots, where, part.start, count))
     out = np.zeros(count, TREE_DTYPE)
-    for k, name in enumerate(("parent", "method", "bci")):
-        out[name] = keys[:count, k]
+    for part in slices(count):
+        yield
+        for k, name in enumerate(("parent", "method", "bci")):
+            out[name][part] = keys[part, k]
     for part in slices(n):
         yield
         for name in COLUMNS:
@@ -127,12 +139,17 @@ def exporting(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], tick
     used = np.zeros(len(names), np.int32)
     used[keys[:n, 1]] = 1
     number = np.cumsum(used, dtype=np.int32) - 1
-    out["parent"], out["method"], out["bci"] = keys[:n, 0], number[keys[:n, 1]], keys[:n, 2]
-    for c, certainty in enumerate(("observed", "suspect")):
+    before = np.zeros(CERTAINTIES)  # ticks, of the rows so far
+    for part in slices(n):
         yield
-        for k, count in enumerate(("invocations", "instructions", "bytecodes")):
-            out[f"{certainty}_{count}"] = np.maximum(sums[:, c, k], 0)
-        out[f"{certainty}_ticks"] = np.diff(np.rint(np.cumsum(spent[:, c])), prepend=0.0)  # whole ones, of the same sum
+        rows = out[part]
+        rows["parent"], rows["method"], rows["bci"] = keys[part, 0], number[keys[part, 1]], keys[part, 2]
+        for c, certainty in enumerate(("observed", "suspect")):
+            for k, count in enumerate(("invocations", "instructions", "bytecodes")):
+                rows[f"{certainty}_{count}"] = np.maximum(sums[part, c, k], 0)
+            upto = np.cumsum(np.append(before[c], spent[part, c]))
+            rows[f"{certainty}_ticks"] = np.diff(np.rint(upto))  # whole ones, of the same sum
+            before[c] = upto[-1]
     return Tree(out, tuple(names[m] for m in np.flatnonzero(used).tolist()))
 
 
@@ -162,12 +179,13 @@ def place(keys, slots, count, parent, method, bci):  # type: ignore[no-untyped-d
 
 
 @kernel
-def unite(parent, method, bci, keys, slots, where, begin, end, count):  # type: ignore[no-untyped-def]
-    """The row of each node of [begin, end) in `keys`, of which there are `count`; how many there are then."""
-    for k in range(begin, end):
+def unite(parent, method, bci, keys, slots, where, begin, count):  # type: ignore[no-untyped-def]
+    """The rows in `keys`, of which there are `count`, of the nodes from `begin` on, to `where`; how many there are
+    then."""
+    for k in range(len(parent)):
         of = where[parent[k]] if parent[k] >= 0 else np.int64(-1)
-        where[k] = place(keys, slots, count, of, method[k], bci[k])
-        count = max(count, where[k] + 1)
+        where[begin + k] = place(keys, slots, count, of, method[k], bci[k])
+        count = max(count, where[begin + k] + 1)
     return count
 
 

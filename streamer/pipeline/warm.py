@@ -106,7 +106,7 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
                 compile_recover()
         from streamer.pipeline.warm_flow import compile_flow
 
-        compile_flow()  # they are on disk now; else each is loaded where it is first used, in a step of up to 50 ms
+        compile_flow()  # they are on disk now; else each is loaded where it is first used, in a step of up to 0.4 s
     count = _feed(make_chain(chain, place))
     if chain[-1] == MIDDLE[place.settings.fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more

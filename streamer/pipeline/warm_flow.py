@@ -23,6 +23,7 @@ from jvm.code.snapshot import CodeView
 from jvm.code.version import Kind, Version
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
 from stages.messages.paths import BLOCK_DTYPE, RANGE_DTYPE
+from stages.messages.trees import TREE_DTYPE
 
 MOST_SECONDS = 120.0
 LOOK_SECONDS = 0.2
@@ -31,11 +32,15 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, an nmethod without code, and tables without entries."""
+    from stages.cct.fold import TH
     from stages.cct.functions import Functions, rehash_places
+    from stages.cct.rebuild import rebuilt
     from stages.cct.stage import Cct
+    from stages.cct.tables import empty
+    from stages.cct.tree import united
     from stages.follow.batch import Batch
     from stages.follow.block_bytecode import Bytecode
-    from stages.follow.cfg import rehash
+    from stages.follow.cfg import block, rehash
     from stages.follow.cfg.graph import WC_WORDS
     from stages.follow.flow import Flow
     from stages.follow.repair.backtracking_search import Position, choose
@@ -69,6 +74,10 @@ def compile_flow() -> None:
     functions = Functions(image, inlining)
     functions.describe(nmethod, 1)
     rehash_places(functions.place, 1, np.zeros(2, np.int32))
+    rebuilt(empty(2, 2, 2), functions, empty(2, 2, 2), functions, np.zeros((1, TH), np.int64), np.zeros(1, np.int64))
+    united(np.zeros(1, TREE_DTYPE), ("",))
+    block.intern_all(flow.tables.raw(), np.zeros(0, np.int64))
+    image.at(0x1000, 0)
     rehash.tnt_cache(np.zeros(0, np.int32), 1)
     rehash.pairs(np.zeros(0, np.int64), 1)
     rehash.windows(np.zeros(0, np.int64), np.zeros(WC_WORDS, np.int64))

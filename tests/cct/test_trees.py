@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.cct.measures import call_matrix, contributions, hot_edge_coverage, overlap, paired
-from stages.cct.tree import COLUMNS, Tree, merged
+from stages.cct.tables import CERTAINTIES, COUNTS, N_METHOD, N_PARENT, Z_NODES, empty
+from stages.cct.tree import COLUMNS, ROWS, Tree, exporting, merged, merging
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from streamer.cli import Failure
@@ -61,6 +62,31 @@ def sums(tree: Tree) -> Counter[tuple[Path, str]]:
 
 def totals(tree: Tree) -> dict[str, int]:
     return {name: tree.total(name) for name in COLUMNS}
+
+
+def test_large_trees_are_merged_and_made_some_rows_a_step() -> None:
+    """Each pass over the rows (copied, united, told, summed; of nodes: found, summed, told) in steps of its own."""
+    n = 2 * ROWS
+    rows = np.zeros(n, TREE_DTYPE)
+    rows["parent"], rows["bci"], rows["observed_ticks"] = np.arange(-1, n - 1), np.arange(n), 1
+    merge = merging([Tree(rows, ("m",)), Tree(rows, ("m",))])
+    assert sum(1 for _ in merge) == 4 + 4 + 2 + 4
+    t = empty(2, n, 2)
+    t.size[Z_NODES] = n + 1
+    t.node[1 : n + 1, N_PARENT], t.node[1 : n + 1, N_METHOD] = np.arange(n), 1
+    counts, ticks = np.ones((n, CERTAINTIES, COUNTS), np.int64), np.full((n, CERTAINTIES), 0.5)
+    steps = exporting(t, np.arange(1, n + 1, dtype=np.int32), counts, ticks, ["", "m"])
+    made = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            tree = end.value
+            break
+        made += 1
+    assert made == 2 + 2 + 2
+    assert tree.nodes["parent"].tolist() == list(range(-1, n - 1))
+    assert tree.total("observed_ticks") == n // 2  # whole ones, of the same sum
 
 
 @settings(deadline=None)

@@ -39,6 +39,40 @@ def test_only_what_is_live_is_shed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not follow(Place(config.load(), tmp_path, 0)).sheds
 
 
+ONLY_OF_KERNELS = {
+    "stages.pt.packets.next_packet", "stages.pt.packets.next_context", "stages.pt.packets.reconstruct_ip",
+    "stages.pt.scan.last_ip_at", "jvm.code.lookup.site_in", "jvm.code.lookup.slot_of", "jvm.code.lookup.known",
+    "jvm.code.lookup.store", "stages.attribute.addresses._slope", "stages.pt.return_stack.call_pushes",
+}  # fmt: skip
+OF_OTHERS = {
+    "jvm.bytecode.instructions._walk", "stages.cct.interpreted._moving", "stages.cct.tree.add_up",
+    "stages.follow.cfg.context.fold", "stages.follow.cfg.context.settle", "stages.follow.walk.path_sequence._blocks",
+    "stages.follow.walk.path_sequence._addresses", "stages.follow.walk.path_sequence._varint",
+    "stages.follow.walk.path_sequence._pack", "stages.follow.walk.path_sequence._unpack",
+    "stages.follow.walk.path_counts.spread",
+}  # fmt: skip
+"""Kernels that commands and options call which are not the chain of the default settings."""
+_NOT_LOADED = """
+import sys
+from pathlib import Path
+from numba.core.registry import CPUDispatcher
+from streamer import config
+from streamer.pipeline.topology import Place, middle
+from streamer.pipeline.warm import warm
+settings = config.load(fidelity="flow")
+warm(middle(settings), Place(settings, Path(), 0))
+for name, module in list(sys.modules.items()):
+    for k in list(vars(module).values()) if name.startswith(("stages.", "jvm.")) else ():
+        if isinstance(k, CPUDispatcher) and not k.targetoptions.get("no_cpython_wrapper") and not k.overloads:
+            print(f"{k.py_func.__module__}.{k.py_func.__name__}")
+"""
+
+
+def test_no_kernel_of_the_chain_is_loaded_in_a_step_of_its_work() -> None:
+    said = subprocess.run([sys.executable, "-c", _NOT_LOADED], capture_output=True, text=True, timeout=300, check=True)
+    assert set(said.stdout.split()) <= ONLY_OF_KERNELS | OF_OTHERS
+
+
 def test_stages_of_others_are_left_alone(tmp_path: Path) -> None:
     assert warm(("tests.supervisor.parts:count",), Place(config.load(), tmp_path, 0)) == 0
 
