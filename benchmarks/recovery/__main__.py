@@ -15,9 +15,10 @@ which holes were filled, are compared with all that it took:
    step by step. Holes are the steps between. A stretch without such a place counts as lost, whatever is in it.
 2. *What of a filling is true.* Filling and hole are gone through together from their beginnings. Where they differ,
    the nearest place within `LOOK` steps is taken at which three steps in a row are the same again; if there is none,
-   one step of each is false. So the pairs found stand in the same order in both, no step is in two of them, and their
-   number is at most that of a longest common subsequence: it can be too low, not too high. It takes O(n) for a given
-   LOOK. A filling longer than its hole gains nothing by it.
+   the nearest within `FAR` steps at which `FAR_SAME` are; else one step of each is false. So the pairs found stand in
+   the same order in both, no step is in two of them, and their number is at most that of a longest common subsequence:
+   it can be too low, not too high. It takes O(n) for given LOOK and FAR. A filling longer than its hole gains nothing
+   by it.
 
 *Recovery* is the part of the lost steps that is matched so; *precision* the part of the filled-in steps that is;
 *overall* the part of all steps that was observed or recovered rightly. `--planted N` puts a false step in the place of
@@ -37,6 +38,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -47,9 +49,10 @@ from benchmarks.recovery.control_flow import Numbers, follow
 from capture.live.drain import Message
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
-from stages.messages import Chunk, Paths
+from stages.messages import Chunk
 from stages.recover import filling
 from stages.recover.stage import Recover
+from stages.recover.window import Window
 from streamer.pipeline.warm_recover import compile_recover
 
 
@@ -57,30 +60,32 @@ class Timed:
     """`Recover`, one hole a step, with the time that each took."""
 
     def __init__(self, window_bytes: int, published_: bool = False) -> None:
-        search = published.fill if published_ else filling.fill
-        self._stage = Recover(window_bytes=window_bytes, holes_at_once=1, search=search)
+        self._fill = published.fill if published_ else filling.fill
+        self._stage = Recover(window_bytes=window_bytes, holes_at_once=1, search=self._search)
         self.of_holes: list[float] = []
         self.seconds = self.longest = 0.0
 
     def feed(self, message: object) -> Iterator[object]:
-        return self._timed(self._stage.steps(message), not isinstance(message, Paths))
+        return self._timed(self._stage.steps(message))
 
     def flush(self) -> Iterator[object]:
-        return self._timed(self._stage.flush_steps(), True)
+        return self._timed(self._stage.flush_steps())
 
     def statistics(self) -> dict[str, int | float]:
         return self._stage.statistics()
 
-    def _timed(self, outputs: Iterator[object], fills: bool) -> Iterator[object]:
+    def _search(self, window: Window, holes: NDArray[np.int64], first: int, end: int) -> None:
+        begin = time.thread_time()
+        self._fill(window, holes, first, end)
+        self.of_holes.append(time.thread_time() - begin)
+
+    def _timed(self, outputs: Iterator[object]) -> Iterator[object]:
         begin = time.thread_time()
         for out in outputs:
             spent = time.thread_time() - begin
             self.seconds += spent
             self.longest = max(self.longest, spent)
-            if fills and out is None:
-                self.of_holes.append(spent)
-            else:
-                yield out
+            yield out
             begin = time.thread_time()
         self.seconds += time.thread_time() - begin
 

@@ -7,33 +7,84 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.recovery.control_flow import I32, Filling, Run, Threads
-from jvm.kernels import kernel
+from jvm.kernels import inner, kernel
 
 LOOK, AROUND, SAME, MARKS = 64, 8, 64, 32
+FAR, FAR_SAME, FAR_AGAIN = 4096, 24, 256
+FAR_CHAIN, FAR_HEADS = 64, 1 << 16
+
+
+@inner
+def _nearest(truth, i, i_end, other, j, j_end, look, same):  # type: ignore[no-untyped-def]
+    """The nearest place behind (i, j) at which `same` steps in a row are equal, by how far both are from there."""
+    for away in range(1, look):
+        for k in range(away + 1):
+            a, b = i + k, j + away - k
+            if a + same > i_end or b + same > j_end:
+                continue
+            n = 0
+            while n < same and truth[a + n] == other[b + n]:
+                n += 1
+            if n == same:
+                return a, b
+    return -1, -1
+
+
+@inner
+def _far(truth, i, i_end, other, j, j_end, heads, chain):  # type: ignore[no-untyped-def]
+    """As `_nearest`, of FAR_SAME steps within FAR."""
+    heads[:] = -1
+    n = min(i_end - i, FAR) - FAR_SAME
+    h = np.int64(0)
+    for a in range(max(n, 0)):
+        h = _hash(truth, i + a)
+        chain[a] = heads[h]
+        heads[h] = a
+    best, at, to = np.int64(2 * FAR), -1, -1
+    for b in range(min(j_end - j, FAR) - FAR_SAME):
+        if b >= best:
+            break
+        a = heads[_hash(other, j + b)]
+        looked = 0
+        while a >= 0 and looked < FAR_CHAIN:
+            looked += 1
+            if a + b < best:
+                k = 0
+                while k < FAR_SAME and truth[i + a + k] == other[j + b + k]:
+                    k += 1
+                if k == FAR_SAME:
+                    best, at, to = a + b, i + a, j + b
+            a = chain[a]
+    return at, to
+
+
+@inner
+def _hash(steps, at):  # type: ignore[no-untyped-def]
+    h = np.int64(0)
+    for k in range(FAR_SAME):
+        h = h * np.int64(1000003) + steps[at + k]
+    return (h ^ (h >> 17)) & (FAR_HEADS - 1)
 
 
 @kernel
 def paired(truth, i, i_end, other, j, j_end, look):  # type: ignore[no-untyped-def]
     """Pairs of equal steps, found as the module says; where the truth was left."""
     pairs = 0
+    heads, chain = np.empty(FAR_HEADS, np.int32), np.empty(FAR, np.int32)
+    again = i
     while i < i_end and j < j_end:
         if truth[i] == other[j]:
             pairs += 1
             i += 1
             j += 1
             continue
-        found = False
-        for away in range(1, look):
-            for k in range(away + 1):
-                a, b = i + k, j + away - k
-                if a + 2 >= i_end or b + 2 >= j_end:
-                    continue
-                if truth[a] == other[b] and truth[a + 1] == other[b + 1] and truth[a + 2] == other[b + 2]:
-                    i, j, found = a, b, True
-                    break
-            if found:
-                break
-        if not found:
+        a, b = _nearest(truth, i, i_end, other, j, j_end, look, 3)
+        if a < 0 and i >= again:
+            a, b = _far(truth, i, i_end, other, j, j_end, heads, chain)
+            again = i + FAR_AGAIN
+        if a >= 0:
+            i, j = a, b
+        else:
             i += 1
             j += 1
     return pairs, i

@@ -22,7 +22,7 @@ from streamer import config
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 
 I32 = NDArray[np.int32]
-_FOLLOW = MIDDLE["flow"][: MIDDLE["flow"].index("follow") + 1]
+FOLLOW = MIDDLE["flow"][: MIDDLE["flow"].index("follow") + 1]
 _OF_PATHS = int(PathKind.OF_PATHS)
 
 
@@ -102,7 +102,7 @@ def follow(
     messages: Iterable[Message], numbers: Numbers, extra: Any = None
 ) -> tuple[Threads, dict[tuple[int, int], Filling]]:
     """The steps of each thread; and the fillings of `extra`, a stage behind follow, by thread and place behind."""
-    chain = make_chain(_FOLLOW, Place(config.load(fidelity="flow"), Path(), 0))
+    chain = make_chain(FOLLOW, Place(config.load(fidelity="flow"), Path(), 0))
     if extra is not None:
         chain.append(extra)
     numbers.begin()

@@ -22,13 +22,13 @@ from stages.recover.filling import (
     H_LAST,
     H_LENGTH,
     H_SOURCE,
-    LONGEST,
+    MOST_SIZE,
     MOST_STEPS,
+    TIMED_FACTOR,
     TRIED,
-    shared_before,
-    shared_behind,
 )
-from stages.recover.window import behind, oldest
+from stages.recover.shared import shared_before, shared_behind
+from stages.recover.window import behind, oldest, size_between
 
 
 @kernel
@@ -39,7 +39,7 @@ def fill(w, holes, first, end):  # type: ignore[no-untyped-def]
         hole = holes[h]
         hole[H_SOURCE], hole[H_LENGTH], hole[H_BEFORE], hole[H_BEHIND] = -1, 0, 0, 0
         last, low = hole[H_LAST], oldest(w)
-        if last < low or hole[H_EXPECTED] > MOST_STEPS:
+        if last < low or hole[H_EXPECTED] > MOST_SIZE:
             continue
         post = behind(w, hole[H_FIRST])
         shared = np.zeros(TRIED, np.int64)  # descending
@@ -61,7 +61,7 @@ def fill(w, holes, first, end):  # type: ignore[no-untyped-def]
             p = behind(w, places[k])
             source, n = p, 0
             p = behind(w, p) if p >= 0 else -1
-            while p >= 0 and n <= hole[H_EXPECTED] * LONGEST:
+            while p >= 0 and n <= MOST_STEPS and size_between(w, places[k], p) <= hole[H_EXPECTED] * TIMED_FACTOR:
                 if w.steps[p & mask] == w.steps[post & mask] and shared_behind(w, p, post) >= BEHIND:
                     hole[H_SOURCE], hole[H_LENGTH], hole[H_BEFORE], hole[H_BEHIND] = source, n, shared[k], BEHIND
                     break

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILLING_DTYPE = np.dtype(
-    [("tid", "<i4"), ("cause", "<i4"), ("provenance", "<i4"), ("before", "<i4"), ("behind", "<i4"), ("_", "<i4"),
+    [("tid", "<i4"), ("cause", "<i4"), ("provenance", "<i4"), ("before", "<i4"), ("behind", "<i4"), ("counted", "<i4"),
      ("offset", "<u8"), ("tsc", "<u8"), ("tsc_end", "<u8"), ("expected", "<i8"), ("step", "<i8"), ("step_end", "<i8")]
 )  # fmt: skip
 """A hole in a thread's control flow, and its filling: thread, why (`Loss`), `Provenance` (0: it stays empty); so many
 steps before the hole, and behind it, are those around the filling's source; where the thread's trace goes on in its
-stream; the hole's time; how many steps the thread was expected to take in it; the filling's part of `steps`."""
+stream; the hole's time; how large its trace was expected to be (`stages.recover.trace_size`), and whether that is known
+from the bytes that were lost (else: from the time); the filling's part of `steps`."""
 
 
 @dataclass(frozen=True, slots=True)

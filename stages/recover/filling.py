@@ -1,5 +1,5 @@
 """What filled a hole: the search of the window for a stretch that a thread went through from the same beginning to the
-same end in about the same time.
+same end with about as much trace.
 
 1. *Candidates.* The places that share the hole's beginning, its last steps, and those that share its end, the steps
    behind it: of each kind the TRIED that share most (at most MOST_SHARED steps count; of two that share as much the
@@ -8,8 +8,9 @@ same end in about the same time.
    5.5, with lengths in the place of tiers (docs/decisions/0004-recovery.md).
 2. *Filling.* Behind a candidate that shares the beginning, the places where the steps behind the hole are found again:
    the filling would end there. Before one that shares the end, the places where the steps before the hole are. How well
-   it fits is told by how many steps are the same before it and behind it, and by how far its length is from that which
-   the thread was expected to take in the hole.
+   it fits is told by how many steps are the same before it and behind it, and by how far its size in bytes of trace is
+   from what was lost (`stages.recover.trace_size`); of a hole of which only the time is known, from what the thread
+   writes in that time.
 3. The best of all is taken. If there is none, the hole stays empty.
 
 The first step behind a hole is not compared: trace is entered in the middle of a block.
@@ -24,7 +25,19 @@ import math
 import numpy as np
 
 from jvm.kernels import inner, kernel, near
-from stages.recover.window import LENGTHS, before, behind, oldest
+from stages.recover.shared import MOST_SHARED, same_behind, shared_before, shared_behind
+from stages.recover.window import (
+    LENGTHS,
+    back,
+    before,
+    behind,
+    oldest,
+    onward,
+    size_between,
+    steps_back,
+    steps_on,
+    stretch,
+)
 
 ANCHOR = LENGTHS[0]
 """So many steps before the hole must be found again before the filling,"""
@@ -33,22 +46,25 @@ BEHIND = 4
 TRIED = 32
 GATHERED = 256
 """Candidates that are compared, in all."""
-MOST_SHARED = 512
-SHORTEST, LONGEST = 0.5, 1.7
-"""A filling is so many times as long as expected."""
-MOST_STEPS = 1 << 18
+COUNTED_FACTOR, TIMED_FACTOR = 1.25, 2.0
+"""A filling is at most so many times as large as expected, or as small: in a hole of which the bytes are known, and in
+one of which only the time is."""
+SLACK = 16
+"""Units by which what is expected may be wrong in any case: a hole begins and ends in the middle of packets."""
+MOST_STEPS, MOST_SIZE = 1 << 18, 1 << 22
 """Of a filling. Of a longer hole no time or place in it would be known."""
 MOST_PASSED = 1 << 19
 """Steps that are looked at behind the candidates of one kind for one hole."""
-WEIGHT = 0.2
-"""Of the logarithms of the steps shared before the filling, and behind it, against the logarithm of the ratio of its
-length to that expected."""
+WEIGHT, COUNTED, TIMED = 0.2, 2.0, 1.0
+"""Of the logarithms of the steps shared before the filling, and behind it; of the logarithm of the ratio of its size to
+that expected."""
 
 # A hole
-HC = 8
-H_TID, H_LAST, H_FIRST, H_EXPECTED, H_SOURCE, H_LENGTH, H_BEFORE, H_BEHIND = range(HC)
-"""Thread; positions of the last step before it and of the first behind it; steps expected. Found: the position of the
-filling's first step (−1: none), how many they are, how many steps are the same before and behind."""
+HC = 9
+H_TID, H_LAST, H_FIRST, H_COUNTED, H_EXPECTED, H_SOURCE, H_LENGTH, H_BEFORE, H_BEHIND = range(HC)
+"""Thread; positions of the last step before it and of the first behind it; whether its bytes are known; the size
+expected (units of `trace_size`). Found: the position of the filling's first step (−1: none), how many they are, how
+many steps are the same before and behind."""
 
 _LEVELS = len(LENGTHS)
 _LENGTHS = np.array([*LENGTHS, MOST_SHARED + 1], np.int64)
@@ -56,25 +72,29 @@ _MOST_WORTH = WEIGHT * math.log(MOST_SHARED)  # of what is shared on one side
 
 
 @near
-def shared_before(w, p, q):  # type: ignore[no-untyped-def]
-    """How many steps up to `p` are those up to `q`, at most MOST_SHARED."""
-    mask = len(w.steps) - 1
-    n = 0
-    while n < MOST_SHARED and p >= 0 and q >= 0 and w.steps[p & mask] == w.steps[q & mask]:
-        n += 1
-        p, q = before(w, p), before(w, q)
-    return n
+def _away(size, hole):  # type: ignore[no-untyped-def]
+    """What a filling of that size is worth less."""
+    weight = COUNTED if hole[H_COUNTED] else TIMED
+    return weight * abs(math.log((size + SLACK) / (hole[H_EXPECTED] + SLACK)))
 
 
 @near
-def shared_behind(w, p, q):  # type: ignore[no-untyped-def]
-    """How many steps from `p` on are those from `q` on, at most MOST_SHARED."""
-    mask = len(w.steps) - 1
-    n = 0
-    while n < MOST_SHARED and p >= 0 and q >= 0 and w.steps[p & mask] == w.steps[q & mask]:
-        n += 1
-        p, q = behind(w, p), behind(w, q)
-    return n
+def _need(worth):  # type: ignore[no-untyped-def]
+    """How many steps must be shared for that."""
+    if worth >= _MOST_WORTH:
+        return MOST_SHARED + 1
+    return int(math.exp(worth / WEIGHT)) if worth > 0 else 1
+
+
+@near
+def _sizes(hole, least):  # type: ignore[no-untyped-def]
+    """Between which sizes a filling may be worth more than `least`, when all is shared at its other end."""
+    factor = COUNTED_FACTOR if hole[H_COUNTED] else TIMED_FACTOR
+    weight = COUNTED if hole[H_COUNTED] else TIMED
+    if least > -np.inf:
+        factor = max(1.0, min(factor, math.exp((_MOST_WORTH - least) / weight)))
+    expected = hole[H_EXPECTED] + SLACK
+    return math.ceil(expected / factor) - SLACK, int(expected * factor) - SLACK
 
 
 @inner
@@ -87,9 +107,7 @@ def candidates(w, at, ahead, found, shared):  # type: ignore[no-untyped-def]
     for n in range(_LEVELS - 1, -1, -1):
         end = at
         if ahead:  # places are chained by the ends of what they share
-            for _ in range(_LENGTHS[n] - 1):
-                if end >= 0:
-                    end = behind(w, end)
+            end = steps_on(w, at, _LENGTHS[n] - 1)
         p = q = end
         while (p >= 0 or q >= 0) and looked < GATHERED:
             if p >= 0:
@@ -104,9 +122,7 @@ def candidates(w, at, ahead, found, shared):  # type: ignore[no-untyped-def]
                 looked += 1
                 place = other
                 if ahead:
-                    for _ in range(_LENGTHS[n] - 1):
-                        if place >= 0:
-                            place = before(w, place)
+                    place = steps_back(w, place, _LENGTHS[n] - 1)
                     if place < 0:
                         continue
                 same = shared_behind(w, at, place) if ahead else shared_before(w, at, place)
@@ -119,46 +135,66 @@ def candidates(w, at, ahead, found, shared):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _end_of(w, source, expected, post, left, least):  # type: ignore[no-untyped-def]
+def _end_of(w, source, hole, post, left, least):  # type: ignore[no-untyped-def]
     """Where a filling that begins behind `source` ends best: its length (−1: nowhere worth more than `least`), how much
     that is worth, the steps shared behind it, and how many steps were looked at (about `left` at most)."""
     mask = len(w.steps) - 1
-    low, high = int(expected * SHORTEST), min(int(expected * LONGEST) + 16, MOST_STEPS, left)
-    length, worth, shared = -1, least, 0
-    n = 0
-    p = behind(w, source)
+    length, worth, shared, looked = -1, least, 0, 0
+    _, post_last = stretch(w, post)
+    last = -1  # of the stretch in which p is
+    low, high = _sizes(hole, least)
+    end, n = onward(w, source, low)
+    p = behind(w, end) if end >= 0 else -1  # the block that the trace behind the hole enters in its middle
     p = behind(w, p) if p >= 0 else -1
-    while p >= 0 and n <= high:
-        if n >= low and w.steps[p & mask] == w.steps[post & mask]:
-            away = abs(math.log((n + 1) / (expected + 1)))
-            if _MOST_WORTH - away > worth:
+    while p >= 0 and n <= MOST_STEPS and looked <= left:
+        size = size_between(w, source, end)
+        if size > high:
+            break
+        if w.steps[p & mask] == w.steps[post & mask]:
+            away = _away(size, hole)
+            if p > last:
+                _, last = stretch(w, p)
+            need = _need(worth + away)
+            room = min(last - p, post_last - post) + 1
+            if need <= MOST_SHARED and (need > room or same_behind(w, p - 1, post - 1, need)):
                 same = shared_behind(w, p, post)
                 if same >= BEHIND and WEIGHT * math.log(same) - away > worth:
                     length, worth, shared = n, WEIGHT * math.log(same) - away, same
         n += 1
-        p = behind(w, p)
-    return length, worth, shared, n
+        looked += 1
+        end, p = behind(w, end), behind(w, p)
+    return length, worth, shared, looked
 
 
 @inner
-def _begin_of(w, place, expected, last, left, least):  # type: ignore[no-untyped-def]
+def _begin_of(w, place, hole, last, left, least):  # type: ignore[no-untyped-def]
     """As `_end_of`, of a filling that ends before `place`; and the position of the step before it."""
     mask = len(w.steps) - 1
-    low, high = int(expected * SHORTEST), min(int(expected * LONGEST) + 16, MOST_STEPS, left)
-    length, worth, shared, source = -1, least, 0, -1
-    n = 0
-    p = before(w, place)
-    p = before(w, p) if p >= 0 else -1
-    while p >= 0 and n <= high:
-        if n >= low and w.steps[p & mask] == w.steps[last & mask]:
-            away = abs(math.log((n + 1) / (expected + 1)))
-            if _MOST_WORTH - away > worth:
+    length, worth, shared, source, looked = -1, least, 0, -1, 0
+    last_first, _ = stretch(w, last)
+    first = -1  # of the stretch in which p is
+    low, high = _sizes(hole, least)
+    end = before(w, place)
+    end = before(w, end) if end >= 0 else -1
+    p, n = back(w, end, low)
+    while p >= 0 and n <= MOST_STEPS and looked <= left:
+        size = size_between(w, p, end)
+        if size > high:
+            break
+        if w.steps[p & mask] == w.steps[last & mask]:
+            away = _away(size, hole)
+            if first < 0 or p < first:
+                first, _ = stretch(w, p)
+            need = _need(worth + away)
+            room = min(p - first, last - last_first) + 1
+            if need <= MOST_SHARED and (need > room or same_behind(w, p - need, last - need, need)):
                 same = shared_before(w, p, last)
                 if same >= ANCHOR and WEIGHT * math.log(same) - away > worth:
                     length, worth, shared, source = n, WEIGHT * math.log(same) - away, same, p
         n += 1
+        looked += 1
         p = before(w, p)
-    return length, worth, shared, source, n
+    return length, worth, shared, source, looked
 
 
 @inner
@@ -173,8 +209,8 @@ def _best_first(at, found, shared, count):  # type: ignore[no-untyped-def]
 @inner
 def _fill(w, hole, found, shared):  # type: ignore[no-untyped-def]
     hole[H_SOURCE], hole[H_LENGTH], hole[H_BEFORE], hole[H_BEHIND] = -1, 0, 0, 0
-    last, expected = hole[H_LAST], hole[H_EXPECTED]
-    if last < oldest(w) or expected > MOST_STEPS:
+    last = hole[H_LAST]
+    if last < oldest(w) or hole[H_EXPECTED] > MOST_SIZE:
         return
     post = behind(w, hole[H_FIRST])
     if post < 0:
@@ -185,7 +221,7 @@ def _fill(w, hole, found, shared):  # type: ignore[no-untyped-def]
         worth = WEIGHT * math.log(shared[k])
         if left <= 0 or worth + _MOST_WORTH <= best:
             break
-        length, ends, same, passed = _end_of(w, found[k], expected, post, left, best - worth)
+        length, ends, same, passed = _end_of(w, found[k], hole, post, left, best - worth)
         left -= passed
         if length >= 0:
             best = worth + ends
@@ -198,7 +234,7 @@ def _fill(w, hole, found, shared):  # type: ignore[no-untyped-def]
         worth = WEIGHT * math.log(shared[k])
         if left <= 0 or worth + _MOST_WORTH <= best or shared[k] < BEHIND:
             break
-        length, begins, same, source, passed = _begin_of(w, found[k], expected, last, left, best - worth)
+        length, begins, same, source, passed = _begin_of(w, found[k], hole, last, left, best - worth)
         left -= passed
         if length >= 0:
             best = worth + begins

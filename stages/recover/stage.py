@@ -18,9 +18,11 @@ from stages.messages import EndOfStream, JitBatch, Loss, Paths, StreamEnd, Strea
 from stages.messages.paths import Provenance
 from stages.messages.recovered import FILLING_DTYPE, Recovered
 from stages.paths.dictionary import Dictionary
-from stages.recover import filling, window
+from stages.recover import append, filling, window
+from stages.recover.append import AC, FC, PACE, RC, TC
 from stages.recover.filling import HC
-from stages.recover.window import AC, FC, LONGEST, PACE, RC, TC, Window
+from stages.recover.trace_size import EncodedBlocks
+from stages.recover.window import LONGEST, Window
 
 I64 = NDArray[np.int64]
 MOST_WAITING = 4096
@@ -41,6 +43,7 @@ class Recovering:
     process: Process
     window: Window
     dictionary: Dictionary = field(default_factory=Dictionary)
+    blocks: EncodedBlocks = field(default_factory=EncodedBlocks)
     threads: I64 = field(default_factory=lambda: np.zeros((16, TC), np.int64))
     recents: NDArray[np.int32] = field(default_factory=lambda: np.zeros((16, LONGEST), np.int32))
     paces: NDArray[np.float64] = field(default_factory=lambda: np.zeros((16, PACE)))
@@ -137,7 +140,7 @@ class Recover:
                 p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
                 p.recents = np.concatenate((p.recents, np.zeros_like(p.recents)))
                 p.paces = np.concatenate((p.paces, np.zeros_like(p.paces)))
-            p.threads[slot], p.threads[slot, window.T_END], p.paces[slot] = 0, -1, 0
+            p.threads[slot], p.threads[slot, append.T_END], p.paces[slot] = 0, -1, 0
         return slot
 
     # What ran
@@ -145,7 +148,8 @@ class Recover:
     def _add(self, p: Recovering, message: Paths) -> Iterator[object]:
         if message.generation != p.dictionary.generation:
             yield from self._fill(p)  # their numbers still mean what they did
-            p.window.size[0] = 0
+            p.window.size[:] = 0
+            p.blocks = EncodedBlocks()
             p.window.head[:] = 0
             p.slot.clear()
             p.free.clear()
@@ -153,61 +157,63 @@ class Recover:
         m = message.rows
         rows = np.zeros((len(m), RC), np.int64)
         tids, where = np.unique(m["tid"], return_inverse=True)
-        rows[:, window.R_SLOT] = np.array([self._slot(p, tid) for tid in tids.tolist()], np.int64)[where]
+        rows[:, append.R_SLOT] = np.array([self._slot(p, tid) for tid in tids.tolist()], np.int64)[where]
         for column, name in (
-            (window.R_CONTINUES, "continues"), (window.R_ORDER, "order"), (window.R_ORDER_END, "order_end"),
-            (window.R_BROKEN, "broken"), (window.R_BROKEN_END, "broken_end"), (window.R_TSC, "tsc"),
-            (window.R_TSC_END, "tsc_end"),
+            (append.R_CONTINUES, "continues"), (append.R_ORDER, "order"), (append.R_ORDER_END, "order_end"),
+            (append.R_BROKEN, "broken"), (append.R_BROKEN_END, "broken_end"), (append.R_TSC, "tsc"),
+            (append.R_TSC_END, "tsc_end"),
         ):  # fmt: skip
             rows[:, column] = m[name]
-        rows[:, window.R_BYTES] = m["end"] - m["offset"]
+        rows[:, append.R_BYTES] = m["end"] - m["offset"]
         order = message.order if message.order.flags.writeable else message.order.copy()
         found, at = np.zeros((len(m), FC), np.int64), np.zeros(AC, np.int64)
         confirmed, broken = message.breaks["confirmed"].copy(), message.breaks["order"].copy()
         d = p.dictionary
+        blocks = p.blocks.take(d)
         yield message
         lost = self._lost(p, message)
         capacity = len(p.window.steps)
         done, row = False, 0
         while not done:
-            done = window.add(
-                p.window, p.threads, p.recents, p.paces, rows, order, confirmed, broken, d.paths.rows, d.links.rows,
-                found, at, min(AT_ONCE, capacity // 8),
+            done = append.add(
+                p.window, p.threads, p.recents, p.paces, rows, order, confirmed, broken, blocks, d.paths.rows,
+                d.links.rows, found, at, min(AT_ONCE, capacity // 8),
             )  # fmt: skip
             yield None
-            upto = int(at[window.A_ROW])
+            upto = int(at[append.A_ROW])
             self._wait(p, message, found, lost, row, upto)
             row = upto
             old = int(p.window.size[0]) - int(p.waiting["hole"][0, filling.H_FIRST]) if len(p.waiting) else 0
             if len(p.waiting) > MOST_WAITING or old > capacity // 4:
                 yield from self._fill(p)
-        self.counts["steps"] += int(found[:, window.F_STEPS].sum())
+        self.counts["steps"] += int(found[:, append.F_STEPS].sum())
 
     @staticmethod
     def _wait(p: Recovering, message: Paths, found: I64, lost: I64, first: int, end: int) -> None:
         """The holes before the rows [first, end) of the message, of which all is in the window."""
         m = message.rows
         f = found[first:end]
-        holes = (m["continues"][first:end] == 0) & (f[:, window.F_LAST] >= 0) & (f[:, window.F_STEPS] > 0)
+        holes = (m["continues"][first:end] == 0) & (f[:, append.F_LAST] >= 0) & (f[:, append.F_STEPS] > 0)
         those = first + np.flatnonzero(holes)
         if not len(those):
             return
         causes = {row: mark.cause for row, mark in message.holes}
         f, rows, new = found[those], m[those], np.zeros(len(those), WAITING_DTYPE)
         new["cause"] = [causes.get(row, Loss.SHED) for row in those.tolist()]
-        new["offset"], new["tsc"], new["tsc_end"] = rows["offset"], f[:, window.F_TSC], rows["tsc"]
-        pace = f[:, window.F_PACE :].astype(float)  # before it, and in the row behind it
-        pace[:, window.P_STEPS] += f[:, window.F_STEPS]
-        pace[:, window.P_TICKS] += rows["tsc_end"] - rows["tsc"]
-        pace[:, window.P_BYTES] += rows["end"] - rows["offset"]
-        lasted = np.maximum(rows["tsc"].astype(np.int64) - f[:, window.F_TSC], 0)
-        known = (lost[those] > 0) & (pace[:, window.P_BYTES] > 0)
-        parts = np.where(known, lost[those] / np.maximum(pace[:, window.P_BYTES], 1),
-                         lasted / np.maximum(pace[:, window.P_TICKS], 1))  # fmt: skip
+        new["offset"], new["tsc"], new["tsc_end"] = rows["offset"], f[:, append.F_TSC], rows["tsc"]
+        pace = f[:, append.F_PACE :].astype(float)  # before it, and in the row behind it
+        pace[:, append.P_SIZE] += f[:, append.F_SIZE]
+        pace[:, append.P_TICKS] += rows["tsc_end"] - rows["tsc"]
+        pace[:, append.P_BYTES] += rows["end"] - rows["offset"]
+        lasted = np.maximum(rows["tsc"].astype(np.int64) - f[:, append.F_TSC], 0)
+        known = (lost[those] > 0) & (pace[:, append.P_BYTES] > 0)
+        parts = np.where(known, lost[those] / np.maximum(pace[:, append.P_BYTES], 1),
+                         lasted / np.maximum(pace[:, append.P_TICKS], 1))  # fmt: skip
         hole = new["hole"]
-        hole[:, filling.H_TID], hole[:, filling.H_LAST] = rows["tid"], f[:, window.F_LAST]
-        hole[:, filling.H_FIRST] = f[:, window.F_FIRST]
-        hole[:, filling.H_EXPECTED] = np.minimum(np.rint(parts * pace[:, window.P_STEPS]), 1 << 60)
+        hole[:, filling.H_TID], hole[:, filling.H_LAST] = rows["tid"], f[:, append.F_LAST]
+        hole[:, filling.H_FIRST] = f[:, append.F_FIRST]
+        hole[:, filling.H_COUNTED] = known
+        hole[:, filling.H_EXPECTED] = np.minimum(np.rint(parts * pace[:, append.P_SIZE]), 1 << 60)
         p.waiting = np.concatenate((p.waiting, new))
 
     @staticmethod
@@ -248,7 +254,7 @@ class Recover:
         full = holes[:, filling.H_SOURCE] >= 0
         out["provenance"] = np.where(full, int(Provenance.RECOVERED), 0)
         out["before"], out["behind"] = holes[:, filling.H_BEFORE], holes[:, filling.H_BEHIND]
-        out["expected"] = holes[:, filling.H_EXPECTED]
+        out["expected"], out["counted"] = holes[:, filling.H_EXPECTED], holes[:, filling.H_COUNTED]
         out["step_end"] = np.cumsum(lengths)
         out["step"] = out["step_end"] - lengths
         steps = np.zeros(int(lengths.sum()), np.int32)

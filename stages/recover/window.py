@@ -3,10 +3,12 @@
 A *step* is a block and the way it was left, WAYS · block + way. The steps of all threads stand in one ring, in the
 order in which they became known; a position counts from the first step ever, and is in the window until the ring has
 come round. A thread's row that does not lie directly behind its row before is tied to it by two *ties*, cells that hold
-no step and lead to each other. A run ends with an open tie.
+no step and lead to each other. A run ends with an open tie. Cells without a tie between them are a *stretch*; where
+stretches begin stands in a ring of its own, so that whole ones are passed at once.
 
 For each of a few lengths, the places at which the same sequence of that length ends are chained (by its hash), in
-both directions: whoever stands at one of them steps from place to place, the nearest first, without a search.
+both directions: from one of them a reader steps from place to place, the nearest first, without a search. The window is
+written by `stages.recover.append`; places in it are compared by `stages.recover.shared`.
 """
 
 # mypy: disable-error-code="assignment"
@@ -18,47 +20,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.kernels import inner, kernel, near
-from stages.messages.paths import DISABLED, FIRST_PATH, PathKind, Way
+from jvm.kernels import inner, near
+from stages.messages.paths import Way
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 WAYS = len(Way)
-LENGTHS = (3, 16, 64, 256)
+LENGTHS = (3, 32, 512)
 """Of the sequences that are chained. The first is the anchor: no candidate shares less with the hole's beginning."""
 LONGEST = LENGTHS[-1]
 TIE_BACK, TIE_ON = -1, -2
 """In place of a step: the run goes on from another place; it goes on at another place. `back[0]`: how far away."""
-CELL_BYTES = 4 + 8 * len(LENGTHS) + 4 * len(LENGTHS)  # a step, its chains, and its part of the heads
+STRETCH = 8
+"""Cells to a stretch for which there is room."""
+CELL_BYTES = 4 + 4 + 8 + 8 * len(LENGTHS) + 4 * len(LENGTHS) + 8 // STRETCH
+"""A step, its size, its prefix's hash, its chains, and its part of the heads and of the stretches."""
+FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+"""Of the hashes of sequences: of each step's power in them."""
 
-# A thread
-TC = 5 + len(LENGTHS)
-T_END, T_TSC, T_KNOWN, T_RECENT, T_STEPS, T_HASH = range(6)
-"""Position of its open tie (−1: none yet); until when its last row went; steps since its run began, as far as LONGEST;
-where the next goes in `recent`; all steps it took; by length, the hash of its last steps."""
-
-# A row of a `Paths`
-RC = 9
-R_SLOT, R_CONTINUES, R_ORDER, R_ORDER_END, R_BROKEN, R_BROKEN_END, R_TSC, R_TSC_END, R_BYTES = range(RC)
-
-# A row, when its steps are there
-FC = 7
-F_LAST, F_TSC, F_FIRST, F_STEPS, F_PACE = range(5)
-"""Where it does not continue, the position of the thread's last step before it (−1: it is not in the window), and until
-when the row before it went. The position of its first step. How many it took. The thread's pace before it: PACE."""
-PACE = 3
-P_STEPS, P_TICKS, P_BYTES = range(PACE)
-"""What a thread's rows took, each FADING of the next."""
-FADING = 0.75
-
-# The row under way
-AC = 6
-A_ROW, A_BEGUN, A_ORDER, A_BREAK, A_LEFT, A_PATH = range(AC)
-
-_OF_PATHS, _FIRST, _DISABLED, _WAYS = int(PathKind.OF_PATHS), FIRST_PATH, DISABLED, WAYS
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
-_LENGTHS = np.array(LENGTHS, np.int64)
-_POWERS = np.array([pow(_FACTOR, n, 1 << 64) for n in LENGTHS], np.uint64).view(np.int64)
 _LEVELS = len(LENGTHS)
 
 
@@ -66,10 +45,13 @@ class Window(NamedTuple):
     """Of one process. Dropped with its generation."""
 
     steps: I32  # (capacity,), a power of two
+    sizes: I32  # (capacity,) of what the thread took up to here, in units of `trace_size`, as its low 32 bits
+    hashes: I64  # (capacity,) of all steps that the thread took up to here: `prefix`
     back: I32  # (lengths, capacity) how far back the same sequence ended before; 0: not in the window
     ahead: I32  # … how far ahead it ended next; 0: not yet
     head: I64  # (lengths, capacity / 2) by hash: the position behind its last place; 0: none
-    size: I64  # (1,) positions ever given out
+    stretches: I64  # (capacity / STRETCH,) a ring: where cells without a tie between them begin, with a tie
+    size: I64  # (2,) positions ever given out, stretches ever begun
 
 
 def empty(size_bytes: int) -> Window:
@@ -77,8 +59,8 @@ def empty(size_bytes: int) -> Window:
     capacity = 1 << max(10, (size_bytes // CELL_BYTES).bit_length() - 1)
     chains = np.zeros((2, _LEVELS, capacity), np.int32)
     return Window(
-        np.zeros(capacity, np.int32), chains[0], chains[1], np.zeros((_LEVELS, capacity // 2), np.int64),
-        np.zeros(1, np.int64),
+        np.zeros(capacity, np.int32), np.zeros(capacity, np.int32), np.zeros(capacity, np.int64), chains[0], chains[1],
+        np.zeros((_LEVELS, capacity // 2), np.int64), np.zeros(capacity // STRETCH, np.int64), np.zeros(2, np.int64),
     )  # fmt: skip
 
 
@@ -114,123 +96,102 @@ def behind(w, p):  # type: ignore[no-untyped-def]
 
 
 @near
-def _cell(w, value):  # type: ignore[no-untyped-def]
-    """A new cell at the end; its position."""
-    p = w.size[0]
-    at = p & (len(w.steps) - 1)
-    w.steps[at] = value
-    for n in range(_LEVELS):
-        w.back[n, at] = 0
-        w.ahead[n, at] = 0
-    w.size[0] = p + 1
-    return p
+def size_between(w, p, q):  # type: ignore[no-untyped-def]
+    """The size of what a thread took behind the step at `p` up to that at `q`."""
+    mask = len(w.steps) - 1
+    return np.int64(np.int32(w.sizes[q & mask] - w.sizes[p & mask]))
 
 
 @near
-def _step(w, thread, recent, step):  # type: ignore[no-untyped-def]
-    """Behind the thread's last step. The window must end there."""
-    mask = len(w.steps) - 1
-    p = _cell(w, step)
-    known, at = thread[T_KNOWN], thread[T_RECENT]
-    for n in range(_LEVELS):
-        length = _LENGTHS[n]
-        h = thread[T_HASH + n] * np.int64(_FACTOR) + step + 1
-        if known >= length:
-            h -= _POWERS[n] * (np.int64(recent[(at - length) & (LONGEST - 1)]) + 1)
-        thread[T_HASH + n] = h
-        if known + 1 >= length:
-            bucket = ((h ^ (h >> 29)) * np.int64(_FACTOR) >> 20) & (len(w.head[n]) - 1)
-            last = w.head[n, bucket] - 1
-            w.head[n, bucket] = p + 1
-            if last > p - len(w.steps) and last >= 0:
-                w.back[n, p & mask] = p - last
-                w.ahead[n, last & mask] = p - last
-    recent[at] = step
-    thread[T_RECENT] = (at + 1) & (LONGEST - 1)
-    thread[T_KNOWN] = min(known + 1, LONGEST)
-    thread[T_STEPS] += 1
-
-
-@inner
-def _begin(w, thread, continues):  # type: ignore[no-untyped-def]
-    """A run of the thread begins, or goes on."""
-    mask = len(w.steps) - 1
-    end = thread[T_END]
-    if not continues:
-        thread[T_KNOWN] = thread[T_RECENT] = 0
-        for n in range(_LEVELS):
-            thread[T_HASH + n] = 0
-    if not continues or end < oldest(w):
-        _cell(w, TIE_BACK)
-    elif end == w.size[0] - 1:
-        w.size[0] = end  # directly behind
-    else:
-        p = _cell(w, TIE_BACK)
-        w.back[0, p & mask] = w.back[0, end & mask] = p - end
-
-
-@inner
-def _steps_of(w, thread, recent, path, paths, links):  # type: ignore[no-untyped-def]
-    for k in range(paths[path].link, paths[path].link + paths[path].links):
-        if paths[path].kind != _OF_PATHS:
-            _step(w, thread, recent, np.int64(links[k].number) * _WAYS + links[k].way)
+def stretch(w, p):  # type: ignore[no-untyped-def]
+    """The first and the last step of the stretch in which `p` is, the cell before the first in the window; −1: where it
+    begins is not known any more."""
+    count, room = w.size[1], len(w.stretches)
+    low, high = max(0, count - room), count  # the first stretch that begins behind p
+    oldest_known = low
+    while low < high:
+        middle = (low + high) // 2
+        if w.stretches[middle % room] > p:
+            high = middle
         else:
-            part = np.int64(links[k].number)
-            for m in range(paths[part].link, paths[part].link + paths[part].links):
-                _step(w, thread, recent, np.int64(links[m].number) * _WAYS + links[m].way)
+            low = middle + 1
+    if low == oldest_known:
+        return -1, -1
+    first = max(w.stretches[(low - 1) % room], oldest(w)) + 1
+    if low < count:
+        return first, w.stretches[low % room] - 2
+    return first, w.size[0] - 1 - (w.steps[(w.size[0] - 1) & (len(w.steps) - 1)] < 0)
 
 
-@kernel
-def add(  # type: ignore[no-untyped-def]
-    w, threads, recents, paces, rows, order, confirmed, broken, paths, links, found, at, most
-):  # fmt: skip
-    """The steps of `rows` (R_…) from the one under way on (`at`, A_…), about `most` of them; whether all are there.
-    `found`: F_… of each row, filled in. Suspect parts are left out; a break ends a run."""
-    left = most
-    while at[A_ROW] < len(rows):
-        row, f = rows[at[A_ROW]], found[at[A_ROW]]
-        slot = row[R_SLOT]
-        thread, recent = threads[slot], recents[slot]
-        if not at[A_BEGUN]:
-            last = thread[T_END]
-            f[F_LAST] = before(w, last) if not row[R_CONTINUES] and last >= oldest(w) else -1
-            f[F_TSC], f[F_STEPS] = thread[T_TSC], thread[T_STEPS]
-            for n in range(PACE):
-                f[F_PACE + n] = np.int64(paces[slot, n])
-            _begin(w, thread, row[R_CONTINUES])
-            f[F_FIRST] = w.size[0]
-            at[A_ORDER], at[A_BREAK], at[A_LEFT], at[A_BEGUN] = row[R_ORDER], row[R_BROKEN], 0, 1
-        while True:
-            breaks = at[A_BREAK] < row[R_BROKEN_END]
-            upto = confirmed[at[A_BREAK]] if breaks else row[R_ORDER_END]
-            while left > 0 and (at[A_LEFT] > 0 or at[A_ORDER] < upto):
-                if at[A_LEFT] > 0:
-                    at[A_LEFT] -= 1
+@inner
+def onward(w, p, size):  # type: ignore[no-untyped-def]
+    """The first step in the run of `p` by which its thread took `size` more, and how many steps on that is; −1: not in
+    the window. Whole stretches are passed at once."""
+    start, steps = p, 0
+    while p >= 0:
+        _, last = stretch(w, p)
+        if last < 0:
+            return -1, steps
+        if size_between(w, start, last) >= size:
+            low, high = p, last
+            while low < high:
+                middle = (low + high) // 2
+                if size_between(w, start, middle) >= size:
+                    high = middle
                 else:
-                    x = np.int64(order[at[A_ORDER]])
-                    at[A_ORDER] += 1
-                    if x < 0:
-                        at[A_LEFT] = -x
-                        continue
-                    at[A_PATH] = x
-                if at[A_PATH] >= _FIRST:
-                    steps = thread[T_STEPS]
-                    _steps_of(w, thread, recent, at[A_PATH], paths, links)
-                    left -= 1 + thread[T_STEPS] - steps
-            if left <= 0:
-                return False
-            if not breaks:
-                break
-            at[A_ORDER] = max(at[A_ORDER], broken[at[A_BREAK]])
-            at[A_BREAK] += 1
-            thread[T_END] = _cell(w, TIE_ON)
-            _begin(w, thread, 0)
-        thread[T_END] = _cell(w, TIE_ON)
-        f[F_STEPS] = thread[T_STEPS] - f[F_STEPS]
-        thread[T_TSC] = row[R_TSC_END]
-        paces[slot, P_STEPS] = paces[slot, P_STEPS] * FADING + f[F_STEPS]
-        paces[slot, P_TICKS] = paces[slot, P_TICKS] * FADING + max(0, row[R_TSC_END] - row[R_TSC])
-        paces[slot, P_BYTES] = paces[slot, P_BYTES] * FADING + row[R_BYTES]
-        at[A_ROW] += 1
-        at[A_BEGUN] = 0
-    return True
+                    low = middle + 1
+            return low, steps + low - p
+        steps += last - p + 1
+        p = behind(w, last)
+    return -1, steps
+
+
+@inner
+def back(w, p, size):  # type: ignore[no-untyped-def]
+    """The last step in the run of `p` since which its thread took `size`, and how many steps back that is; −1: not in
+    the window."""
+    start, steps = p, 0
+    while p >= 0:
+        first, _ = stretch(w, p)
+        if first < 0 or first > p:
+            return -1, steps
+        if size_between(w, first, start) >= size:
+            low, high = first, p
+            while low < high:
+                middle = (low + high + 1) // 2
+                if size_between(w, middle, start) >= size:
+                    low = middle
+                else:
+                    high = middle - 1
+            return low, steps + p - low
+        steps += p - first + 1
+        p = before(w, first)
+    return -1, steps
+
+
+@inner
+def steps_on(w, p, n):  # type: ignore[no-untyped-def]
+    """The position of the step `n` steps behind that at `p` in its run; −1: there is none, or not yet."""
+    while p >= 0:
+        _, last = stretch(w, p)
+        if last < 0:
+            return -1
+        if p + n <= last:
+            return p + n
+        n -= last - p + 1
+        p = behind(w, last)
+    return -1
+
+
+@inner
+def steps_back(w, p, n):  # type: ignore[no-untyped-def]
+    """The position of the step `n` steps before that at `p` in its run; −1: it is not in the window."""
+    while p >= 0:
+        first, _ = stretch(w, p)
+        if first < 0 or first > p:
+            return -1
+        if p - n >= first:
+            return p - n
+        n -= p - first + 1
+        p = before(w, first)
+    return -1

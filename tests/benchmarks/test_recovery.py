@@ -39,6 +39,23 @@ def test_pairs_are_never_more_than_a_longest_common_subsequence(a: list[int], b:
     assert paired(steps(a), 0, len(a), steps(a), 0, len(a), LOOK)[0] == len(a)
 
 
+PARTS = [list(range(k, k + 30)) for k in (0, 100, 200)]
+
+
+@given(*[st.lists(st.sampled_from([*PARTS, [7], [8, 8]]), max_size=10)] * 2)
+@settings(deadline=None, max_examples=50)
+def test_nor_where_parts_have_changed_places(a: list[list[int]], b: list[list[int]]) -> None:
+    one, other = [x for part in a for x in part], [x for part in b for x in part]
+    pairs, _ = paired(steps(one), 0, len(one), steps(other), 0, len(other), LOOK)
+    assert pairs <= longest_common_subsequence(one, other)
+
+
+def test_a_part_that_comes_far_behind_is_found() -> None:
+    truth = list(range(3000))
+    assert paired(steps(truth), 0, 3000, steps(truth[1000:]), 0, 2000, LOOK) == (2000, 3000)
+    assert paired(steps(truth), 0, 3000, steps([*range(-1500, 0), *truth[1000:]]), 0, 3500, LOOK) == (2000, 3000)
+
+
 def test_a_planted_error_is_counted_and_what_is_behind_it_is_right_again() -> None:
     truth = list(range(1000))
     wrong = [*truth[:100], -1, *truth[101:500], *truth[520:]]

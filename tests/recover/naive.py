@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from stages.recover.filling import (
     ANCHOR,
     BEHIND,
-    LONGEST,
-    MOST_SHARED,
-    MOST_STEPS,
-    SHORTEST,
+    COUNTED,
+    COUNTED_FACTOR,
+    MOST_SIZE,
+    SLACK,
+    TIMED,
+    TIMED_FACTOR,
     TRIED,
     WEIGHT,
 )
+from stages.recover.shared import MOST_SHARED
+
+
+def worth(before: int, behind: int, steps: int, expected: int, counted: bool) -> float:
+    """Each step is of one unit."""
+    ratio = math.log((steps + SLACK) / (expected + SLACK))
+    return WEIGHT * (math.log(before) + math.log(behind)) - (COUNTED if counted else TIMED) * abs(ratio)
 
 
 class Naive:
@@ -41,13 +50,13 @@ class Naive:
         self.run_of[-1] = self.run_of[thread]  # the last
 
     def fillings(
-        self, ahead: list[int], past: list[int], expected: int, low: int
+        self, ahead: list[int], past: list[int], expected: int, counted: bool, low: int
     ) -> tuple[float, set[tuple[int, ...]]]:
         """The worth of the best filling of the hole between two runs, and all fillings worth as much. Positions below
         `low` have left the window."""
         runs = [[p for p in run if p >= low] for run in self.runs]
         mine, post = [p for p in ahead if p >= low], past[1:]
-        if not mine or not post or expected > MOST_STEPS:
+        if not mine or not post or expected > MOST_SIZE:
             return -math.inf, set()
         befores, behinds = [], []
         for r, run in enumerate(runs):
@@ -64,14 +73,15 @@ class Naive:
         best, those = -math.inf, set[tuple[int, ...]]()
         for r, k, n in tried:
             run = runs[r]
-            if not int(expected * SHORTEST) <= n <= int(expected * LONGEST) + 16:
+            factor = COUNTED_FACTOR if counted else TIMED_FACTOR
+            if not (expected + SLACK) / factor <= n + SLACK <= int((expected + SLACK) * factor):
                 continue
             before, behind = self._same(mine[::-1], run[k::-1]), self._same(post, run[k + 2 + n :])
             if before >= ANCHOR and behind >= BEHIND:
-                worth = WEIGHT * (math.log(before) + math.log(behind)) - abs(math.log((n + 1) / (expected + 1)))
-                if worth > best + 1e-9:
-                    best, those = worth, set()
-                if worth > best - 1e-9:
+                value = worth(before, behind, n, expected, counted)
+                if value > best + 1e-9:
+                    best, those = value, set()
+                if value > best - 1e-9:
                     those.add(tuple(self.cells[p] or 0 for p in run[k + 1 : k + 1 + n]))
         return best, those
 
