@@ -1,13 +1,11 @@
 """The interprocedural control-flow graph of a process: the methods of all loaded classes in flat arrays, for kernels.
 
 A node is an instruction; the nodes of a method are one behind the other, its entry first. A site is an instruction that
-invokes; sites that name the same method share a `call`, whose callees are found by class hierarchy when they are first
-asked for, and completed when subtypes have been loaded since (`update`).
+invokes; which methods that may run is known of its call (`jvm.bytecode.callees`).
 
 Ids of methods, nodes, sites and calls are places in arrays and do not change while their class is loaded. They become
 blank when the class is removed or redefined, and are given to classes that come later (`jvm.bytecode.space`): so the
-arrays grow with the classes loaded at once, nothing is ever moved, and a step costs what one class costs. A call's
-callees are copied to the end of their array when there are more; when that is half garbage, it is made anew.
+arrays grow with the classes loaded at once, nothing is ever moved, and a step costs as much as one class.
 """
 
 from __future__ import annotations
@@ -15,28 +13,23 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.arena import Arena
-from jvm.bytecode import hierarchy, opcodes
+from jvm.bytecode.callees import OPEN, Callees, Calls, Key, slices
 from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, part
-from jvm.bytecode.class_file import INTERFACE, STATIC, ClassFile, ClassFileError, Invoked
+from jvm.bytecode.class_file import STATIC, ClassFile, ClassFileError, Invoked
 from jvm.bytecode.hierarchy import Hierarchy, Loaded, Selector
 from jvm.bytecode.opcodes import Kind
 from jvm.bytecode.space import Space
 from jvm.export import records as export
 from jvm.kernels import kernel, near
 
-OPEN = -1  # in place of a number of callees: they cannot be known from the class files
-NATIVE, SYNCHRONIZED = 0x100, 0x20  # flags of methods (JVMS 4.6); others: `class_file`, `hierarchy`
-_HANDLE = NATIVE | 0x80  # native and of variable arity: signature polymorphic, in these classes
+SYNCHRONIZED = 0x20  # flag of methods (JVMS 4.6); others: `callees`, `class_file`, `hierarchy`
 NO_HANDLERS = 0x8000
 """Flag of ours: the exception table is not known, so any instruction may lead to any other of the method."""
 NO_OPENING = 0xFFFFFFFF
@@ -45,7 +38,6 @@ CONSTANTS = 1 << 10
 PENDING = 256
 """Class files that are kept until their class is told."""
 _REFERENCE = re.compile(r"\[+(?:L[^;]*;|.)|L[^;]*;")  # in a descriptor
-_POLYMORPHIC = ("java/lang/invoke/MethodHandle", "java/lang/invoke/VarHandle")
 
 
 class Methods(NamedTuple):
@@ -61,11 +53,6 @@ class Methods(NamedTuple):
 class Sites(NamedTuple):
     node: NDArray[np.int32]
     call: NDArray[np.int32]
-
-
-class Calls(NamedTuple):
-    callee: NDArray[np.int32]  # the first of its callees, in `Icfg.callees`
-    callees: NDArray[np.int32]  # how many; OPEN
 
 
 class _Rows(NamedTuple):
@@ -102,27 +89,12 @@ class ByOpcode(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class _Call:
-    id: int
-    invoked: Invoked
-    caller: int  # a class
-    loader: int
-    sites: int = 0
-    owner: Loaded | None = None
-    resolved: hierarchy.Method | None = None
-    seen: int = 0  # of the owner's subtypes
-    turns: int = -1
-    callees: dict[int, None] = field(default_factory=dict)
-    changed: bool = False  # these, since they were stored
-
-
-@dataclass(eq=False, slots=True)
 class _Class:
     loaded: Loaded
     method: int  # the first
     number: dict[Selector, int]
     parts: list[tuple[Space[Any], int, int]]  # space, first row, rows
-    calls: dict[tuple[int, Invoked], int]  # how many sites, by the key of their call
+    calls: dict[Key, int]  # how many sites, by the key of their call
 
 
 @near
@@ -167,7 +139,7 @@ class Icfg:
 
     def __init__(self) -> None:
         self.hierarchy = Hierarchy()
-        self.epoch = 0  # of every change
+        self._epoch = 0
         self._nodes = Space(empty_nodes(1024))
         self._methods = Space(
             Methods(
@@ -179,16 +151,16 @@ class Icfg:
         self._arms = Space(_Rows(np.full(64, NOWHERE, np.int32)))
         self._handlers = Space(_Rows(np.full((64, 4), NOWHERE, np.int32)))
         self._sites = Space(Sites(np.full(64, NOWHERE, np.int32), np.full(64, NOWHERE, np.int32)))
-        self._calls = Space(Calls(np.zeros(64, np.int32), np.full(64, OPEN, np.int32)))
-        self._callees: Arena[np.int32] = Arena(np.int32)
         self._classes: dict[int, _Class] = {}
-        self._call: dict[tuple[int, Invoked], _Call] = {}
-        self._dirty: dict[tuple[int, Invoked], None] = {}  # calls to look at
-        self._turned: dict[str, None] = {}  # owners whose calls are to be looked at
-        self._of_owner: dict[str, dict[tuple[int, Invoked], None]] = {}  # calls, by the name of their owner
+        self._callees = Callees(self.hierarchy, self._number)
         self._definitions: OrderedDict[int, tuple[bytes, bool]] = OrderedDict()
         self._callers: tuple[int, Callers] | None = None
         self._by_opcode: tuple[int, ByOpcode] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of every change."""
+        return self._epoch + self._callees.changes
 
     # Telling
 
@@ -282,167 +254,50 @@ class Icfg:
             zip((distinct >> 16).tolist(), named, np.bincount(inverse).tolist(), strict=True)
         ):
             invoked = found or Invoked(opcode_, "", "", "")
-            ids[k] = self._called(new, invoked, count)
+            key, ids[k] = self._callees.called(new.loaded, invoked, count)
+            new.calls[key] = new.calls.get(key, 0) + count
             if k % CONSTANTS == CONSTANTS - 1:
                 yield
         self._sites.columns.node[first : first + len(calling)] = calling
         self._sites.columns.call[first : first + len(calling)] = ids[inverse]
         nodes.target[calling] = np.arange(first, first + len(calling))
 
-    def _called(self, new: _Class, invoked: Invoked, sites: int) -> int:
-        """The call of so many sites of a class: shared within a loader; invokespecial depends on the class itself."""
-        own = invoked.opcode == opcodes.INVOKESPECIAL
-        key = new.loaded.id if own else -1 - new.loaded.loader, invoked
-        call = self._call.get(key)
-        if call is None:
-            call = self._call[key] = _Call(self._calls.take(1), invoked, new.loaded.id, new.loaded.loader)
-            self._of_owner.setdefault(invoked.owner, {})[key] = None
-            self._dirty[key] = None
-        call.sites += sites
-        new.calls[key] = new.calls.get(key, 0) + sites
-        return call.id
-
     def remove(self, class_id: int) -> None:
         """Its methods, nodes and sites become blank. Calls that it made alone go, and it from the callees of others."""
         gone = self._classes.pop(class_id, None)
         if gone is None:
             return
-        for key, sites in gone.calls.items():
-            call = self._call[key]
-            call.sites -= sites
-            if not call.sites:
-                del self._call[key]
-                self._dirty.pop(key, None)
-                named = self._of_owner[call.invoked.owner]
-                del named[key]
-                if not named:
-                    del self._of_owner[call.invoked.owner]
-                self._callees.garbage += max(int(self._calls.columns.callees[call.id]), 0)
-                self._calls.give(call.id, 1)
+        self._callees.uncalled(gone.calls)
         names = self._changed(gone.loaded)
         self.hierarchy.remove(class_id)
         for space, at, count in gone.parts:
             space.give(at, count)
-        mine = range(gone.method, gone.method + len(gone.number))
-        for name in names:
-            for key in self._of_owner.get(name, ()):
-                call = self._call[key]
-                if any(method in call.callees for method in mine):
-                    self._forget(call)
-                    self._store(call, known=False)
-
-    def _forget(self, call: _Call) -> None:
-        call.callees, call.owner, call.resolved, call.seen, call.changed = {}, None, None, 0, True
+        self._callees.gone(range(gone.method, gone.method + len(gone.number)), names)
 
     def _changed(self, loaded: Loaded) -> set[str]:
-        """A class has come or goes: calls whose owner is a supertype of it or of a class below it are to be looked at.
-        The names of those."""
-        self.epoch += 1
-        names = {upper.name for lower in loaded.below.values() for upper in lower.supertypes()}
-        if loaded.name == hierarchy.OBJECT:  # arrays have its methods
-            names |= {name for name in self._of_owner if name.startswith("[")}
-        self._turned.update(dict.fromkeys(names))
-        return names
-
-    # Calls
+        """A class has come or goes. The names of the classes whose methods are called otherwise now."""
+        self._epoch += 1
+        return self._callees.turned(loaded)
 
     def update(self, limit: int = 1 << 11) -> int:
-        """Finds the callees of calls that are new or may have others by now. It takes about `limit` steps, each a call
-        or a subtype looked at, and says how many calls are left: those may lack callees, and new ones are open."""
-        for name in self._turned:
-            self._dirty.update(dict.fromkeys(self._of_owner.get(name, ())))
-        self._turned.clear()
-        while self._dirty and limit > 0:
-            key = next(iter(self._dirty))
-            call = self._call[key]
-            complete, steps = self._look(call, limit)
-            limit -= 1 + steps
-            known = complete and call.resolved is not None
-            stored = self._calls.columns.callees[call.id] != OPEN
-            if known != stored or (known and call.changed):
-                self._store(call, known)
-            if complete:
-                del self._dirty[key]
-        if self._callees.wasteful:
-            self._pack()
-        return len(self._dirty)
-
-    def _look(self, call: _Call, limit: int) -> tuple[bool, int]:
-        """Whether all its callees are found, and how many subtypes were looked at."""
-        opcode, owner_name, name, descriptor = call.invoked
-        selector: Selector = name, descriptor
-        if opcode == opcodes.INVOKEDYNAMIC:
-            return True, 0
-        owner = self.hierarchy.find(owner_name, call.loader)
-        resolved = hierarchy.resolve(owner, selector) if owner is not None else None
-        if owner is not None and resolved is not None:
-            if opcode == opcodes.INVOKESPECIAL:
-                resolved = self._special(call, owner, resolved)
-            elif resolved[0].name in _POLYMORPHIC and resolved[0].methods[selector] & _HANDLE == _HANDLE:
-                resolved = None  # invokehandle: the handle says which method runs (JVMS 2.9.3)
-        turns = owner.turns if owner is not None else -1
-        if (owner, resolved, turns) != (call.owner, call.resolved, call.turns):
-            self._forget(call)
-            call.owner, call.resolved, call.turns = owner, resolved, turns
-        if owner is None or resolved is None:
-            return True, 0
-        exact = opcode in (opcodes.INVOKESTATIC, opcodes.INVOKESPECIAL) or hierarchy.bound(resolved)
-        if exact or owner_name.startswith("["):
-            self._callee(call, resolved)
-            return True, 0
-        first = call.seen
-        for lower in islice(owner.below.values(), first, first + limit):
-            call.seen += 1
-            chosen = hierarchy.select(lower, resolved) if lower.concrete else None
-            if chosen is not None:
-                self._callee(call, chosen)
-        return call.seen == len(owner.below), call.seen - first
-
-    def _special(self, call: _Call, owner: Loaded, resolved: hierarchy.Method) -> hierarchy.Method | None:
-        """JVMS 6.5.invokespecial: a call of a superclass's method goes to the nearest above the caller."""
-        caller = self.hierarchy.classes.get(call.caller)
-        if caller is None or resolved[1][0] == "<init>" or owner.flags & INTERFACE or owner is caller:
-            return resolved
-        if caller.above is not None and owner in caller.upwards():
-            return hierarchy.resolve(caller.above, resolved[1])
-        return resolved
-
-    def _callee(self, call: _Call, method: hierarchy.Method) -> None:
-        holder = self._classes.get(method[0].id)
-        number = holder.number[method[1]] if holder is not None else NOWHERE
-        if number != NOWHERE and number not in call.callees:
-            call.callees[number], call.changed = None, True
-
-    def _store(self, call: _Call, known: bool) -> None:
-        """`known`: its callees, all of them; else it is open."""
-        table = self._calls.columns
-        self._callees.garbage += max(int(table.callees[call.id]), 0)
-        table.callee[call.id] = self._callees.append(np.fromiter(call.callees if known else (), np.int32))
-        table.callees[call.id] = len(call.callees) if known else OPEN
-        call.changed = False
-        self.epoch += 1
-
-    def _pack(self) -> None:
-        table, old = self._calls.view(), self._callees.view()
-        counts = np.maximum(table.callees, 0)
-        packed: Arena[np.int32] = Arena(np.int32)
-        packed.append(old[_slices(table.callee, counts)])
-        table.callee[:] = np.cumsum(counts) - counts
-        self._callees = packed
-        self.epoch += 1
+        """As `Callees.update`."""
+        return self._callees.update(limit)
 
     # Asking
 
     def graph(self) -> Graph:
         return Graph(
             self._nodes.view(), self._methods.view(), self._arms.view().row,
-            self._handlers.view().row, self._sites.view(), self._calls.view(), self._callees.view(),
+            self._handlers.view().row, self._sites.view(), self._callees.calls(), self._callees.methods(),
         )  # fmt: skip
 
     def number(self, class_id: int, name: str, descriptor: str) -> int:
         """The method's; NOWHERE: it is not known. The agent's `Method` records have all three."""
+        return self._number(class_id, (name, descriptor))
+
+    def _number(self, class_id: int, selector: Selector) -> int:
         found = self._classes.get(class_id)
-        return found.number.get((name, descriptor), NOWHERE) if found is not None else NOWHERE
+        return found.number.get(selector, NOWHERE) if found is not None else NOWHERE
 
     def numbers_of(self, class_id: int) -> tuple[range, range]:
         """Those of its nodes and of its methods."""
@@ -482,7 +337,7 @@ class Icfg:
             graph = self.graph()
             counts = np.maximum(graph.calls.callees, 0)
             calls = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-            methods = graph.callee[_slices(graph.calls.callee, counts)]
+            methods = graph.callee[slices(graph.calls.callee, counts)]
             site = np.flatnonzero(graph.sites.node != NOWHERE)
             made = Callers(
                 _starts(methods, len(graph.methods.entry)), calls[np.argsort(methods, kind="stable")],
@@ -513,45 +368,6 @@ class Icfg:
         """All nodes of an opcode, ascending."""
         index = self.by_opcode()
         return index.node[index.at[opcode] : index.at[opcode + 1]]
-
-    def to_networkx(self, methods: list[int] | None = None) -> nx.MultiDiGraph:
-        """The graph of some methods, or all: nodes with `method`, `bci`, `opcode`; edges with `kind` (next, taken, arm,
-        handler, call). A call leads to the entries of those callees that are among them."""
-        graph, out = self.graph(), nx.MultiDiGraph()
-        wanted = range(len(graph.methods.entry)) if methods is None else methods
-        entries = {int(graph.methods.entry[m]) for m in wanted} - {NOWHERE}
-        for m in wanted:
-            for source, target, kind in self._edges(graph, m):
-                if kind != "call" or target in entries:
-                    out.add_edge(source, target, kind=kind)
-            for node in range(int(graph.methods.entry[m]), int(graph.methods.entry[m]) + int(graph.methods.nodes[m])):
-                out.add_node(node, method=m, bci=int(graph.nodes.bci[node]), opcode=int(graph.nodes.opcode[node]))
-        return out
-
-    def _edges(self, graph: Graph, m: int) -> Iterator[tuple[int, int, str]]:
-        entry, count = int(graph.methods.entry[m]), int(graph.methods.nodes[m])
-        for node in range(entry, entry + count):
-            kind, target = int(graph.nodes.kind[node]), int(graph.nodes.target[node])
-            if graph.nodes.next[node] != NOWHERE:
-                yield node, int(graph.nodes.next[node]), "next"
-            if kind in (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR):
-                yield node, target, "taken"
-            elif kind == Kind.SWITCH:
-                for arm in graph.arm[target : target + graph.nodes.arms[node]].tolist():
-                    yield node, arm, "arm"
-            elif kind == Kind.CALL:
-                for callee in () if (found := self.callees(node)) is None else found.tolist():
-                    yield node, int(graph.methods.entry[callee]), "call"
-        at = int(graph.methods.handler[m])
-        for first, end, handler, _ in graph.handler[at : at + int(graph.methods.handlers[m])].tolist():
-            for node in range(first, end):
-                yield node, handler, "handler"
-
-
-def _slices(starts: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The indices in all slices [start, start + count), one behind the other."""
-    shifts: NDArray[np.int64] = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    return shifts + np.arange(len(shifts))
 
 
 def _starts(values: NDArray[Any], count: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jvm.bytecode.icfg import NATIVE as NATIVE_FLAG
+from jvm.bytecode.callees import NATIVE as NATIVE_FLAG
 from jvm.bytecode.icfg import NO_HANDLERS, opening_of
 from jvm.bytecode.opcodes import Kind
 from jvm.kernels import apart, near

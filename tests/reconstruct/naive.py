@@ -5,7 +5,8 @@ A state is a stack of nodes, the outermost first, of which the frames below the 
 
 from __future__ import annotations
 
-from jvm.bytecode.icfg import OPEN, Graph
+from jvm.bytecode.callees import OPEN
+from jvm.bytecode.icfg import Graph
 from jvm.bytecode.opcodes import Kind
 from stages.reconstruct.tokens import Token
 from tests.reconstruct.programs import Tokens

@@ -8,8 +8,9 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from jvm.bytecode.callees import OPEN, Calls
 from jvm.bytecode.cfg import empty_nodes
-from jvm.bytecode.icfg import OPEN, Calls, Graph, Methods, Sites
+from jvm.bytecode.icfg import Graph, Methods, Sites
 from jvm.bytecode.opcodes import KIND, OPCODE, Kind
 from stages.reconstruct.tokens import Token
 

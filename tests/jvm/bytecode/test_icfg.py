@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jvm.bytecode.cfg import NOWHERE, cfg
 from jvm.bytecode.class_file import INTERFACE, ClassFile
 from jvm.bytecode.icfg import NO_HANDLERS, NO_OPENING, Graph, Icfg, parameter_slots
+from jvm.bytecode.networkx_view import to_networkx
 from jvm.bytecode.opcodes import NAMES, OPCODE, TIER, Kind
 from jvm.bytecode.space import Space
 from jvm.export import records as export
@@ -242,7 +243,7 @@ def edges(nodes, arm, handlers, entry, size):  # type: ignore[no-untyped-def]
 def test_networkx_has_every_edge() -> None:
     icfg = icfg_of(made.classes())
     graph = icfg.graph()
-    view = icfg.to_networkx()
+    view = to_networkx(icfg)
     assert view.number_of_nodes() == int((graph.nodes.kind != Kind.NONE).sum())
     (m,) = [m for m in np.flatnonzero(graph.methods.class_id).tolist() if icfg.selector(m)[1] == "exact"]
     entry = int(graph.methods.entry[m])
