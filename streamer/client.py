@@ -15,8 +15,10 @@ from typing import IO, Any
 from jvm.inputfile import read_input
 from streamer import config
 from streamer.cli import Failure
+from streamer.trees.file import MOST_PACKED
 
 MAX_ANSWER = 8 << 20
+TREE_SECONDS = 120.0
 SECONDS = 5.0  # for a whole answer, and for each part of it
 
 
@@ -59,8 +61,11 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
     return view
 
 
-def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> bytes:
-    """The same, as it is answered."""
+def fetch_bytes(
+    url: str, query: dict[str, str | int | None], what: str, most: int | None = None, seconds: float | None = None
+) -> bytes:
+    """The same, as it is answered; of at most `most` bytes, within `seconds`."""
+    most, seconds = most or MAX_ANSWER, seconds or SECONDS
     given = {key: value for key, value in query.items() if value is not None}
     try:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
@@ -69,12 +74,12 @@ def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> byte
     except ValueError:
         raise Failure(f"{url} is not a http:// address") from None
     try:
-        with _opener().open(request, timeout=SECONDS) as answer:
-            return _read(answer)
+        with _opener().open(request, timeout=seconds) as answer:
+            return _read(answer, most, seconds)
     except urllib.error.HTTPError as error:
         try:
             with error:
-                raise Failure(str(json.loads(_read(error))["error"])) from None
+                raise Failure(str(json.loads(_read(error, MAX_ANSWER, SECONDS))["error"])) from None
         except (ValueError, LookupError, TypeError, RecursionError, OSError):
             raise Failure(f"{url} answers with HTTP status {error.code}: it is not a streamer") from None
     except (OSError, http.client.HTTPException) as error:
@@ -85,13 +90,18 @@ def fetch_bytes(url: str, query: dict[str, str | int | None], what: str) -> byte
         raise Failure(f"what answers at {url} is not a streamer") from None
 
 
-def _read(answer: IO[bytes]) -> bytes:
+def _read(answer: IO[bytes], most: int, seconds: float) -> bytes:
     """A whole body. Raises ValueError when it is too long, TimeoutError."""
-    data, until = bytearray(), time.monotonic() + SECONDS
+    data, until = bytearray(), time.monotonic() + seconds
     while piece := answer.read1(1 << 16):  # type: ignore[attr-defined]
         data += piece
-        if len(data) > MAX_ANSWER:
+        if len(data) > most:
             raise ValueError("too long")
         if time.monotonic() > until:
             raise TimeoutError("timed out")
     return bytes(data)
+
+
+def fetch_tree(url: str, query: dict[str, str | int | None]) -> bytes:
+    """The file of /api/cct: as large as a tree's file may be, and as late as a large one is merged and packed."""
+    return fetch_bytes(url, query, "cct", MOST_PACKED, TREE_SECONDS)

@@ -145,6 +145,21 @@ class WebConfig(_Section):
     tls_key: Path | None = Field(None, description="PEM file with its key, without a passphrase")
 
 
+class PushConfig(_Section):
+    url: str | None = Field(
+        None, description="of a Pyroscope server that gets the trees (docs/grafana.md); none: nothing leaves"
+    )
+    seconds: float = Field(10.0, ge=1, le=300, description="how often")
+    token_file: Path | None = Field(None, description="file with the token that the server asks for")
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, text: str | None) -> str | None:
+        if text is not None and re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
+            raise ValueError("must be http://… or https://…, without a user or a query")
+        return text
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMER_", env_nested_delimiter="__", extra="forbid", frozen=True)
 
@@ -163,6 +178,7 @@ class Settings(BaseSettings):
     target: TargetConfig = TargetConfig()
     transport: TransportConfig = TransportConfig()
     web: WebConfig = WebConfig()
+    push: PushConfig = PushConfig()
 
     @classmethod
     def settings_customise_sources(

@@ -33,14 +33,15 @@ TABLE = {
 _CLASS = messages("perftools.profiles", TABLE)
 
 
-def profile(tree: Tree, observed: bool, hz: float) -> bytes:
-    """`tree`: threads apart, or not; a root is a thread, and no frame."""
+def profile(tree: Tree, observed: bool, hz: float, began_ns: int = 0, seconds: float = 0.0) -> bytes:
+    """`tree`: threads apart, or not; a root is a thread, and no frame. `began_ns`: since the epoch, where it is known,
+    with the length."""
     strings: dict[str, int] = {"": 0}
 
     def text(value: str) -> int:
         return strings.setdefault(value, len(strings))
 
-    out = _CLASS["Profile"]()
+    out = _CLASS["Profile"](time_nanos=began_ns, duration_nanos=round(seconds * 1e9))
     for name, unit in UNITS.items():
         out.sample_type.add(type=text(name), unit=text(unit))
     out.default_sample_type = text("instructions")

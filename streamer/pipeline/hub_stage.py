@@ -107,6 +107,7 @@ class HubStage:
         """`first`: this session had no hub before. `listener`: descriptor of the socket that is served on; it stays
         open."""
         self._directory, self._listener, self._config = directory, listener, settings.web
+        self._push = settings.push
         noted = load(directory)
         self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity))
         self.hub = self._state.hub
@@ -154,6 +155,8 @@ class HubStage:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._page)
             nursery.start_soon(self._note)
+            if self._push.url is not None:
+                nursery.start_soon(self._pushed)
             while True:
                 await trio.sleep(CLOSE_SECONDS)
                 heads, ended = (self._told_heads(name) for name in ("heads", "ended"))
@@ -165,6 +168,11 @@ class HubStage:
     async def _page(self) -> None:
         with socket.socket(fileno=os.dup(self._listener)) as listener:
             await web.serve(self.hub, self._config, listener)
+
+    async def _pushed(self) -> None:
+        from streamer.views.pyroscope.push import Pusher  # with protobuf, which the hub needs for nothing else
+
+        await Pusher(self.hub, self._push).run()
 
     def _told_heads(self, name: str) -> dict[StreamKey, int]:
         return {StreamKey(*key): head for *key, head in self._told.get(name, [])}

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from streamer.cli import Failure
-from streamer.client import fetch_bytes
+from streamer.client import fetch_tree
 from streamer.hub.text import plain
 from streamer.trees.file import CctFileError, unpacked
 from streamer.trees.neighbours import neighbours
@@ -21,7 +21,7 @@ LISTED = 5
 def around(url: str, window: str | None, pid: int | None, weight: str | None, method: str) -> Iterator[RenderableType]:
     """`method`: a name, or the end of the only one that ends so, as `Area.render`. Raises Failure."""
     try:
-        saved = unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
+        saved = unpacked(fetch_tree(url, {"window": window, "pid": pid}))
     except CctFileError as error:
         raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     weight = weight if weight in WEIGHTS else "instructions"

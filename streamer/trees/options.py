@@ -11,7 +11,7 @@ import click
 from stages.cct.tree import Tree
 from stages.cct.views import View
 from streamer.cli import Failure
-from streamer.client import fetch_bytes
+from streamer.client import fetch_tree
 from streamer.trees import source as sources
 from streamer.trees.file import CctFileError, Saved, unpacked
 from streamer.trees.text import WEIGHTS
@@ -90,7 +90,7 @@ def loaded(source: str, url: str, window: str | None, pid: int | None, *, kept: 
         raise Failure(f"--window and --pid choose from a running streamer (live): {source} is taken whole")
     if source == LIVE:
         try:
-            return unpacked(fetch_bytes(url, {"window": window, "pid": pid}, "cct"))
+            return unpacked(fetch_tree(url, {"window": window, "pid": pid}))
         except CctFileError as error:
             raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True), kept=kept)

@@ -24,6 +24,9 @@ from streamer.views.query import HEADERS
 
 SECONDS = 1.0
 MOST_READERS = 64
+LIFE_SECONDS = 300.0
+"""Of a connection. One that nobody reads ends when the buffers on the way are full (`web.STALLED_SECONDS`), which takes
+many minutes, and holds its place until then."""
 
 
 class Live:
@@ -99,13 +102,15 @@ class _Events(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        with self._reading():
+        with self._reading(), trio.move_on_after(LIFE_SECONDS) as life:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_gone, receive, nursery.cancel_scope)
                 await send(start)
                 while True:
                     await send({"type": "http.response.body", "body": self._events().encode(), "more_body": True})
                     await trio.sleep(SECONDS)
+        if life.cancelled_caught:  # a browser connects again
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _gone(receive: Receive, scope: trio.CancelScope) -> None:

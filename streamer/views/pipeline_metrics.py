@@ -49,6 +49,9 @@ def families(hub: Hub) -> Iterable[Metric]:
         labels=component,
     )  # fmt: skip
     entries = GaugeMetricFamily("streamer_table_entries", "Entries of a table.", labels=(*component, "table"))
+    pushes = CounterMetricFamily(
+        "streamer_pushes", "Profiles sent to a Pyroscope server, by outcome.", labels=("outcome",)
+    )
     gauges = {key: GaugeMetricFamily(name, why, labels=component) for key, (name, why) in _GAUGES.items()}
     for name, status in sorted(hub.components.items()):
         told: Mapping[str, Any] = status.get("statistics", {})
@@ -71,8 +74,11 @@ def families(hub: Hub) -> Iterable[Metric]:
         for key, label in _TABLES.items():
             if key in stages:
                 entries.add_metric((name, label), float(stages[key]))
+        for outcome in ("sent", "failed"):
+            if f"push_{outcome}" in stages:
+                pushes.add_metric((outcome,), float(stages[f"push_{outcome}"]))
         for key, gauge in gauges.items():
             if key in stages:
                 gauge.add_metric((name,), float(stages[key]))
     entries.add_metric(("hub", "trees"), float(hub.trees.statistics()["tree_nodes"]))
-    yield from (waiting, steps, passed, sizes, dropped, followed, misses, entries, *gauges.values())
+    yield from (waiting, steps, passed, sizes, dropped, followed, misses, entries, pushes, *gauges.values())

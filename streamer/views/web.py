@@ -35,6 +35,9 @@ from streamer.views.token import Admission, Token
 from streamer.views.trees import Trees
 
 POLL_SECONDS = 0.25
+STALLED_SECONDS = 20.0
+"""That a client may leave all buffers on the way to it full: the kernel then ends the connection (tcp(7),
+TCP_USER_TIMEOUT). The server's own writes have no deadline, and cannot be cancelled."""
 
 
 class WebError(Exception):
@@ -108,7 +111,9 @@ def listen(config: WebConfig) -> socket.socket:
         )
     try:
         info = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(info[4][:2], family=info[0])
+        listener = socket.create_server(info[4][:2], family=info[0])
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STALLED_SECONDS * 1000))  # inherited
+        return listener
     except socket.gaierror as error:
         raise WebError(f"cannot serve on {where}: {error.strerror}") from None
     except OSError as error:

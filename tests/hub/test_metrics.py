@@ -101,6 +101,8 @@ def test_the_pipelines_own_parts():
     assert value(own, "streamer_budget_cpus", component="capture") == 0.25
     assert value(own, "streamer_spent_cpus", component="capture") == 0.2
     assert value(own, "streamer_duty_ratio", component="capture") == 0.125
+    assert value(own, "streamer_pushes_total", outcome="sent") == 5
+    assert value(own, "streamer_pushes_total", outcome="failed") == 1
 
 
 def test_how_finely_code_is_described():

@@ -40,3 +40,14 @@ MESSAGES = messages(
         "Point": {"value": (1, "double"), "timestamp": (2, "int64")},
     },
 )  # fmt: skip
+
+PUSH = messages(
+    "push.v1",
+    {
+        "PushRequest": {"series": (1, "RawProfileSeries[]")},
+        "RawProfileSeries": {"labels": (1, "LabelPair[]"), "samples": (2, "RawSample[]")},
+        "RawSample": {"raw_profile": (1, "bytes"), "ID": (2, "string")},
+        "LabelPair": {"name": (1, "string"), "value": (2, "string")},
+    },
+)
+"""api/push/v1/push.proto."""
