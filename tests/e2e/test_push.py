@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.harness import Streamer
+from tests.e2e.harness import PATIENCE, Streamer
 from tests.views.test_push import READER, receiver
 
 DEMO = Path("streamer/demo/shop.json").resolve()
@@ -17,7 +17,7 @@ DEMO = Path("streamer/demo/shop.json").resolve()
 
 @pytest.mark.slow
 async def test_a_run_pushes_its_contexts(start: Callable[..., Streamer]) -> None:
-    async with receiver() as (url, told):
+    async with receiver(seconds=PATIENCE) as (url, told):
         env = {"STREAMER_PUSH__URL": url, "STREAMER_PUSH__SECONDS": "2"}
         streamer = start("replay", DEMO, "--port", "0", "--pace", "4", env=env)
         names: set[str] = set()

@@ -53,7 +53,9 @@ def with_trees(panes: int) -> tuple[Hub, Time]:
 
 
 @asynccontextmanager
-async def receiver(status: int = 200) -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[tuple[Any, bytes]]]]:
+async def receiver(
+    status: int = 200, seconds: float = 60
+) -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[tuple[Any, bytes]]]]:
     """Its URL; headers and body of what comes to it."""
     told_in, told = trio.open_memory_channel[tuple[Any, bytes]](100)
 
@@ -64,7 +66,7 @@ async def receiver(status: int = 200) -> AsyncIterator[tuple[str, trio.MemoryRec
     config = Config()
     config.bind, config.accesslog = ["127.0.0.1:0"], None
     app = Starlette(routes=[Route(PATH, take, methods=["POST"])])
-    with trio.fail_after(60):
+    with trio.fail_after(seconds):
         async with trio.open_nursery() as nursery:
             binds = await nursery.start(partial(hypercorn.trio.serve, app, config))  # type: ignore[arg-type]
             yield binds[0], told
