@@ -86,7 +86,7 @@ async def take() -> None:
                     await page.until("document.querySelectorAll('#methods tr').length > 5")
                     await page.until("document.querySelectorAll('#moved li').length > 0")
                     await page.until(PAINTED)
-                    keep(name, await page.picture(selector, 0.7 if name == "page" else 1))
+                    keep(name, await page.picture(selector, 0.62 if name == "page" else 1))
                 await page.dark(False)
                 await compared(page)
                 await page.until(PAINTED)
