@@ -27,53 +27,51 @@ def same_behind(w, p, q, n):  # type: ignore[no-untyped-def]
     return w.hashes[(p + n) & mask] - w.hashes[(q + n) & mask] == h * _PREFIX[n]
 
 
-@inner
-def shared_before(w, p, q):  # type: ignore[no-untyped-def]
-    """How many steps up to `p` are those up to `q`, at most MOST_SHARED."""
-    n = 0
-    while n < MOST_SHARED and p >= 0 and q >= 0:
-        first_p, _ = stretch(w, p)
-        first_q, _ = stretch(w, q)
-        if first_p < 0 or first_q < 0:
-            break
-        low, high = 0, min(p - first_p + 1, q - first_q + 1, MOST_SHARED - n)
-        most = high
-        if high > 0 and same_behind(w, p - high, q - high, high):
-            low = high
-        while low < high:
-            middle = (low + high + 1) // 2
-            if same_behind(w, p - middle, q - middle, middle):
-                low = middle
-            else:
-                high = middle - 1
-        n += low
-        if low < most or most <= 0:
-            break
-        p, q = before(w, p - low + 1), before(w, q - low + 1)
-    return n
+@near
+def _same(w, p, q, n, ahead):  # type: ignore[no-untyped-def]
+    """Whether `n` steps from `p` and `q` on, or up to them, are the same."""
+    back = 1 if ahead else n
+    return same_behind(w, p - back, q - back, n)
 
 
 @inner
-def shared_behind(w, p, q):  # type: ignore[no-untyped-def]
-    """How many steps from `p` on are those from `q` on, at most MOST_SHARED."""
-    n = 0
-    while n < MOST_SHARED and p >= 0 and q >= 0:
+def _shared(w, p, q, ahead):  # type: ignore[no-untyped-def]
+    shared = 0
+    while shared < MOST_SHARED and p >= 0 and q >= 0:
         first_p, last_p = stretch(w, p)
         first_q, last_q = stretch(w, q)
-        if p < first_p or q < first_q or first_p < 0 or first_q < 0:
+        if first_p < 0 or first_q < 0 or p < first_p or q < first_q:
             break
-        low, high = 0, min(last_p - p + 1, last_q - q + 1, MOST_SHARED - n)
-        most = high
-        if high > 0 and same_behind(w, p - 1, q - 1, high):
-            low = high
+        room = min(last_p - p, last_q - q) if ahead else min(p - first_p, q - first_q)
+        room = min(room + 1, MOST_SHARED - shared)
+        if room <= 0:
+            break
+        low, high = 0, room
+        if _same(w, p, q, room, ahead):
+            low = room
         while low < high:
             middle = (low + high + 1) // 2
-            if same_behind(w, p - 1, q - 1, middle):
+            if _same(w, p, q, middle, ahead):
                 low = middle
             else:
                 high = middle - 1
-        n += low
-        if low < most or most <= 0:
+        shared += low
+        if low < room:
             break
-        p, q = behind(w, p + low - 1), behind(w, q + low - 1)
-    return n
+        if ahead:
+            p, q = behind(w, p + room - 1), behind(w, q + room - 1)
+        else:
+            p, q = before(w, p - room + 1), before(w, q - room + 1)
+    return shared
+
+
+@near
+def shared_before(w, p, q):  # type: ignore[no-untyped-def]
+    """How many steps up to `p` are those up to `q`, at most MOST_SHARED."""
+    return _shared(w, p, q, False)
+
+
+@near
+def shared_behind(w, p, q):  # type: ignore[no-untyped-def]
+    """How many steps from `p` on are those from `q` on, at most MOST_SHARED."""
+    return _shared(w, p, q, True)
