@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stages.cct.views import View
 from streamer.trees.source import of_recording
 from tests.cct import known
 from tests.flow_events.test_inlined import run_of
@@ -57,3 +58,23 @@ def test_frames_of_a_virtual_thread_stand_below_an_unknown_caller_once_it_has_yi
         n = calls[(known.UNKNOWN, *stack)] + (calls[stack] if stack in begun else 0)
         assert abs(n - each * rounds) < SLIPS * rounds, stack
         assert stack in begun or calls[stack] == 0
+
+
+DEEP, DEEP_ROUNDS = 100_001, 20
+
+
+@pytest.mark.parametrize("version", [17, 21, 25])
+def test_each_frame_of_a_deep_recursion_is_called_once_a_round(version: int, tmp_path: Path) -> None:
+    options = ["-XX:+UseSerialGC", "-Xbatch", *[o.replace("Known*", "Deep") for o in NOT_INLINED]]
+    recording = run_of("Deep", version, options, [str(WARM), str(DEEP_ROUNDS)], tmp_path, Path(__file__).parent)
+    tree = of_recording(recording, print).tree
+    parent, method = tree.nodes["parent"].tolist(), tree.nodes["method"].tolist()
+    down, depth = tree.names.index("Deep.down"), [0] * len(parent)
+    for n, (up, name) in enumerate(zip(parent, method, strict=True)):
+        depth[n] = (depth[up] if up >= 0 else 0) + (name == down)
+    calls = {depth[n]: int(tree.nodes["observed_invocations"][n]) for n in range(len(parent)) if method[n] == down}
+    assert len(calls) == DEEP
+    assert {n for level, n in calls.items() if level > WARM // 100} == {DEEP_ROUNDS}
+    folded = View(sites=False, recursion=False, threads=True).of(tree)
+    of_down = folded.nodes[folded.nodes["method"] == folded.names.index("Deep.down")]["observed_invocations"]
+    assert DEEP * DEEP_ROUNDS in of_down.tolist()
