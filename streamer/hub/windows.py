@@ -204,8 +204,9 @@ class Windows:
         return [self._closed[number] for number in sorted(self._closed)]
 
     def sum(self, panes: list[Pane]) -> Window:
-        """A window of its own, of kept panes; it stays as it is when they change."""
-        window = Window(len(panes), 0, self.table.limit)
+        """A window of its own, of kept panes, with rows for the names that there are; it stays as it is when they
+        change."""
+        window = Window(len(panes), 0, len(self.table.names))
         for pane in panes:
             window.add(pane)
         return window

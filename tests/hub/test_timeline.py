@@ -85,6 +85,22 @@ def test_a_stretch_is_the_sum_of_the_panes_in_it() -> None:
     assert hub.hot(f"{ZERO - 100:.3f}..{ZERO - 50:.3f}").total == 0
 
 
+def test_a_late_report_is_in_a_stretch_that_was_asked_for_before() -> None:
+    hub, _ = scene(fidelity="flow")
+    stretches = [f"{ZERO + first:.3f}..{ZERO + first + 2:.3f}" for first in range(60, 72, 2)]  # more than are kept
+    before = [hub.hot(stretch).total for stretch in stretches]
+    hub.feed(report(64, {"fresh.Code.runs": 5}, column="instructions"))
+    assert [hub.hot(stretch).total - total for stretch, total in zip(stretches, before, strict=True)] == [
+        0,
+        0,
+        5,
+        0,
+        0,
+        0,
+    ]
+    assert "fresh.Code.runs" in {m.method for m in hub.hot(stretches[2], top=500).methods}
+
+
 def test_a_stretch_has_its_trees_and_says_of_which_time_they_are() -> None:
     hub = seen()  # trees of panes 0 to 59, in the scene's 80
     begin = ZERO + 55
