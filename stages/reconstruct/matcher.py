@@ -111,7 +111,7 @@ class Matcher:
             self._compact()
         s.at[[At.METHODS, At.SITES]] = len(graph.methods.entry), len(graph.sites.node)
         s.at[At.NUMBERS] = len(blocks.number)
-        self._load(thread)
+        self._load(thread, parts)
         where = self._graph[1], self._state_at, self._counts_at, table(blocks)
         events: list[NDArray[np.void]] = []
         while True:
@@ -133,13 +133,14 @@ class Matcher:
             self._counts = new_counts(max(methods, 2 * len(c.seen)), max(blocks, 2 * len(c.touched)))
             self._counts_at = table(self._counts)
 
-    def _load(self, thread: Thread) -> None:
+    def _load(self, thread: Thread, parts: Parts) -> None:
         s, n = self.state, len(thread.node)
         s.at[:CARRIED_SCALARS] = thread.scalars
         s.at[[At.STEP, At.ELEMENT, At.BLOCK, At.EVENT, At.PART, At.PASSED, At.SEEN, At.TOUCHED]] = 0
         s.at[At.ORDER] = -1
         s.front.node[:n], s.front.cell[:n] = thread.node, thread.cell
-        open_window(self._state_at)
+        row, order = (parts.row[0], parts.ends[0, 0]) if len(parts.row) else (np.int64(0), np.int64(0))
+        open_window(self._state_at, row, order)
 
     def _keep(self, thread: Thread) -> None:
         s = self.state

@@ -237,7 +237,7 @@ class Reconstruct:
     def _told(self, p: Reconstructed, message: Paths, found: list[Found]) -> Iterator[Bytecodes | None]:
         methods = joined([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
         events = joined([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
-        if len(found) > 1:
+        if (np.diff(events["row"]) < 0).any():
             events = _by_row(events)
         names = list[tuple[int, str]]()
         for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"]))):

@@ -121,9 +121,10 @@ class Cells(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes it is, and
-    FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
+    """Row, and where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes
+    it is, and FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
 
+    row: I32
     order: I64
     passed: I32
     first: I32

@@ -264,11 +264,12 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
 
 
 @kernel
-def open_window(state):  # type: ignore[no-untyped-def]
-    """At the beginning of a piece: its candidates are taken along without their past."""
+def open_window(state, row, order):  # type: ignore[no-untyped-def]
+    """At the beginning of a piece, there: its candidates are taken along without their past."""
     s = state_at(state)
+    s.at[ROW] = row
     if s.at[COUNT] > 1 or (s.at[COUNT] == 1 and s.at[SCANNED] >= 0):
-        root(s, 0, 0)
+        root(s, order, 0)
         s.at[TOLD] = 0
 
 

@@ -49,7 +49,7 @@ STEP, ELEMENT, BLOCK, SEEN, TOUCHED, EVENT, ROW, TOLD = (
 )
 E_FRAME, E_LOST, E_UPCALL = int(FrameEvent.FRAME), int(FrameEvent.LOST), int(FrameEvent.UPCALL)
 DEEPEST = 1024  # frames of a stack that are told when it is found again
-ROOM = STEPS + 2 * DEEPEST + 4096  # events that a path may bring
+ROOM = 2 * STEPS + 2 * DEEPEST + 4096  # events that a path may bring
 
 
 class Blocks(NamedTuple):
@@ -171,7 +171,7 @@ def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
         s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = 0
     k, first = s.at[STEP], s.at[ELEMENT]
     s.steps.first[k], s.steps.block[k], s.steps.flags[k] = first, s.at[BLOCK] if k else 0, flags
-    s.steps.order[k], s.steps.passed[k] = order, passed
+    s.steps.row[k], s.steps.order[k], s.steps.passed[k] = s.at[ROW], order, passed
     for i in range(n):
         s.elements.node[first + i], s.elements.cell[first + i] = s.front.node[i], s.front.cell[i]
         s.elements.back[first + i], s.elements.event[first + i] = s.next.back[i], s.next.event[i]
@@ -189,8 +189,11 @@ def resolve(g, s, c, t):  # type: ignore[no-untyped-def]
         first -= 1
     if s.elements.back[s.steps.chosen[first]] < 0:
         s.at[TOLD] = 0
+    now = s.at[ROW]
     for k in range(first, last + 1):
-        e = s.steps.chosen[k]
+        e, s.at[ROW] = s.steps.chosen[k], s.steps.row[k]
+        if s.at[TOLD] and (s.at[EVENT] == 0 or s.events.row[s.at[EVENT] - 1] != s.at[ROW]):
+            tell(s, E_NONE, -1, -1, s.steps.order[k], s.steps.passed[k])
         node, cell, event = np.int64(s.elements.node[e]), np.int64(s.elements.cell[e]), s.elements.event[e]
         sure(g, s, c, node, cell, event, s.steps.flags[k], s.steps.order[k], s.steps.passed[k])
         whose = k
@@ -201,6 +204,7 @@ def resolve(g, s, c, t):  # type: ignore[no-untyped-def]
         m = owner(g, np.int64(s.elements.node[s.steps.chosen[whose]]))
         for b in range(s.steps.block[k], s.steps.block[k + 1] if k < last else s.at[BLOCK]):
             credit_block(c, s, t, m, s.block[b])
+    s.at[ROW] = now
     kept = np.int64(0)
     if s.steps.flags[last] & FORWARD:
         for b in range(s.steps.block[last], s.at[BLOCK]):

@@ -157,6 +157,34 @@ def test_all_is_counted_but_the_end_of_what_is_open() -> None:
     assert all(0 <= entered[m] - invocations[m] <= SURE for m in (1, 2, 3))
 
 
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.integers(0, 1 << 30), st.integers(2, 60), st.data())
+def test_events_are_of_the_row_in_which_they_happened(
+    program: Program, seed: int, steps: int, data: st.DataObject
+) -> None:
+    """However much later it is known what happened: rows that go on are as one."""
+    random, graph = Random(seed), program.graph()
+    tokens, _ = run(program, random.randrange, steps, 0, 0)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(0, len(tokens)), max_size=3))), len(tokens)]
+    order = np.arange(FIRST_PATH, FIRST_PATH + len(tokens), dtype=np.int32)
+
+    def events(bounds: list[int]) -> list[tuple[int, ...]]:
+        """Row, order, kind, method, bci."""
+        n, columns = len(bounds) - 1, ["row", "order", "kind", "method", "bci"]
+        rows, nothing = 10 + np.arange(n), np.zeros(n, np.int64)
+        parts = Parts(np.column_stack((bounds[:-1], bounds[1:])), np.arange(n) == 0, rows, nothing, nothing)
+        blocks = blocks_of(tokens, graph, UNKNOWN_CALLS)
+        group = Matcher().group(0, TID, parts, graph, blocks, order, np.zeros(0, BREAK_DTYPE))
+        return [
+            row for found in group if found for part in found.events for row in part[columns].tolist()
+            if row[2] != FrameEvent.GOES_ON
+        ]  # fmt: skip
+
+    told = events(cuts)
+    assert [row[1:] for row in told] == [row[1:] for row in events([0, len(tokens)])]
+    assert all(cuts[row - 10] <= at < cuts[row - 9] for row, at, *_ in told)
+
+
 def test_a_piece_goes_on_where_the_one_before_ended() -> None:
     tokens, of = run(LOOP, Random(2).randrange, 3000)
     matcher, graph = Matcher(), LOOP.graph()
