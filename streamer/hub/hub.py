@@ -526,6 +526,8 @@ def _starts(status: Mapping[str, Any]) -> bool:
 
 def _trouble(status: Mapping[str, Any]) -> str:
     """Of a part of the pipeline that is down, one line."""
+    if _starts(status):
+        return f"{status['component']} is starting"
     deaths = int(status.get("deaths_in_a_row", 0))
     known = [str(status[key]) for key in ("state", "why") if status.get(key)]
     known += [f"{deaths} deaths in a row"] if deaths > 1 else []

@@ -7,6 +7,7 @@ program: they are shown as text, without markup or control characters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
@@ -249,10 +250,17 @@ def kinds_text(kinds: Mapping[str, float]) -> str:
     return ", ".join(name if share > 0.99 else f"{name} {share:.0%}" for share, name in parts if share >= 0.01)
 
 
+def clock_text(stretch: str) -> str:
+    """`FROM..TO` (`streamer.hub.stretch`) by the clock here: `16:45:42 – 16:45:46`."""
+    times = (datetime.fromtimestamp(float(end), UTC).astimezone() for end in stretch.split(".."))
+    return " – ".join(f"{time:%H:%M:%S}" for time in times)
+
+
 def headline(view: View) -> str:
     """One line on the pipeline: window, weight, processes, lag, shift, members that are down."""
     live = [p for p in view["processes"] if p["live"]]
-    parts = [f"last {plain(view['window'])}", f"share of {plain(view['weight'])}"]
+    window = plain(view["window"])
+    parts = [clock_text(window) if ".." in window else f"last {window}", f"share of {plain(view['weight'])}"]
     parts.append(f"{len(live)} process{'' if len(live) == 1 else 'es'}")
     lags = [p["lag_seconds"] for p in live if p["lag_seconds"] is not None]
     if lags:

@@ -26,7 +26,7 @@ def around(url: str, window: str | None, pid: int | None, weight: str | None, me
         raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     weight = weight if weight in WEIGHTS else "instructions"
     if method not in saved.tree.names:
-        ending = sorted({name for name in saved.tree.names if name.endswith(f".{method}")})
+        ending = sorted({name for name in saved.tree.names if name.endswith((f".{method}", f"${method}"))})
         if len(ending) > 1:
             more = ", …" if len(ending) > LISTED else ""
             raise Failure(f"{method} may be {', '.join(plain(name) for name in ending[:LISTED])}{more}: say which")

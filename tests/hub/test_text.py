@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,9 +154,15 @@ def test_headline_names_trouble():
     assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")
     hub.heartbeat({"component": "worker-1", "up": False, "state": "starting", "deaths_in_a_row": 0})
     assert headline(hub.hot().json()).endswith("2 restarts · worker-0 is down")  # the other one only begins
-    assert any("worker-1 is down (starting)" in reason for reason in hub.ready())
+    assert any("worker-1 is starting" in reason for reason in hub.ready())
     hub, _ = scene(fidelity="flow", shed=400_000)
     assert headline(hub.hot().json()).endswith("shift 63% (unusual) · 40% of the trace shed · 1 restart")
+
+
+def test_a_stretch_is_told_by_the_clock() -> None:
+    hub, _ = scene()
+    begin = headline(hub.hot("940.000..950.500").json()).split(" · ")[0]
+    assert re.fullmatch(r"\d\d:\d\d:40 – \d\d:\d\d:50", begin)
 
 
 def test_summary_of_a_run():

@@ -234,7 +234,7 @@ async def test_sorted_filtered_and_around_a_method() -> None:
         around = await run("--url", url, "--method", "org.apache.fop.fonts.GlyphTable.lookup")
         nowhere = await run("--url", url, "--method", "a.B.c")
         by_its_end = await run("--url", url, "--method", "GlyphTable.lookup")
-        hub.trees.feed(tree(79, {"other.GlyphTable.lookup": 1, "org.apache.fop.fonts.GlyphTable.lookup": 1}))
+        hub.trees.feed(tree(79, {"other$GlyphTable.lookup": 1, "org.apache.fop.fonts.GlyphTable.lookup": 1}))
         either = await run("--url", url, "--method", "GlyphTable.lookup")
         nursery.cancel_scope.cancel()
     shown = [line for line in by_shift.output.splitlines() if "org.apache" in line]
@@ -253,7 +253,7 @@ async def test_sorted_filtered_and_around_a_method() -> None:
         f"{2300 / whole:.1%}  java.util.HashMap.getNode",
     ]
     assert by_its_end.output == around.output
-    assert "may be org.apache.fop.fonts.GlyphTable.lookup, other.GlyphTable.lookup: say which" in either.output
+    assert "may be org.apache.fop.fonts.GlyphTable.lookup, other$GlyphTable.lookup: say which" in either.output
     assert nowhere.exit_code == 1
     assert "a.B.c is in no calling context" in nowhere.output
 

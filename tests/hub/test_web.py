@@ -127,6 +127,7 @@ async def test_a_browser_shows_the_hot_methods(tmp_path):
             dom = await page.value("document.documentElement.outerHTML")
             assert not page.thrown
         nursery.cancel_scope.cancel()
+    dom = dom.replace("<wbr>", "")
     rows = re.findall(r'<td class="method">(.*?)</td><td class="share">.*?</span></span>(.*?)</td>', dom, re.DOTALL)
     assert rows[0] == ("org.apache.fop.pdf.PDFStream.deflate", "54.9 %")
     assert ("&lt;script&gt;alert(1)&lt;/script&gt;[bold]?.run", "4.4 %") in rows

@@ -9,6 +9,14 @@ export function element(tag, text, className) {
   return made;
 }
 
+// A method's name, which may be broken behind a dot or a dollar sign, and nowhere else if that will do.
+export function name(tag, text, className) {
+  const made = element(tag, undefined, className);
+  const pieces = text.match(/[^.$]*[.$]?/g).filter(Boolean);
+  made.append(...pieces.flatMap((piece, i) => (i ? [document.createElement("wbr"), piece] : [piece])));
+  return made;
+}
+
 export const percent = (ratio, digits = 1) => `${(100 * ratio).toFixed(digits)} %`;
 export const words = (cause) => cause.replaceAll("_", " ");
 

@@ -1,11 +1,11 @@
 // The table of hot methods, with the pipeline's figures above it: a view of /api/hot.
 
-import {at, bytes, element, percent, words} from "./dom.js";
+import {at, bytes, element, name as nameOf, percent, words} from "./dom.js";
 import {named} from "./timeline/bins.js";
 
 function row(number, name, share, sure, largest, shift, kinds, invocations, className) {
   const tr = element("tr", undefined, className);
-  tr.append(element("td", number, "number"), element("td", name, "method"));
+  tr.append(element("td", number, "number"), nameOf("td", name, "method"));
   const cell = element("td", undefined, "share");
   const track = element("span", undefined, "track");
   const bar = element("span");
