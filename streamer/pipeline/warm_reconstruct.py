@@ -1,4 +1,4 @@
-"""Has numba compile the kernels of `stages.reconstruct`."""
+"""Has numba compile the kernels of `stages.reconstruct`, and those that read its events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ def _steps() -> Iterator[object]:
     from jvm.bytecode.class_file import ClassFile
     from jvm.bytecode.icfg import Icfg
     from jvm.code.image import CodeImage
+    from stages.cct.interpreted import events_told
+    from stages.messages.bytecodes import EVENT_DTYPE
     from stages.messages.paths import BLOCK_DTYPE, BREAK_DTYPE, LINK_DTYPE, PATH_DTYPE
     from stages.paths.dictionary import Dictionary
     from stages.reconstruct.blocks import TokensOfBlocks
     from stages.reconstruct.matcher import Matcher, Parts
 
+    events_told(np.zeros(1, EVENT_DTYPE), np.zeros(2, np.int64))
     dictionary, icfg = Dictionary(), Icfg()
     icfg.add(1, 0, "A", ClassFile.of(CLASS))
     dictionary.blocks.append(np.zeros(1, BLOCK_DTYPE))
