@@ -21,6 +21,7 @@ It is long because it is one thing: each kind of record, and the changes that it
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -355,7 +356,8 @@ class CodeImage:
     def read_until(self, tsc: int) -> int:
         """The last time up to `tsc` at which all patches made before it have been told: a patch made before and not in
         a revision was over by then. 0: none."""
-        return next((at for at in reversed(self._read) if at <= tsc), 0)
+        read = bisect_right(self._read, tsc)
+        return self._read[read - 1] if read else 0
 
     def uncertain(self, begin: int, end: int | None = None) -> Uncertain:
         """The patches of which it is not known whether they had been made at `begin`, or at some time up to `end`."""

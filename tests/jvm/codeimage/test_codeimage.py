@@ -288,3 +288,9 @@ def test_memory_is_given_back_under_churn() -> None:
     assert code.statistics()["code_bytes"] < 12 * 256
     assert code._revisions._store.code.used < 3 * 4096 + 12 * 256
     assert code._register._pcs.used < 3 * 4096 + 12 * 60
+
+
+def test_the_last_reading_of_all_code_before_a_time() -> None:
+    code = CodeImage(0)
+    code._read.extend((10, 20, 30))
+    assert [code.read_until(tsc) for tsc in (9, 10, 29, 30, 99)] == [0, 10, 20, 30, 30]
