@@ -27,7 +27,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, config: WebConfig) -> None:
         self._app = app
-        self._bound = _address(config.host)
+        self._bound = address_of(config.host)
         self._names = {_plain(name) for name in ("localhost", config.host, *config.allowed_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +57,7 @@ class Guard:
         if match is None:
             return 400, "no valid Host header"
         name = match[1] or _plain(match[2])
-        address = _address(name)
+        address = address_of(name)
         if name in self._names or (address is not None and self._is_ours(address)):
             return None
         return 421, f"{name} is no name of this server: web.allowed_hosts (--allowed-host) can add it"
@@ -69,11 +69,18 @@ class Guard:
         )
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: an address, or a name."""
+    address = address_of(host)
+    return _plain(host) == "localhost" if address is None else address.is_loopback
+
+
 def _plain(name: str) -> str:
     return name.lower().removesuffix(".")
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None where it is none."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import logging
 import socket
@@ -23,7 +22,7 @@ from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import page
 from streamer.views import query as ask
-from streamer.views.guard import Guard
+from streamer.views.guard import Guard, is_loopback
 from streamer.views.live import Live
 from streamer.views.matrix import Matrix
 from streamer.views.metrics import registry
@@ -104,7 +103,7 @@ def listen(config: WebConfig) -> socket.socket:
         ServerConfig(config.tls_certificate, config.tls_key)
     except ValueError as error:
         raise WebError(str(error)) from None
-    if config.token_file is None and not config.anyone and not _is_loopback(config.host):
+    if config.token_file is None and not config.anyone and not is_loopback(config.host):
         raise WebError(
             f"{config.host} is not loopback, and whoever reaches it could read names of methods and shares: "
             "ask for a token (--token-file), or allow it (--anyone)"
@@ -122,13 +121,6 @@ def listen(config: WebConfig) -> socket.socket:
                 f"port {config.port} on {config.host} is in use: stop what uses it or choose another (0: any free one)"
             ) from None
         raise WebError(f"cannot serve on {where}: {error.strerror}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().removesuffix(".") == "localhost"
 
 
 def url_of(listener: socket.socket, config: WebConfig) -> str:
