@@ -16,7 +16,7 @@ import yaml
 from tests.dashboards.servers import alertmanager, program
 from tests.dashboards.test_dashboards import rules
 
-FOLDER = Path("deploy/alertmanager")
+FOLDER = Path("docs/deploy/alertmanager")
 CONFIG = FOLDER / "alertmanager.yml"
 pytestmark = [pytest.mark.peer]
 

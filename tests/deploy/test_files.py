@@ -17,7 +17,7 @@ from streamer.commands.run import command
 from streamer.config import Settings, WebConfig, load
 from tests.dashboards.servers import program
 
-FOLDER = Path("deploy")
+FOLDER = Path("docs/deploy")
 PORTS = {"streamer": WebConfig().port, "prometheus": 9090, "alertmanager": 9093, "grafana": 3000}
 PROMETHEUS: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus/prometheus.yml").read_text())
 ALERTMANAGER: dict[str, Any] = yaml.safe_load((FOLDER / "alertmanager/alertmanager.yml").read_text())

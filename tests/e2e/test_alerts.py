@@ -92,7 +92,7 @@ def rules(directory: Path) -> Path:
 
 
 def scraping(file: Path, streamer: str, manager: str) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load(Path("deploy/prometheus/prometheus.yml").read_text())
+    config: dict[str, Any] = yaml.safe_load(Path("docs/deploy/prometheus/prometheus.yml").read_text())
     assert [Path(name).name for name in config["rule_files"]] == [file.name]
     config["rule_files"] = [str(file)]
     config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [manager]
