@@ -5,9 +5,8 @@ It has no I/O and no tasks of its own; time comes from the two clocks it is give
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,22 @@ from numpy.typing import NDArray
 from stages.cct.tree import Tree
 from stages.messages import Account, Clock, Loss, PaneReport, StreamKey
 from streamer.config import WindowConfig
-from streamer.hub import estimate
+from streamer.hub.components import trouble
 from streamer.hub.contradictions import Contradictions, ContradictionsView
+from streamer.hub.hot import hot_view
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process, succeeds
 from streamer.hub.profile import (
     COLUMNS,
     FIDELITY_WEIGHTS,
     INSTRUCTIONS,
-    INVOCATIONS,
-    UNCOUNTED,
-    UNTOLD,
     WEIGHTS,
     Rows,
 )
-from streamer.hub.ranking import coverage, heaviest, kinds
+from streamer.hub.ranking import coverage
 from streamer.hub.stretch import NOWHERE, Stretch, parsed
 from streamer.hub.trees import Trees
-from streamer.hub.view import CAUSES, Coverage, HotMethod, HotView, ProcessView, window_label
+from streamer.hub.view import CAUSES, Coverage, HotView, window_label
 from streamer.hub.windows import DECODED, HOLES, NOTHING, SHED, Pane, Window
 
 ProcessKey = tuple[str, int]
@@ -76,7 +73,7 @@ class Hub:
         """Reports that were malformed, or of a process beyond the limit."""
         self.ledger = Ledger(patience, on_change=self._on_bytes, on_hole=self._on_hole)
         self._now = now
-        self._wall_ns = wall_ns
+        self.wall_ns = wall_ns
         self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
         self.trees = Trees(max(self._spans), edge_panes=min(self._spans))
         self._max_methods = max_methods
@@ -102,7 +99,7 @@ class Hub:
         try:
             if process is None or report.pane < 0:
                 raise ValueError
-            process.feed(report, now, self._wall_ns())
+            process.feed(report, now, self.wall_ns())
         except ValueError:
             self.refused_reports += 1
             return
@@ -128,13 +125,13 @@ class Hub:
         now = self._polled = self._now()
         self.ledger.settle(now)
         for process in self.processes.values():
-            process.close(now, self._wall_ns())
+            process.close(now, self.wall_ns())
 
     def end(self, host: str, pid: int) -> None:
         """A process ended and its last reports are in: closes its open panes; it no longer lags."""
         process = self.processes.get((host, pid))
         if process is not None:
-            process.close(self._now(), self._wall_ns(), all_open=True)
+            process.close(self._now(), self.wall_ns(), all_open=True)
             process.ended = True
 
     def close_streams(self, heads: Mapping[StreamKey, int]) -> list[Balance]:
@@ -174,7 +171,7 @@ class Hub:
     def ready(self) -> list[str]:
         """Why it is not ready; empty when the first pane has closed and every component is up."""
         self.poll()
-        reasons = [_trouble(self.components[name]) for name in self.down()]
+        reasons = [trouble(self.components[name]) for name in self.down()]
         compiling = (name for name, status in sorted(self.components.items()) if not status.get("kernels_ready", True))
         reasons += [f"{name} has its kernels compiled: until then all trace is shed" for name in compiling]
         if not any(p.windows.newest is not None for p in self.processes.values()):
@@ -197,6 +194,14 @@ class Hub:
             return 0
         stretch = parsed(window)
         return self.window(window) if stretch is None else stretch
+
+    def label(self, chosen: Chosen) -> str:
+        """Of a window or a stretch."""
+        return list(self.windows)[chosen] if isinstance(chosen, int) else str(chosen)
+
+    def length(self, chosen: Chosen) -> float:
+        """Of a window or a stretch, in seconds."""
+        return list(self.windows.values())[chosen] if isinstance(chosen, int) else chosen.seconds
 
     def column(self, weight: str | None) -> int:
         """The column of a weight's name, None for the primary; ValueError if this fidelity does not have it."""
@@ -236,7 +241,7 @@ class Hub:
             return self._sums[made_of]
         return windows.windows[chosen] if self.live(key, seconds[chosen if chosen < len(seconds) else 0]) else None
 
-    def _recovered(self, key: ProcessKey, chosen: Chosen | None) -> NDArray[np.uint64]:
+    def recovered(self, key: ProcessKey, chosen: Chosen | None) -> NDArray[np.uint64]:
         """(COLUMNS,) sums of fillings in a window, or in the whole run."""
         if chosen is None:
             return self.processes[key].windows.recovered
@@ -253,58 +258,7 @@ class Hub:
         whole_run: bool = False,
     ) -> HotView:
         """The hottest methods of a window (default: the shortest) or a stretch, of one process or of all together."""
-        self.poll()
-        index = None if whole_run else self.chosen(window)
-        column = self.column(weight)
-        keys = [key for key in self.processes if process in (None, key)]
-        names, rows = self._by_name(keys, index)
-        total = int(rows[:, column].sum())
-        listed = heaviest(names, rows[:, column], self.config.top if top is None else top)
-        now, before, moved = self._movement(keys, column)
-        duty = self._duty(keys, index)
-        sure = (
-            [0.0] * len(listed) if index is None else self._sure(keys, index, column, [names[i] for i in listed], duty)
-        )
-        methods = tuple(
-            HotMethod(
-                names[i],
-                int(rows[i, column]) / total,
-                sure[k],
-                int(rows[i, column]),
-                None if rows[i, UNCOUNTED] else int(rows[i, INVOCATIONS]),
-                bool(rows[i, UNTOLD]),
-                kinds(rows[i]),
-                before.get(names[i], 0.0),
-                now.get(names[i], 0.0),
-                moved.get(names[i]),
-            )
-            for k, i in enumerate(listed)
-        )
-        shown = sum(m.weight for m in methods)
-        covered = self.run_coverage(process) if index is None else self.window_coverage(index, process)
-        totals = self.ledger.totals(*(process or (None, None)))
-        return HotView(
-            window="run" if index is None else self._label(index),
-            seconds=self.seconds() if index is None else self._seconds(index),
-            weight=weight or self.weights[0],
-            fidelity=self.fidelity,
-            total=total,
-            recovered=sum(int(self._recovered(key, index)[column]) for key in keys),
-            duty=duty,
-            methods=methods,
-            other=(total - shown) / total if total else 0.0,
-            coverage=covered,
-            run=self.run_coverage(process),
-            holes={CAUSES[c]: n for c, n in sorted(totals.events.items()) if n},
-            unwritten={CAUSES[c]: n for c, n in sorted(totals.unwritten.items()) if n},
-            processes=tuple(self._view(key) for key in keys),
-            restarts=self.restarts(),
-            down=tuple(name for name in self.down() if not _starts(self.components[name])),
-            ready=not self.ready(),
-            windows=tuple(self.windows),
-            weights=self.weights,
-            time=self._wall_ns() / 1e9,
-        )
+        return hot_view(self, window, top, weight, process, whole_run=whole_run)
 
     def contradictions(self, top: int, process: ProcessKey | None = None) -> ContradictionsView:
         """Where the trace contradicted the code since the start: the `top` places met most often, of one process or
@@ -345,7 +299,7 @@ class Hub:
 
     def pane_end(self, key: ProcessKey, pane: int) -> float:
         """When a pane ended, in seconds since the epoch; without a clock, in panes."""
-        process, wall = self.processes[key], self._wall_ns()
+        process, wall = self.processes[key], self.wall_ns()
         if process.clock is None:
             return (pane + 1) * self.config.pane_seconds
         return wall / 1e9 - process.clock.seconds_since((pane + 1) * process.ticks_per_pane, wall)
@@ -372,7 +326,7 @@ class Hub:
         return self.ledger.totals(*key)
 
     def lag(self, key: ProcessKey) -> float | None:
-        return self.processes[key].lag(self._wall_ns())
+        return self.processes[key].lag(self.wall_ns())
 
     def gauge(self, process: ProcessKey, name: str) -> float | None:
         """The last value from the process's worker; None if it said nothing of that name. Of several (one was started
@@ -438,97 +392,3 @@ class Hub:
         process = self._process((stream.host, stream.pid))
         if process is not None:
             process.pending[HOLES + cause] += count
-
-    def _label(self, chosen: Chosen) -> str:
-        return list(self.windows)[chosen] if isinstance(chosen, int) else str(chosen)
-
-    def _seconds(self, chosen: Chosen) -> float:
-        return list(self.windows.values())[chosen] if isinstance(chosen, int) else chosen.seconds
-
-    def _by_name(self, keys: list[ProcessKey], chosen: Chosen | None) -> tuple[list[str], Rows]:
-        """Names and rows of several processes together."""
-        slot: dict[str, int] = {}
-        parts: list[tuple[list[int], Rows]] = []
-        for key in keys:
-            rows = self.rows(key, chosen)
-            table = self.processes[key].table.names
-            used = np.flatnonzero(rows.any(axis=1))
-            parts.append(([slot.setdefault(table[i], len(slot)) for i in used.tolist()], rows[used]))
-        sums = np.zeros((len(slot), COLUMNS), np.uint64)
-        for slots, rows in parts:
-            np.add.at(sums, slots, rows)
-        return list(slot), sums
-
-    def _movement(
-        self, keys: list[ProcessKey], column: int
-    ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
-        """Shares now and before by name, and the methods that moved, by direction; of processes of which there is a
-        verdict: else all that a young one does would have moved."""
-        keys = [key for key in keys if self.processes[key].shift.current is not None]
-        shares = []
-        for index in (0, len(self._spans)):
-            names, rows = self._by_name(keys, index)
-            total = float(rows[:, column].sum()) or 1.0
-            shares.append(dict(zip(names, (rows[:, column].astype(np.float64) / total).tolist(), strict=True)))
-        moved: dict[str, str] = {}
-        for key in keys:
-            for mover in self._movers(key):
-                moved[mover[0]] = "up" if mover[1] > 0 else "down"
-        return shares[0], shares[1], moved
-
-    def _movers(self, key: ProcessKey) -> Iterator[tuple[str, float]]:
-        shift = self.processes[key].shift.current
-        if shift is not None and self.live(key, next(iter(self.windows.values()))):
-            for mover in shift.movers:
-                yield mover.method, mover.delta
-
-    def _duty(self, keys: list[ProcessKey], chosen: Chosen | None) -> float:
-        """Of the processes that are live in a window, or of all in the run (None), the mean."""
-        if isinstance(chosen, Stretch):
-            duties = [self.processes[key].duty_of(panes) for key in keys if (panes := self.panes(key, chosen))]
-        else:
-            seconds = math.inf if chosen is None else list(self.windows.values())[chosen]
-            duties = [self.processes[key].duty(chosen) for key in keys if self.live(key, seconds)]
-        return sum(duties) / len(duties) if duties else 1.0
-
-    def _sure(self, keys: list[ProcessKey], chosen: Chosen, column: int, names: list[str], duty: float) -> list[float]:
-        """Half of the 95 % interval of each method's share of a window."""
-        if duty >= 1:
-            return [0.0] * len(names)
-        samples = []
-        for key in keys:
-            process = self.processes[key]
-            slots = [process.table.find(name) for name in names]
-            samples.append(estimate.weights(self.panes(key, chosen), slots, column))
-        parts, totals = (np.concatenate(of) for of in zip(*samples, strict=True))
-        return [float(half) for half in estimate.half_widths(parts, totals, duty)]
-
-    def _view(self, key: ProcessKey) -> ProcessView:
-        process = self.processes[key]
-        shift = process.shift.current
-        return ProcessView(
-            host=key[0],
-            pid=key[1],
-            live=self.live(key, max(self.windows.values())),
-            panes=process.windows.closed,
-            late=process.windows.late,
-            lag_seconds=self.lag(key),
-            shift_distance=None if shift is None else shift.distance,
-            shift_score=None if shift is None else shift.score,
-            duty=self._duty([key], 0),
-        )
-
-
-def _starts(status: Mapping[str, Any]) -> bool:
-    """For the first time: that is no fault."""
-    return status.get("state") == "starting" and not status.get("restarts") and not status.get("deaths_in_a_row")
-
-
-def _trouble(status: Mapping[str, Any]) -> str:
-    """Of a part of the pipeline that is down, one line."""
-    if _starts(status):
-        return f"{status['component']} is starting"
-    deaths = int(status.get("deaths_in_a_row", 0))
-    known = [str(status[key]) for key in ("state", "why") if status.get(key)]
-    known += [f"{deaths} deaths in a row"] if deaths > 1 else []
-    return f"{status['component']} is down" + (f" ({', '.join(known)})" if known else "")
