@@ -197,7 +197,8 @@ static const jvmtiEvent EVENTS[] = {JVMTI_EVENT_SINGLE_STEP, JVMTI_EVENT_METHOD_
 
 static void switch_events(jvmtiEventMode mode) {
     for (size_t i = 0; i < sizeof EVENTS / sizeof *EVENTS; i++)
-        if (!calls_only || EVENTS[i] != JVMTI_EVENT_SINGLE_STEP) (*jvmti)->SetEventNotificationMode(jvmti, mode, EVENTS[i], NULL);
+        if (!calls_only || EVENTS[i] != JVMTI_EVENT_SINGLE_STEP)
+            (*jvmti)->SetEventNotificationMode(jvmti, mode, EVENTS[i], NULL);
 }
 
 static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {

@@ -19,6 +19,6 @@ void service(struct thread *t, struct stream *s, const struct block *b, bool ent
 // Whether s can show the block in the middle of which t comes back: a PSB says that code has changed, where it has and
 // that block still stands. Only with psb_on_code_change can it be that it does not.
 bool service_shows(struct thread *t, struct stream *s);
-void service_commit(struct stream *s);  // if it is time to
+void service_commit(struct stream *s);              // if it is time to
 void service_left(struct stream *s, uint64_t tsc);  // by its thread: as perf does, all that it wrote comes into view
 void service_end(struct stream *s, uint64_t tsc);
