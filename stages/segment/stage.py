@@ -40,7 +40,7 @@ from stages.messages import (
 from stages.messages.columns import joined
 from stages.messages.loss import RESYNC
 from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows
-from stages.segment.thread_attribution import NEAR, Owner, Special, assign, thread
+from stages.segment.thread_attribution import NEAR, Bounds, Owner, Special, assign, thread
 from stages.segment.threads import Threads
 
 MAX_WAITING = 4 << 20
@@ -273,17 +273,27 @@ class Segmentation:
         near_start = sum(since - s.tsc <= NEAR for since in came) if s.lone and not s.tracing else 0
         near_end = sum(dated - since <= NEAR for since in came) if known_end and not tracing else 0
         bounds = assign(owners, code, s.tracing, tracing and known_end, near_start, near_end)
-        tid = int(Special.LOST)
-        for j, (start, end, bound) in enumerate(zip(starts, ends, bounds, strict=True)):
-            if code[j] or j == 0:  # bytes without code (timing packets behind a PGD) go with those before them
-                tid = s.key.tid if s.key.tid >= 0 else thread(owners, bound)
+        spans: list[tuple[int, int, int, Bounds, int, int]] = []
+        for start, end, on, bound in zip(starts, ends, code, bounds, strict=True):
+            tid = s.key.tid if s.key.tid >= 0 else thread(owners, bound)
+            # Bytes without code (timing packets behind a PGD) go with those before them, and spans of one owner too:
+            # the slot's time is theirs together.
+            if spans and (not on or spans[-1][2:4] == (tid, bound)):
+                spans[-1] = (spans[-1][0], end, *spans[-1][2:])
+                continue
             exact = bound.lo == bound.hi
             since = max(owners[bound.lo].since, s.tsc) if exact else s.tsc
             until = owners[bound.hi + 1].since if exact and bound.hi + 1 < len(owners) else dated
+            since, until = min(since, dated), max(since, min(until, dated))
+            if spans and spans[-1][2] == tid and spans[-1][5] > since:  # a thread's time goes on
+                since = max(since, spans[-1][4])
+                spans[-1], until = (*spans[-1][:5], since), max(since, until)
+            spans.append((start, end, tid, bound, since, until))
+        for start, end, tid, bound, since, until in spans:
             if tid == Special.LOST and start < end:
                 doubt = LossMark(start, Loss.UNKNOWN_THREAD, 0, s.tsc)
                 self._mark_holes(s, owners[bound.lo : bound.hi + 1], [doubt], out)
-            self._give(s, owners, tid, start, end, min(since, dated), max(since, min(until, dated)), out)
+            self._give(s, owners, tid, start, end, since, until, out)
 
     def _mark_holes(self, s: Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
         """These losses may have taken trace of these threads, behind what they have been given so far; of any, if it

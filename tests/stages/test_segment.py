@@ -219,6 +219,23 @@ def test_threads_get_the_same_bytes_however_it_is_chunked(
     assert total(whole) == total(cut)
 
 
+@settings(max_examples=200, deadline=None)
+@given(steps, st.booleans(), st.lists(st.integers(0, 500), max_size=6))
+def test_a_threads_time_is_told_once(operations: list[str | int], dated: bool, cuts: list[int]) -> None:
+    """However often tracing goes off and on again between two time marks: in calls out of the filter it does."""
+    made = machine(operations, dated)
+    until: dict[int, int] = {}
+    for s in sorted(segments(run(bytes(made.stream), sideband(*made.side), cuts)), key=lambda s: s.offset):
+        assert until.get(s.thread.tid, 0) <= s.tsc <= s.tsc_end
+        until[s.thread.tid] = s.tsc_end
+
+
+def test_calls_out_of_the_filter_between_two_marks_share_their_time() -> None:
+    made = machine(["go", "stop", "go", "stop", "go", 6, "go"], True)  # a PSB at 2 · FAR, a switch at 8 · FAR
+    mine = [s for s in segments(run(bytes(made.stream), sideband(*made.side))) if s.thread.tid == 7]
+    assert sum(s.tsc_end - s.tsc for s in mine) == 6 * FAR
+
+
 def test_one_gap_one_switch() -> None:
     a = psb_plus(FAR, 0x1000) + tip(0x1004) + pgd()
     b = pge(0x2000) + tip(0x2004)
