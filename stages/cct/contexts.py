@@ -24,8 +24,10 @@ import numpy as np
 
 from jvm.kernels import inner
 from stages.cct.nodes import child, inlined, mixed, spread
+from stages.cct.presumed import named, presume
 from stages.cct.tables import (
     A_BCI,
+    A_BEFORE,
     A_CALLER,
     A_FN,
     A_NODE,
@@ -198,21 +200,25 @@ def bottom(t, thread):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _unknown(t, thread):  # type: ignore[no-untyped-def]
+def _unknown(t, thread, before):  # type: ignore[no-untyped-def]
     """Below the first frame that is known: a node of its own, so that what is called from there can be moved when the
-    caller is known."""
+    caller is known. `before`: the stack that may lie below."""
     t.size[Z_HOLES] += 1
     n = child(t, thread, np.int64(UNKNOWN_CALLER), t.size[Z_HOLES])
-    return _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(HOLE), n, thread, np.int64(-1))
+    a = _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(HOLE), n, thread, np.int64(-1))
+    if a:
+        t.activation[AC * a + A_BEFORE] = before
+    return a
 
 
 @inner
-def hole(t, c, thread):  # type: ignore[no-untyped-def]
-    """Below the first frame that is seen after a hole. Each has an unknown of its own, but for the many more of a pane:
-    these share one a thread, which stays where it is. For all that runs on an unknown of its own is worked out anew."""
+def hole(t, c, thread, before):  # type: ignore[no-untyped-def]
+    """Below the first frame that is seen after a hole, before which the stack was `before`. Each has an unknown of its
+    own, but for the many more of a pane: these share one a thread, which stays where it is. For all that runs on an
+    unknown of its own is worked out anew."""
     if t.size[Z_OWN_HOLES] > 0:
         t.size[Z_OWN_HOLES] -= 1
-        return _unknown(t, thread)
+        return _unknown(t, thread, before)
     t.size[Z_SHARED_HOLES] += 1
     return frame(t, c, np.int64(0), thread, np.int64(SHARED), thread, np.int64(-1), True)
 
@@ -220,6 +226,7 @@ def hole(t, c, thread):  # type: ignore[no-untyped-def]
 @inner
 def _first(t, c, root, fn):  # type: ignore[no-untyped-def]
     """The first frame that is seen above `root`."""
+    presume(t, c, root, fn)
     return frame(t, c, root, np.int64(NO_RETURN), fn, t.activation[AC * root + A_NODE], np.int64(-1), True)
 
 
@@ -245,12 +252,13 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     if t.activation[AC * root + A_FN] == SHARED:
         to = _returned_to(t, c, t.activation[AC * root + A_PARENT], c.block[BC * b + B_START])
         return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
-    new = _unknown(t, t.activation[AC * root + A_CALLER])
+    new = _unknown(t, t.activation[AC * root + A_CALLER], t.activation[AC * root + A_BEFORE])
     caller = _first(t, c, new, fn)
     t.size[Z_LINKS] += 1
     node = t.activation[AC * caller + A_NODE]
     if c.fns[FC * fn + F_CLASS] == FN_NMETHOD:
         node = inlined(t, c, node, c.block[BC * b + B_PLACE])
+    named(t, root, node, c.block[BC * b + B_BCI])
     link = t.activation[AC * root + A_NODE]
     if t.node[NC * link + N_METHOD] == UNKNOWN_CALLER:
         row = NC * link
@@ -351,7 +359,7 @@ def _resumed(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
     if t.activation[AC * a + A_FN] == OUTSIDE:
         a = t.activation[AC * a + A_PARENT]
     if _is_elsewhere(t, c, a, b, fn, enters):
-        return _first(t, c, hole(t, c, t.activation[AC * _root(t, c, a) + A_CALLER]), fn)
+        return _first(t, c, hole(t, c, t.activation[AC * _root(t, c, a) + A_CALLER], a), fn)
     return _jumped(t, c, a, b, fn, enters)
 
 

@@ -102,7 +102,7 @@ def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
     b = _first_block(c, x)
     if state & _MASK == STARTED and b >= 0 and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
         return bottom(t, thread) << BEHIND | LEFT
-    return hole(t, c, thread) << BEHIND | JUMPED
+    return hole(t, c, thread, state >> BEHIND) << BEHIND | JUMPED
 
 
 @apart
@@ -205,7 +205,7 @@ def _along(  # type: ignore[no-untyped-def]
         else:
             x = y
             if x == _BREAK:
-                state = np.int64(LOST)
+                state = state >> BEHIND << BEHIND | LOST
             if x == 0 or x == _BREAK or (x == _DISABLED and state & _MASK >= STARTED):
                 continue
             if state & _MASK >= STARTED:
@@ -264,7 +264,7 @@ def fold(  # type: ignore[no-untyped-def]
             event = go[G_EVENT]
             go[G_STOP] = -1
         elif fresh[k] and state & _MASK != STARTED:
-            state = np.int64(LOST)
+            state = state >> BEHIND << BEHIND | LOST
         for m in range(begin, stop_end[k] - 1):
             end = at[m + 1]
             if j < 0:

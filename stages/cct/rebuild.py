@@ -9,6 +9,7 @@ from stages.cct.fold import T_NODE, T_STATE
 from stages.cct.functions import Functions
 from stages.cct.nodes import spread
 from stages.cct.tables import (
+    A_BEFORE,
     A_CALLER,
     A_FN,
     A_NODE,
@@ -16,10 +17,14 @@ from stages.cct.tables import (
     A_RETURN,
     AC,
     BEHIND,
+    HOLE,
     I64,
     N_METHOD,
     N_PARENT,
     NC,
+    PRESUMED_BCI,
+    PRESUMED_NODE,
+    QC,
     SHARED,
     Z_ACTIVATIONS,
     Z_CALLS,
@@ -29,6 +34,10 @@ from stages.cct.tables import (
     Z_OVERFLOW,
     Z_OWN_HOLES,
     Z_PARENTS,
+    Z_PRESUME,
+    Z_PRESUMED,
+    Z_PRESUMED_RIGHT,
+    Z_PRESUMED_WRONG,
     Z_SHARED_HOLES,
     Z_STRANGE,
     Tables,
@@ -36,7 +45,12 @@ from stages.cct.tables import (
 )
 from stages.columns import table
 
-_KEPT = (Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW)
+_KEPT = (
+    Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT,
+    Z_PRESUMED_WRONG,
+)  # fmt: skip
+HOLES = 64
+"""So many holes back a thread's stack is kept."""
 
 
 def rebuilt(before: Tables, old: Functions, t: Tables, functions: Functions, threads: I64, slots: I64) -> None:
@@ -86,7 +100,7 @@ def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type:
     mask = (1 << BEHIND) - 1
     for slot in slots:
         threads[slot, T_NODE] = _node(before, t, threads[slot, T_NODE], copied, stack)
-        a = threads[slot, T_STATE] >> BEHIND
+        a, holes = threads[slot, T_STATE] >> BEHIND, 0
         while a and moved[a] == 0:
             new = t.size[Z_ACTIVATIONS]
             t.size[Z_ACTIVATIONS] = new + 1
@@ -95,11 +109,28 @@ def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type:
                 t.activation[AC * new + q] = before.activation[AC * a + q]
             for q in (A_NODE, A_CALLER):
                 t.activation[AC * new + q] = _node(before, t, before.activation[AC * a + q], copied, stack)
-            a = before.activation[AC * a + A_PARENT]
+            if before.activation[AC * a + A_FN] != HOLE:
+                a = before.activation[AC * a + A_PARENT]
+            elif holes < HOLES:
+                a = before.activation[AC * a + A_BEFORE]
+                holes += 1
+            else:
+                break
         threads[slot, T_STATE] = moved[threads[slot, T_STATE] >> BEHIND] << BEHIND | threads[slot, T_STATE] & mask
+    more = True
+    while more:  # a caller that is presumed may have others above it
+        more = False
+        for n in range(1, before.size[Z_NODES]):
+            presumed = before.presumed[QC * n + PRESUMED_NODE]
+            new = copied[n]
+            if new and presumed and t.presumed[QC * new + PRESUMED_NODE] == 0:
+                t.presumed[QC * new + PRESUMED_NODE] = _node(before, t, presumed, copied, stack)
+                t.presumed[QC * new + PRESUMED_BCI] = before.presumed[QC * n + PRESUMED_BCI]
+                more = True
     for new in range(1, t.size[Z_ACTIVATIONS]):
         row = AC * new
         t.activation[row + A_PARENT] = moved[t.activation[row + A_PARENT]]
+        t.activation[row + A_BEFORE] = moved[t.activation[row + A_BEFORE]]
         if t.activation[row + A_FN] == SHARED:
             t.activation[row + A_RETURN] = t.activation[row + A_CALLER]
 

@@ -38,6 +38,10 @@ from stages.cct.tables import (
     Z_OVERFLOW,
     Z_OWN_HOLES,
     Z_PARTS,
+    Z_PRESUME,
+    Z_PRESUMED,
+    Z_PRESUMED_RIGHT,
+    Z_PRESUMED_WRONG,
     Z_SHARED_HOLES,
     Z_STATES,
     Z_STEPS,
@@ -55,7 +59,8 @@ from stages.paths.groups import grouped
 
 _COUNTERS = (
     ("holes", Z_HOLES), ("shared_holes", Z_SHARED_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE),
-    ("overflow", Z_OVERFLOW),
+    ("overflow", Z_OVERFLOW), ("presumed", Z_PRESUMED), ("presumed_right", Z_PRESUMED_RIGHT),
+    ("presumed_wrong", Z_PRESUMED_WRONG),
 )  # fmt: skip
 
 SPARE_FUNCTIONS = 4096
@@ -101,12 +106,12 @@ class Traced:
 class Cct:
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0,
-        room: Room = Room(),
+        room: Room = Room(), presume: bool = False,
     ) -> None:  # fmt: skip
-        """Seconds become ticks by the first stream's clock, unless ticks are given."""
+        """Seconds become ticks by the first stream's clock, unless ticks are given. `presume` callers behind a hole."""
         self.worker = worker
         self.images = images or Images()
-        self._room = room
+        self._room, self._presume = room, presume
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
         self._processes: dict[ProcessKey, Traced] = {}
         self._holes = min(room.activations, math.ceil(room.holes * pane_seconds))  # a pane
@@ -164,6 +169,7 @@ class Cct:
         if known is None:
             process, room = self.images.of(host, pid), self._room
             tables = empty(room.activations, room.nodes, room.steps)
+            tables.size[Z_PRESUME] = self._presume
             contents = Contents(process.image, Functions(process.image, process.inlining))
             known = self._processes[host, pid] = Traced(process, contents, tables, table(tables))
         return known

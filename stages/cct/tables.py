@@ -23,9 +23,9 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 # An activation: the one it was called from; its return address, or how it was called; its function; its node; the
-# node that called it, and at which bci.
+# node that called it, and at which bci; of a HOLE, the stack before it, as far as that may lie below it
 AC = 8
-A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI = range(6)
+A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI, A_BEFORE = range(7)
 # A_RETURN, where it is no address: not known, called by the interpreter (by a jump), by code outside of the filter
 NO_RETURN, TO_INTERPRETER, TO_OUTSIDE = range(3)
 BY_BYTECODE = -(1 << 20)  # and below: by a frame of the interpreter, at bci BY_BYTECODE − 1 − A_RETURN
@@ -36,6 +36,10 @@ N_PARENT, N_METHOD, N_BCI, N_FLAGS = range(4)
 NODE_OVERFLOW, NODE_LINK = 1, 2
 """Of a node: it stands for all children that there was no room for; it stands for its parent's frame, in which its
 children were called at its bci."""
+
+# Of an unknown's node: the node that is presumed to call from there (0: none is), and its bci
+QC = 2
+PRESUMED_NODE, PRESUMED_BCI = range(QC)
 
 # A function: FN_… what kind it is, its method (position in the names)
 FC = 2
@@ -108,12 +112,13 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
 
 # `size`: how many rows there are; what was counted; slots in use of the hash tables, less one; for how many rows there
 # is room (of nodes, as many again for overflows); how many parts of a step come of one block at most; how many holes
-# may yet have an unknown of their own in this pane, how many had none; steps that were worked out
+# may yet have an unknown of their own in this pane, how many had none; steps that were worked out; whether callers are
+# presumed, how many were, and of those that were found out later, how many were right, and wrong
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
     Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST,
-    Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_SIZE,
-) = range(23)  # fmt: skip
+    Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT, Z_PRESUMED_WRONG, Z_SIZE,
+) = range(27)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
 
 INLINED = 1 << 14
@@ -132,6 +137,7 @@ class Tables(NamedTuple):
     by_call: I32
     node: I64  # (nodes, NC)
     by_parent: I32
+    presumed: I64  # (nodes, QC)
     inlined: I64  # (INLINED, 3): of a node and a place, by hash, the node below it; the last one that was looked for
     step: I64  # (steps, SC)
     by_state: I32
@@ -169,7 +175,8 @@ def empty(activations: int, nodes: int, steps: int) -> Tables:
     step = _lines(steps)
     t = Tables(
         np.zeros((activations, AC), np.int64), np.zeros(_slots(activations), np.int32),
-        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((INLINED, 3), np.int64),
+        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((2 * nodes, QC), np.int64),
+        np.zeros((INLINED, 3), np.int64),
         step, np.zeros(_slots(steps), np.int32), step.view(np.float64), np.zeros(steps), np.zeros(steps, np.int32),
         np.zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), np.zeros(2 * nodes, np.int32),
         np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), np.zeros((2 * nodes, CERTAINTIES)),

@@ -18,6 +18,8 @@ from stages.cct.tables import (
     N_METHOD,
     N_PARENT,
     NODE_LINK,
+    PRESUMED_BCI,
+    PRESUMED_NODE,
     UNKNOWN_CALLER,
     Z_NODES,
     Tables,
@@ -133,7 +135,7 @@ def exporting(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], tick
     n = 0
     for part in slices(len(ids)):
         yield
-        n = int(resolve(t.node, ids[part], keys, slots, where, stack, n))
+        n = int(resolve(t.node, t.presumed, ids[part], keys, slots, where, stack, n))
     sums, spent = yield from summing(where[ids], counts, ticks, n)
     out = np.zeros(n, TREE_DTYPE)
     used = np.zeros(len(names), np.int32)
@@ -190,26 +192,31 @@ def unite(parent, method, bci, keys, slots, where, begin, count):  # type: ignor
 
 
 @kernel
-def resolve(node, ids, keys, slots, where, stack, count):  # type: ignore[no-untyped-def]
-    """The same for nodes of `Tables`, and those above them. `where`: at first −1 for each; `stack`: room for all."""
+def resolve(node, presumed, ids, keys, slots, where, stack, count):  # type: ignore[no-untyped-def]
+    """The same for nodes of `Tables`, and those above them. `where`: at first −1 for each; `stack`: room for all. An
+    unknown of which the caller is presumed is a link to that."""
     for first in ids:
         top = 0
         n = np.int64(first)
         while where[n] < 0 and top < len(stack):
             stack[top] = n
             top += 1
-            n = node[n, N_PARENT]
+            n = presumed[n, PRESUMED_NODE] or node[n, N_PARENT]
             if n == 0:
                 break
         while top > 0:
             top -= 1
             n = stack[top]
-            up = node[n, N_PARENT]
+            up = presumed[n, PRESUMED_NODE] or node[n, N_PARENT]
             of = where[up] if up else np.int64(-1)
-            if node[n, N_FLAGS] & NODE_LINK:
+            if node[n, N_FLAGS] & NODE_LINK or presumed[n, PRESUMED_NODE]:
                 where[n] = of
                 continue
-            bci = node[up, N_BCI] if up and node[up, N_FLAGS] & NODE_LINK else node[n, N_BCI]
+            bci = node[n, N_BCI]
+            if up and presumed[up, PRESUMED_NODE]:
+                bci = presumed[up, PRESUMED_BCI]
+            elif up and node[up, N_FLAGS] & NODE_LINK:
+                bci = node[up, N_BCI]
             if node[n, N_METHOD] == UNKNOWN_CALLER:
                 bci = np.int64(-1)
             where[n] = place(keys, slots, count, of, node[n, N_METHOD], bci)

@@ -97,7 +97,8 @@ def recover(place: Place) -> Any:
 def cct(place: Place) -> Any:
     from stages.cct.stage import Cct
 
-    return Cct(_worker(place), _images(place), pane_seconds=place.settings.window.pane_seconds)
+    settings = place.settings
+    return Cct(_worker(place), _images(place), pane_seconds=settings.window.pane_seconds, presume=settings.flow.presume)
 
 
 def attribute(place: Place) -> Any:

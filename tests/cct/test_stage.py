@@ -40,12 +40,12 @@ from tests.cct.made import (
 SMALL = Room(1 << 12, 1 << 12, 1 << 12)
 
 
-def stage(room: Room = SMALL, pane_ticks: int = 1 << 40) -> Cct:
+def stage(room: Room = SMALL, pane_ticks: int = 1 << 40, presume: bool = False) -> Cct:
     images: Any = Images(lateness_ticks=0)
     process = images.of("h", 42)
     process.image = Made()
     process.inlining = Inlining(process.image)
-    return Cct(images=images, pane_ticks=pane_ticks, room=room)
+    return Cct(images=images, pane_ticks=pane_ticks, room=room, presume=presume)
 
 
 def tree_of(reports: Iterable[object]) -> Tree:
