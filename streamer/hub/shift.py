@@ -13,6 +13,9 @@ score      (D − median D) / (1.4826 · MAD D + 0.02) over the distances at ear
 mover      a method with |p − q| ≥ 0.02 whose z = (p − median) / (1.4826 · MAD + 0.02) has |z| ≥ 3, median and MAD
            over its shares in the reference's panes.
 
+held       of the shifts of the last shortest window that with the highest score: it is exported. A shift may be gone
+           before the next scrape, and in a young process, whose history is short, it soon looks usual.
+
 Reference panes with nothing in them do not count. There is no verdict (None)
 - before the process is two shortest windows old, because a program that starts shifts all the time;
 - where either window holds less than `LEAST`: a single task of an idle process is a whole mixture by itself;
@@ -104,12 +107,26 @@ class Detector:
         self.current: Shift | None = None
         self.begun: deque[Began] = deque(maxlen=MOST_BEGUN)
         """The last ones."""
+        self._lately: deque[tuple[int, Shift]] = deque()  # by pane, of the shortest window
         self._moving: dict[str, int] = {}  # the last pane in which a method was a mover; of the shortest window
         self._column = column
         self._movers = movers
         self._history: deque[float] = deque(maxlen=HISTORY)
 
+    @property
+    def held(self) -> Shift | None:
+        return max((shift for _, shift in self._lately), key=lambda shift: shift.score, default=None)
+
     def update(self, windows: Windows, now: Window, before: Window) -> None:
+        """After the pane `windows.newest` has closed."""
+        newest = windows.newest or 0
+        self._update(windows, now, before)
+        if self.current is not None:
+            self._lately.append((newest, self.current))
+        while self._lately and self._lately[0][0] <= newest - now.length:
+            self._lately.popleft()
+
+    def _update(self, windows: Windows, now: Window, before: Window) -> None:
         size = len(windows.table.names)
         p, q = shares(now, self._column, size), shares(before, self._column, size)
         busy = [pane for pane in windows.panes(before) if pane.rows[:, self._column].any()]

@@ -243,7 +243,7 @@ class HubCollector(Collector):
             described = hub.gauge(key, "code_detail")
             if described is not None:
                 detail.add_metric(process, described)
-            shift = state.shift.current
+            shift = state.shift.held
             if shift is not None and hub.live(key, min(hub.windows.values())):
                 distance.add_metric(process, shift.distance)
                 score.add_metric(process, shift.score)
@@ -256,7 +256,7 @@ class HubCollector(Collector):
             labels=(*PROCESS, "method", "when"),
         )
         for key in keys:
-            shift = self._hub.processes[key].shift.current
+            shift = self._hub.processes[key].shift.held
             if shift is not None and self._hub.live(key, min(self._hub.windows.values())):
                 for method in shift.movers:
                     for when, share in (("now", method.now), ("before", method.before)):

@@ -76,6 +76,19 @@ def test_a_steady_program_does_not_shift_and_a_change_does():
     assert program.detector.current.movers == ()
 
 
+def test_a_shift_is_held_for_a_shortest_window():
+    program = Program()
+    program.run(100, {"a": 600, "b": 400})
+    program.run(8, {"c": 1000})
+    highest = program.detector.current
+    assert program.detector.held == highest
+    scores = []
+    for _ in range(60):
+        program.run(1, {"a": 600, "b": 400})
+        scores.append(program.detector.current.score)
+        assert program.detector.held.score == max([*([highest.score] if len(scores) < 10 else []), *scores[-10:]])
+
+
 def test_a_program_of_alternating_phases_has_a_usual_distance():
     program = Program()
     for _ in range(15):
