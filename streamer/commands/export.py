@@ -23,6 +23,7 @@ from streamer.trees.options import loaded, seen, source_options, view_options, w
 @source_options
 @view_options
 @weight_options
+@click.option("--experimental", is_flag=True, help="Formats that may change: otlp.")
 @click.option("--share", type=click.FloatRange(0, 1), default=0.0, help="Contexts with less of all are put together.")
 def command(
     source: str,
@@ -35,6 +36,7 @@ def command(
     weight: str,
     observed: bool,
     share: float,
+    experimental: bool,
 ) -> None:
     """Write the calling-context tree of a recording, a running streamer or a file for another tool.
 
@@ -43,12 +45,15 @@ def command(
     collapsed    stacks by line, as flamegraph.pl reads them; the weight of --weight
     speedscope   www.speedscope.app; all weights
     cct          the streamer's own file, whole: streamer cct, streamer diff, the page
+    otlp         OpenTelemetry's ProfilesData, a protocol in development; with --experimental
 
     \b
     Examples:
       streamer export live --window 1m -o now.pb.gz && go tool pprof -http : now.pb.gz
       streamer export dir/trace.json --format collapsed | flamegraph.pl > flame.svg
     """
+    if FORMATS[kind].experimental and not experimental:
+        raise click.UsageError(f"{kind} is experimental and may change: ask for it with --experimental too")
     saved = loaded(source, url, window, pid)
     if kind != "cct":  # which is whole, whatever the view
         seen(saved, view, source)

@@ -57,12 +57,21 @@ class Format:
     suffix: str
     media_type: str
     write: Callable[[Export], bytes]
+    experimental: bool = False
+    """May change, or go; only for those who ask for such a one."""
 
 
 def _pprof(export: Export) -> bytes:
     from streamer.exports import pprof  # with protobuf, which the hub needs for nothing else
 
     return pprof.profile(export.tree(), export.observed, export.saved.hz)
+
+
+def _otlp(export: Export) -> bytes:
+    from streamer.exports import otlp
+
+    saved = export.saved
+    return otlp.profile(export.tree(), export.observed, saved.hz, saved.host, saved.pid)
 
 
 def _speedscope(export: Export) -> bytes:
@@ -84,5 +93,6 @@ FORMATS = {
     "pprof": Format(".pb.gz", "application/octet-stream", _pprof),
     "collapsed": Format(".collapsed", "text/plain; charset=utf-8", _collapsed),
     "speedscope": Format(".speedscope.json", "application/json", _speedscope),
+    "otlp": Format(".otlp.pb", "application/x-protobuf", _otlp, experimental=True),
     "cct": Format(".cct", "application/octet-stream", _cct),
 }

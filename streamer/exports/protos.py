@@ -15,7 +15,7 @@ its presence told apart."""
 
 _SCALARS = {
     name: FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}")
-    for name in ("string", "bytes", "bool", "int32", "int64", "uint64", "double")
+    for name in ("string", "bytes", "bool", "int32", "int64", "uint64", "fixed64", "double")
 }
 
 

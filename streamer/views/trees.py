@@ -122,6 +122,8 @@ class Trees:
         process, threads = ask.process(self._hub, query), ask.flag(query, "threads")
         (parts, hz), wanted = self.parts(query), _wanted(query)
         kind = FORMATS[ask.one_of(query, "format", tuple(FORMATS))]
+        if kind.experimental and not ask.flag(query, "experimental"):
+            raise ValueError("this format is experimental and may change: ask for it with experimental=1 too")
         view = View(threads=threads, tids=() if wanted.thread is None else (wanted.thread,))
 
         def body() -> bytes:

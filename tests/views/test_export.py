@@ -12,6 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from opentelemetry.proto.profiles.v1development import profiles_pb2
 
 from stages.cct.tree import Tree
 from stages.cct.views import View
@@ -32,6 +33,10 @@ HZ = 2e9
 def saved() -> Saved:
     report = tree(0, NOW, SUSPECT)
     return Saved(Tree(report.nodes, report.names), HZ, "host", 42)
+
+
+def asked(kind: str) -> list[str]:
+    return ["--experimental"] if FORMATS[kind].experimental else []
 
 
 def written(kind: str, **options: object) -> bytes:
@@ -118,11 +123,47 @@ def test_speedscope_has_each_stack_with_its_weight() -> None:
         assert profile["endValue"] == pytest.approx(scale * sum(NOW.values()))
 
 
+def test_opentelemetrys_own_classes_read_it() -> None:
+    report = tree(0, NOW, SUSPECT)
+    of = Export(Saved(Tree(report.nodes, report.names), HZ, "host", 42), View(threads=True), observed=True)
+    read = profiles_pb2.ProfilesData.FromString(FORMATS["otlp"].write(of))
+    d = read.dictionary
+    for table in (d.mapping_table, d.location_table, d.function_table, d.link_table, d.attribute_table, d.stack_table):
+        assert table[0] == type(table[0])()  # as the protocol asks
+    assert d.string_table[0] == ""
+    assert len(set(d.string_table)) == len(d.string_table)
+    (resource,) = read.resource_profiles
+    said = {a.key: a.value.int_value or a.value.string_value for a in resource.resource.attributes}
+    assert (said["host.name"], said["process.pid"]) == ("host", 42)
+    scale = {"instructions": 1000, "time": 500, "invocations": 100}
+    profiles = {d.string_table[p.sample_type.type_strindex]: p for p in resource.scope_profiles[0].profiles}
+    assert list(profiles) == list(pprof.UNITS)
+    for name, p in profiles.items():
+        assert d.string_table[p.sample_type.unit_strindex] == pprof.UNITS[name]
+        stacks = {}
+        for sample in p.samples:
+            lines = [d.location_table[k].lines[0] for k in reversed(d.stack_table[sample.stack_index].location_indices)]
+            names = [d.string_table[d.function_table[line.function_index].name_strindex] for line in lines]
+            (value,) = sample.values
+            stacks["/".join(names)] = value
+            (of_thread,) = (d.attribute_table[k] for k in sample.attribute_indices)
+            assert (d.string_table[of_thread.key_strindex], of_thread.value.int_value) == ("thread.id", 7)
+        assert stacks == ({path: scale[name] * n for path, n in NOW.items()} if name in scale else {})
+
+
+def test_an_experimental_format_is_for_those_who_ask_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.cct"
+    file.write_bytes(packed(saved()))
+    done = CliRunner().invoke(export.command, [str(file), "--format", "otlp"])
+    assert (done.exit_code, "--experimental" in done.output) == (2, True)
+
+
 def test_a_file_comes_back_as_it_went_and_as_collapsed_stacks(tmp_path: Path) -> None:
     file, out = tmp_path / "a.cct", tmp_path / "out"
     file.write_bytes(packed(saved()))
     for kind in FORMATS:
-        done = CliRunner().invoke(export.command, [str(file), "--format", kind, "-o", str(out), "--weight", "time"])
+        options = ["--format", kind, "-o", str(out), "--weight", "time"]
+        done = CliRunner().invoke(export.command, [str(file), *options, *asked(kind)])
         assert (done.exit_code, done.output) == (0, "")
         assert out.read_bytes() == FORMATS[kind].write(Export(saved(), View(), "time"))
     assert np.array_equal(unpacked(out.read_bytes()).tree.nodes, saved().tree.nodes)  # the last is cct
@@ -149,7 +190,7 @@ def recursion(depth: int) -> Saved:
     return Saved(Tree(rows, ("[thread]", "a.B.again")), HZ)
 
 
-@pytest.mark.parametrize("kind", ["pprof", "collapsed", "speedscope"])
+@pytest.mark.parametrize("kind", ["pprof", "collapsed", "speedscope", "otlp"])
 async def test_stacks_that_would_fill_the_memory_are_refused(kind: str, tmp_path: Path) -> None:
     deep = recursion(6000)
     with pytest.raises(TooLargeError, match="fold recursion"):
@@ -158,14 +199,14 @@ async def test_stacks_that_would_fill_the_memory_are_refused(kind: str, tmp_path
     assert FORMATS[kind].write(Export(deep, View(), share=0.5))
     file = tmp_path / "deep.cct"
     file.write_bytes(packed(deep))
-    done = CliRunner().invoke(export.command, [str(file), "--format", kind])
+    done = CliRunner().invoke(export.command, [str(file), "--format", kind, *asked(kind)])
     assert (done.exit_code, "frames, and 16,777,216 are the most" in done.output) == (1, True)
     hub = seen()
     hub.trees.feed(TreeReport(HOST, PID, 0, 59, deep.tree.nodes, deep.tree.names))
     async with client(hub) as http:
-        answer = await http.get(f"/api/export?format={kind}")
+        answer = await http.get(f"/api/export?format={kind}&experimental=1")
         assert (answer.status_code, "min_share" in answer.json()["error"]) == (400, True)
-        assert (await http.get(f"/api/export?format={kind}&min_share=0.001")).status_code == 200
+        assert (await http.get(f"/api/export?format={kind}&min_share=0.001&experimental=1")).status_code == 200
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -173,12 +214,16 @@ async def test_over_http(kind: str) -> None:
     hub = seen()
     hub.trees.feed(large(3000, 59))
     async with client(hub) as http:
-        answer = await http.get(f"/api/export?format={kind}&window=1m")
+        if FORMATS[kind].experimental:
+            refused = await http.get(f"/api/export?format={kind}")
+            assert (refused.status_code, "experimental=1" in refused.json()["error"]) == (400, True)
+        kind_ = f"{kind}&experimental={int(FORMATS[kind].experimental)}"
+        answer = await http.get(f"/api/export?format={kind_}&window=1m")
         assert answer.status_code == 200
         assert answer.headers["content-type"] == FORMATS[kind].media_type
         assert answer.headers["content-disposition"].endswith(f'"profile{FORMATS[kind].suffix}"')
         assert len(answer.content) > 1000
-        empty = await http.get(f"/api/export?format={kind}&thread=99")
+        empty = await http.get(f"/api/export?format={kind_}&thread=99")
         assert empty.status_code == 200
 
 
