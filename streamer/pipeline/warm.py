@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -94,7 +94,8 @@ def freeze_heap() -> None:
 
 def _warm_all(chain: Sequence[str], place: Place) -> int:
     if "follow" in chain:
-        with subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
+        there = is_warm(middle(place.settings))
+        with nullcontext() if there else subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
             _feed(make_chain(MIDDLE["ip"], place))  # that is how load is shed
             if "reconstruct" in chain:
                 from streamer.pipeline.warm_reconstruct import compile_reconstruct
