@@ -16,7 +16,8 @@ MB = 1 << 20
 
 def figures(streamer: Streamer) -> dict[str, float]:
     """Of the one process that is traced, by name; empty while nothing is known of it."""
-    found = re.findall(r"^streamer_(lag_seconds|\w+_bytes_total)\{[^,]*,[^,]*\} (\S+)$", streamer.get("/metrics"), re.M)
+    of = r'\{host="[^"]*",pid="[^"]*"\}'
+    found = re.findall(rf"^streamer_(lag_seconds|\w+_bytes_total){of} (\S+)$", streamer.get("/metrics"), re.M)
     return {name: float(value) for name, value in found}
 
 
