@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -91,12 +92,13 @@ def rules(directory: Path) -> Path:
     return file
 
 
-def scraping(file: Path, streamer: str, manager: str) -> dict[str, Any]:
+def scraping(file: Path, streamer: str, manager: str, token: Path) -> dict[str, Any]:
     config: dict[str, Any] = yaml.safe_load(Path("docs/deploy/prometheus/prometheus.yml").read_text())
     assert [Path(name).name for name in config["rule_files"]] == [file.name]
     config["rule_files"] = [str(file)]
     config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [manager]
     config["scrape_configs"][0]["static_configs"] = [{"targets": [streamer]}]
+    config["scrape_configs"][0]["authorization"]["credentials_file"] = str(token)
     if not SHIPPED_TIMES:
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     return config
@@ -141,8 +143,11 @@ async def test_a_shift_of_the_hot_method_is_told_by_name_and_is_over_when_the_ba
 ) -> None:
     windows = {"STREAMER_WINDOW__PANE_SECONDS": "0.5", "STREAMER_WINDOW__WINDOWS_SECONDS": "[3, 12, 60]"}
     java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(halves), "Halves", "second", "end"]
-    streamer = start("run", "--emulate", "--summary", "summary.json", "--port", "0", "--", *java,
-                     env={} if SHIPPED_TIMES else windows)  # fmt: skip
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(secrets.token_urlsafe(32))
+    streamer = start("run", "--emulate", "--summary", "summary.json", "--port", "0", "--token-file", str(token), "--",
+                     *java, env={} if SHIPPED_TIMES else windows)  # fmt: skip
     told_in, told = trio.open_memory_channel[dict[str, Any]](1000)
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
@@ -152,7 +157,8 @@ async def test_a_shift_of_the_hot_method_is_told_by_name_and_is_over_when_the_ba
             with (
                 alertmanager(tmp_path / "alertmanager", routes) as manager,
                 prometheus(
-                    tmp_path / "prometheus", scraping(rules(tmp_path), address, manager.removeprefix("http://"))
+                    tmp_path / "prometheus",
+                    scraping(rules(tmp_path), address, manager.removeprefix("http://"), token),
                 ) as url,
             ):
                 async with httpx.AsyncClient(base_url=url) as http:
