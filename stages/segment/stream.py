@@ -168,7 +168,7 @@ def _first(marks, at):  # type: ignore[no-untyped-def]
     low, high = np.int64(0), np.int64(len(marks))
     while low < high:
         middle = (low + high) >> 1
-        if np.int64(marks[middle].offset) < at:
+        if np.int64(marks[middle]["offset"]) < at:
             low = middle + 1
         else:
             high = middle
@@ -180,9 +180,9 @@ def _before(marks, data, begin, last_ip, at, end):  # type: ignore[no-untyped-de
     """`Stream.before`, of a run that begins at `begin` behind `last_ip`: counted from there, or from the last PSB."""
     first = _first(marks, at)
     k = _first(marks, at + 1) - 1
-    while k >= 0 and np.int64(marks[k].offset) >= begin:
-        if marks[k].kind == PSB:
-            begun = np.int64(marks[k].offset) - begin
+    while k >= 0 and np.int64(marks[k]["offset"]) >= begin:
+        if marks[k]["kind"] == PSB:
+            begun = np.int64(marks[k]["offset"]) - begin
             return last_ip_at(data, begun, at - begin, np.uint64(0)), first, _first(marks, end)
         k -= 1
     return last_ip_at(data, np.int64(0), at - begin, last_ip), first, _first(marks, end)
