@@ -7,15 +7,11 @@ and back, each drawn. A frame of an animation has 16 ms at 60 Hz; 100 ms are fel
 from __future__ import annotations
 
 import argparse
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import trio
 
-from streamer.config import WebConfig
-from streamer.views import web
-from tests.browser import browser
+from benchmarks.in_page import measured
 from tests.hub.scene import scene
 from tests.views.made import large
 
@@ -50,13 +46,7 @@ MEASURE = """(async () => {
 async def measure(nodes: int) -> None:
     hub, _ = scene(fidelity="flow")
     hub.trees.feed(large(nodes, 79))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        async with trio.open_nursery() as nursery:
-            url = await nursery.start(web.serve, hub, WebConfig(port=0))
-            async with browser(Path(directory)) as page:
-                await page.goto(url)
-                told = await page.value(MEASURE)
-            nursery.cancel_scope.cancel()
+    told = await measured(hub, MEASURE)
     print(f"{told['frames']:,} frames, {told['depths']} deep, {told['bytes'] / 1e6:.1f} MB")
     print(f"asked for {told['fetch']:.0f} ms, parsed {told['parse']:.0f} ms, laid out {told['layout']:.0f} ms")
     for what, key in (("drawn", "drawn"), ("searched", "found")):

@@ -4,18 +4,15 @@ benchmarks.timeline_page`; and how long the hub takes to sum it up."""
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
-from pathlib import Path
 
 import trio
 
+from benchmarks.in_page import measured
 from stages.messages import Clock
-from streamer.config import WebConfig, WindowConfig
+from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.hub.timeline import timeline
-from streamer.views import web
-from tests.browser import browser
 from tests.hub.reports import HOST, PID, Time
 from tests.hub.scene import BEFORE, NOW, second
 
@@ -45,13 +42,7 @@ async def measure(panes: int) -> None:
     began = time.perf_counter()
     timeline(hub)
     summed = time.perf_counter() - began
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        async with trio.open_nursery() as nursery:
-            url = await nursery.start(web.serve, hub, WebConfig(port=0))
-            async with browser(Path(directory)) as page:
-                await page.goto(url)
-                told = await page.value(MEASURE)
-            nursery.cancel_scope.cancel()
+    told = await measured(hub, MEASURE)
     times = sorted(told["drawn"])
     print(f"{panes} panes in {told['bins']} bars, {told['bytes'] / 1e3:.0f} kB; summed up in {1000 * summed:.1f} ms")
     print(f"parsed and drawn: median {times[len(times) // 2]:.1f} ms, most {times[-1]:.1f} ms")

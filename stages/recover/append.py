@@ -1,4 +1,4 @@
-"""What threads did, written into the window."""
+"""Threads' steps, written into the window."""
 
 # mypy: disable-error-code="assignment"
 
@@ -26,13 +26,13 @@ R_SLOT, R_CONTINUES, R_ORDER, R_ORDER_END, R_BROKEN, R_BROKEN_END, R_TSC, R_TSC_
 # A row, when its steps are there
 PACE = 3
 P_SIZE, P_TICKS, P_BYTES = range(PACE)
+"""Sums over a thread's rows, each FADING of the next: their size, time and bytes."""
+FADING = 0.75
 F_LAST, F_TSC, F_FIRST, F_STEPS, F_SIZE, F_PACE = range(6)
 FC = F_PACE + PACE
 """Where it does not continue, the position of the thread's last step before it (−1: it is not in the window), and until
 when the row before it went. The position of its first step. How many it took, and of what size. The thread's pace
 before it: PACE."""
-"""What a thread's rows took, each FADING of the next."""
-FADING = 0.75
 
 # The row under way
 AC = 6

@@ -73,7 +73,7 @@ _MOST_WORTH = WEIGHT * math.log(MOST_SHARED)  # of what is shared on one side
 
 @near
 def _away(size, hole):  # type: ignore[no-untyped-def]
-    """What a filling of that size is worth less."""
+    """The loss of worth of a filling of that size."""
     weight = COUNTED if hole[H_COUNTED] else TIMED
     return weight * abs(math.log((size + SLACK) / (hole[H_EXPECTED] + SLACK)))
 

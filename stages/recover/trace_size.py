@@ -28,7 +28,7 @@ E_COST, E_BITS, E_CALLS, E_ADDRESS, E_TIP, EC = range(6)
 of; the last TIP's address; whether the next step is where a TIP leads."""
 
 ENCODED_DTYPE = np.dtype([("start", "<i8"), ("calls", "<i4"), ("end", "<i4")])
-"""What a block is for the encoder: first address, calls that return behind it, BlockEnd."""
+"""A block as the encoder sees it: first address, calls that return behind it, BlockEnd."""
 
 _WAYS, _RETURN, _CONDITION = len(Way), int(BlockEnd.RETURN), int(BlockEnd.CONDITION)
 _EVENT, _FILTER, _INDIRECT, _FAR = int(BlockEnd.EVENT), int(BlockEnd.FILTER), int(BlockEnd.INDIRECT), int(BlockEnd.FAR)
