@@ -158,7 +158,7 @@ def emulate(
     that it has been full; else that is done only when all is over. `duty`: tracing is off half of the time."""
     truth = directory / "truth"
     pt = directory / "pt"
-    options = {"aux_kib": 1 << 18, "data_kib": 1 << 12, **options, "truth": truth}
+    options = {"aux_kib": 1 << 16, "data_kib": 1 << 12, **options, "truth": truth}
     argv = command(java, pt, EmulatorOptions(**options))
     with Drain(pt, slow_consumer, duty) as drain:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
