@@ -243,16 +243,21 @@ def test_the_pause_before_a_start_is_bounded() -> None:
 
 @pytest.mark.slow
 async def test_one_worker_is_stopped_and_the_source_killed_in_the_end(tmp_path: Path) -> None:
-    """The other worker has ended by then, and takes nothing more."""
-    policy = Policy(first_delay=0.05, silence_at_end=3, shutdown_seconds=60)
-    async with running(tmp_path, plan(chunks=400), policy=policy) as scene:
+    """The source waits for the stopped worker's acknowledgement, so it cannot end first; the other worker has ended by
+    then, and takes nothing more."""
+    policy = Policy(first_delay=0.05, silence_at_end=100, idle_at_end=100, shutdown_seconds=100)
+    async with running(tmp_path, plan(), policy=policy) as scene:
         await scene.some()
         os.kill(scene.pid("work0/1"), signal.SIGSTOP)
-        await eventually(lambda: scene.supervisor.members["work0/0"].ended)
+        scene.supervisor.stop()
+        members = scene.supervisor.members
+        await eventually(lambda: members["work0/0"].ended and members["source/0"].state is State.ENDING)
         os.kill(scene.pid("source/0"), signal.SIGKILL)
-        await eventually(lambda: all(m.ended for m in scene.supervisor.members.values()))
+        await eventually(lambda: members["source/0"].state is State.LOST)
+        os.kill(scene.pid("work0/1"), signal.SIGKILL)
+        await eventually(lambda: all(m.ended for m in members.values()))
     assert scene.supervisor.statistics()["killed"] == []
-    states = {name: m.state for name, m in scene.supervisor.members.items()}
+    states = {name: m.state for name, m in members.items()}
     assert states == {"source/0": State.LOST, "work0/0": State.ENDED, "work0/1": State.LOST, "sink/0": State.ENDED}
     assert all(len(lost(scene, pid)) == scene.source()[pid]["refused"] for pid in PIDS if shard((HOST, pid), 2) == 0)
 
