@@ -12,6 +12,7 @@ from capture.perf.perf_data import Reader
 from jvm.code.snapshot import CodeView
 from jvm.inputfile import map_input, read_input
 from stages.messages import PtConfig
+from stages.pt.packets import find_psb
 from streamer.cli import Failure
 
 _LARGEST_TRACE = 1 << 40  # mapped
@@ -40,8 +41,19 @@ class Trace(NamedTuple):
     config: PtConfig  # as the file says it; of a raw trace nothing is known
 
 
-def trace(path: Path, stream: str | None) -> Trace:
-    """The trace in the file `path`; `stream` names one of a perf.data. Raises Failure, PerfDataError."""
+def trace(path: Path, stream: str | None, *, sync: bool = True) -> Trace:
+    """The trace in the file `path`; `stream` names one of a perf.data. `sync`: it is read from a PSB on, so there has
+    to be one. Raises Failure, PerfDataError."""
+    found = _trace(path, stream)
+    size = sum(len(run.data) for run in found.runs)
+    if not size:
+        raise Failure(f"{path} is empty: no trace of Intel PT")
+    if sync and all(find_psb(run.data, 0, len(run.data)) < 0 for run in found.runs):
+        raise Failure(f"{path}: no trace of Intel PT, or too short a piece of one: no PSB packet in {size} bytes")
+    return found
+
+
+def _trace(path: Path, stream: str | None) -> Trace:
     try:
         if not is_perf_data(path, _LARGEST_TRACE):
             if stream is not None:
@@ -82,10 +94,12 @@ def image(text: str) -> CodeView:
             address = number(origin)
         except ValueError:
             path, at = text, ""
-    code = _load(Path(path if at else text))
+    file = Path(path if at else text)
+    if not (code := _load(file)):
+        raise Failure(f"--image: {file} is empty")
     if address < 0 or address + len(code) > 1 << 64:
         raise Failure(f"--image: address {address:#x} is out of range")
-    return CodeView.of([(address, code)] if code else [])
+    return CodeView.of([(address, code)])
 
 
 def pages(text: str) -> CodeView:
@@ -96,8 +110,10 @@ def pages(text: str) -> CodeView:
     raw, code = _load(Path(addresses_path)), _load(Path(dump_path))
     if len(raw) % 8 or len(code) != len(raw) // 8 * 4096:
         raise Failure(f"--pages: {dump_path} must have 4096 bytes for each 8-byte address in {addresses_path}")
+    if not raw:
+        raise Failure(f"--pages: {addresses_path} is empty")
     addresses = np.frombuffer(raw, "<u8").tolist()
-    if addresses and max(addresses) > (1 << 64) - 4096:
+    if max(addresses) > (1 << 64) - 4096:
         raise Failure(f"--pages: {addresses_path} has an address out of range")
     pages = {address: code[4096 * i : 4096 * (i + 1)] for i, address in enumerate(addresses)}
     try:

@@ -251,7 +251,8 @@ class Reader:
     def _read_header(self) -> None:
         view, size = self._view, len(self._view)
         if size < 16 or view[:8] != MAGIC:
-            raise PerfDataError(f"{self.path}: no perf.data")
+            what = "does not begin as one" if size else "is empty"
+            raise PerfDataError(f"{self.path} is no perf.data: the file {what}")
         header_size = struct.unpack_from("<Q", view, 8)[0]
         if header_size == 16:
             raise PerfDataError(f"{self.path}: a perf.data made for a pipe; record to a file")

@@ -76,8 +76,10 @@ class Replay:
     def _read_manifest(self, path: Path) -> tuple[Path, dict[int, Path]]:
         try:
             manifest = json.loads(read_input(path, MAX_MANIFEST))
+            if not isinstance(manifest, dict):
+                raise ValueError("no object in JSON")
             if manifest["version"] != 1:
-                raise ValueError("another version")
+                raise ValueError(f"its version is {manifest['version']!r}, and 1 is known")
             names = {int(pid): str(name) for pid, name in manifest["exports"].items()}
             if not all(0 < pid < MAX_PID for pid in names):
                 raise ValueError("a process has no such number")
@@ -85,8 +87,12 @@ class Replay:
             self.options = dict(manifest["options"])
             if not manifest.get("complete", True):
                 self.incomplete = str(manifest.get("cut") or "its writer did not end it")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise PerfDataError(f"{path}: no manifest of a recording: {error}") from error
+        except UnicodeDecodeError:
+            raise PerfDataError(f"{path} is no manifest of a recording: it is no text") from None
+        except KeyError as error:
+            raise PerfDataError(f"{path} is no manifest of a recording: it has no {error}") from None
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise PerfDataError(f"{path} is no manifest of a recording: {error}") from error
         return _beside(path, data), {pid: _beside(path, name) for pid, name in names.items()}
 
     def __enter__(self) -> Self:

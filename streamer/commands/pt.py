@@ -192,7 +192,7 @@ def dump(
     """
     if options["time"] and options["calibration"]:
         raise Failure("--time and --tcal exclude each other")
-    trace = ptinput.trace(file, stream)
+    trace = ptinput.trace(file, stream, sync=not no_sync)
     machine = _Machine.of(trace.config, cpu, mtc_freq, nom_freq, ctc_den, ctc_num)
     wanted = packet_dump.DumpOptions(
         sync=not no_sync, pad=not no_pad, timing=not no_timing, cyc=not no_cyc, offset=not no_offset,

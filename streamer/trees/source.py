@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.live.drain import Message
+from capture.perf import perf_data
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.inputfile import read_input
@@ -35,6 +36,10 @@ def load(source: str, say: Callable[[str], None], *, kept: bool = False) -> Save
             begin = file.read(len(MAGIC))
         if begin == MAGIC:
             return unpacked(read_input(path, MOST_PACKED))
+        if begin != perf_data.MAGIC and path.suffix not in (".json", ".zst"):
+            raise Failure(
+                f"{path} is neither a recording (NAME.json, NAME.perf.data) nor a tree kept by streamer cct --save"
+            )
         return of_recording(path, say, kept=kept)
     except CctFileError as error:
         raise Failure(f"{path}: {error}") from None

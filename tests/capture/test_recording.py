@@ -302,15 +302,17 @@ def test_random_bytes_are_an_error(recorded: Path, data: bytes, magic: bool) -> 
     ("text", "what"),
     [
         ("", "no manifest"),
-        ("[]", "no manifest"),
-        ('{"version": 2}', "another version"),
+        ("[]", "no manifest of a recording: no object in JSON"),
+        ("{}", "no manifest of a recording: it has no 'version'"),
+        ('{"version": 2}', "its version is 2, and 1 is known"),
+        ("\udcff", "no manifest of a recording: it is no text"),
         ('{"version": 1, "exports": {}, "perf_data": "../../etc/passwd", "options": {}}', "no file name"),
         ('{"version": 1, "exports": {"x": "y"}, "perf_data": "x.perf.data", "options": {}}', "no manifest"),
         ("[" * 5000, "no manifest"),
     ],
 )
 def test_manifests_that_are_none(tmp_path: Path, text: str, what: str) -> None:
-    (tmp_path / "x.json").write_text(text)
+    (tmp_path / "x.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(PerfDataError, match=what):
         Replay(tmp_path / "x.json")
 

@@ -64,12 +64,48 @@ def test_what_is_no_file(
     arguments: list[str], no_file: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, what = no_file
-    (tmp_path / "whole").write_bytes(b"")
+    (tmp_path / "whole").write_bytes(b"\x90")
     given = [a.replace("{whole}", str(tmp_path / "whole")).replace("{}", str(path)) for a in arguments]
     status, _, said = run(capsys, *given)
     assert status in (1, 2)
     assert what in said.splitlines()[-1]
     assert "Traceback" not in said
+
+
+NO_TRACE = "no trace of Intel PT, or too short a piece of one: no PSB packet in 12 bytes"
+NO_SOURCE = "neither a recording (NAME.json, NAME.perf.data) nor a tree kept by streamer cct --save"
+OF_ANOTHER_KIND = [
+    (["pt", "dump", "{text}"], NO_TRACE),
+    (["pt", "dump", "{empty}"], "is empty: no trace of Intel PT"),
+    (["pt", "dump", "{empty}", "--no-sync"], "is empty: no trace of Intel PT"),
+    (["pt", "flow", "{text}", "--image", "{text}"], NO_TRACE),
+    (["pt", "flow", "{trace}", "--image", "{empty}"], "--image: {empty} is empty"),
+    (["pt", "flow", "{trace}", "--pages", "{empty}:{empty}"], "--pages: {empty} is empty"),
+    (["replay", "{text}", "--port", "0"], "{text} is no perf.data: the file does not begin as one"),
+    (["replay", "{empty}", "--port", "0"], "{empty} is no perf.data: the file is empty"),
+    (["replay", "{json}", "--port", "0"], "{json} is no manifest of a recording: it has no 'version'"),
+    (["replay", "{zst}", "--port", "0"], "{zst}: no zstd file"),
+    *((command, NO_SOURCE) for command in (["cct", "{text}"], ["export", "{empty}"], ["diff", "{text}", "{text}"])),
+    (["cct", "{json}"], "{json} is no manifest of a recording: it has no 'version'"),
+    (["cct", "{zst}"], "{zst}: no zstd file"),
+    (["report", "--summary", "{text}"], "{text} is no summary of this version"),
+    (["report", "--summary", "{json}"], "{json} is no summary of this version"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), OF_ANOTHER_KIND, ids=lambda given: " ".join(given)[:60])
+def test_a_file_of_another_kind(
+    arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Is said to be one: no output that looks like a result, status 1, one line with the file's name."""
+    contents = {"text": b"hello world\n", "empty": b"", "json": b"{}", "zst": b"no zstd", "trace": b"\x02\x82" * 8}
+    files = {kind: tmp_path / f"x.{kind}" for kind in contents}
+    for kind, data in contents.items():
+        files[kind].write_bytes(data)
+    status, out, said = run(capsys, *(argument.format(**files) for argument in arguments))
+    assert (status, out, len(said.splitlines())) == (1, "", 1)
+    assert why.format(**files) in said
+    assert str(tmp_path / "x.") in said
 
 
 def test_settings_from_what_is_no_file(

@@ -59,11 +59,3 @@ def test_image_and_pages_say_the_same(trace: Path) -> None:
     ):
         result = CliRunner().invoke(command, ["flow", str(trace), *code], catch_exceptions=False)
         assert result.output.split("\n")[:-1] == expected
-
-
-def test_nothing_to_decode(trace: Path) -> None:
-    trace.write_bytes(b"")
-    (trace.parent / "code.bin").write_bytes(b"")
-    assert CliRunner().invoke(command, ["dump", str(trace)], catch_exceptions=False).output == ""
-    arguments = ["flow", str(trace), "--image", f"{trace.parent}/code.bin"]
-    assert CliRunner().invoke(command, arguments, catch_exceptions=False).output == ""
