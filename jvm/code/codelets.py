@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.opcodes import template
 from jvm.export.records import Codelet, DispatchTable
 
 TABLES = 4  # a JVM has two: in use, and to be swapped in at safepoints
@@ -91,6 +92,12 @@ class Codelets:
 
 def _same(a: Codelet, b: Codelet) -> bool:
     return (a.start, a.end, a.bytecode, a.description) == (b.start, b.end, b.bytecode, b.description)
+
+
+def executes(codelet: Codelet) -> int:
+    """How many of the program's bytecodes one pass through this template is: two where HotSpot has made one of them.
+    `wide` is one itself, for it goes on behind the place at which the other template's passes are counted."""
+    return max(1, len(template(codelet.description)))
 
 
 def label(codelet: Codelet) -> str:

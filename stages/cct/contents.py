@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.codelets import executes
 from jvm.code.image import CodeImage
 from jvm.export.records import Codelet
 from stages.cct.functions import BEHIND_ALL, Functions, grown, inlined_at, locate
@@ -44,7 +45,8 @@ class Contents:
         self._image = image
         self.functions = functions
         self._executed: list[tuple[int, Codelet]] = []
-        self._bytecodes = np.zeros(0, np.uint64)  # addresses of those, ascending
+        self._templates = np.zeros(0, np.uint64)  # addresses of those, ascending
+        self._bytecodes = np.zeros(0, np.int64)  # of each, one execution
         self.forget()
 
     def forget(self) -> None:
@@ -131,7 +133,7 @@ class Contents:
 
     def _locate(self, addresses: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> tuple[I64, I64, I64, I64, I64, I64]:
         """Of (n,) addresses at (n,) times: function, place, bci, whether the function is entered there, whether an
-        invocation of it begins, whether the interpreter executes a bytecode."""
+        invocation of it begins, how many bytecodes the interpreter executes."""
         f = self.functions
         fn, method_entries = f.at_versions(self._image.versions_of(addresses, tscs))
         place, bci, enters, starts = np.zeros((4, len(addresses)), np.int64)
@@ -149,17 +151,19 @@ class Contents:
             enters,
             starts,
         )
-        return fn, place, bci, enters, starts, self._is_bytecode(addresses)
+        return fn, place, bci, enters, starts, self._executes(addresses)
 
-    def _is_bytecode(self, addresses: NDArray[np.uint64]) -> I64:
-        """(n,) whether the interpreter executes a bytecode there."""
+    def _executes(self, addresses: NDArray[np.uint64]) -> I64:
+        """(n,) how many bytecodes the interpreter executes there."""
         executed = self._image.codelets.executed
         if executed is not self._executed:
-            self._executed, self._bytecodes = executed, np.unique(np.array([ip for ip, _ in executed], np.uint64))
-        if not len(self._bytecodes):
+            self._executed = executed
+            self._templates = np.array([ip for ip, _ in executed], np.uint64)
+            self._bytecodes = np.array([executes(codelet) for _, codelet in executed], np.int64)
+        if not len(self._templates):
             return np.zeros(len(addresses), np.int64)
-        at = np.searchsorted(self._bytecodes, addresses)
-        return np.asarray(self._bytecodes[np.minimum(at, len(self._bytecodes) - 1)] == addresses, np.int64)
+        at = np.minimum(np.searchsorted(self._templates, addresses), len(self._templates) - 1)
+        return np.where(self._templates[at] == addresses, self._bytecodes[at], 0)
 
     def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
         """Notes the calls that are inlined at (n,) addresses, that way; of (m,) runs of addresses, where theirs begin

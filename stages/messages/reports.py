@@ -31,10 +31,11 @@ class Account:
 PROFILE_DTYPE = np.dtype(
     [("method", "<i4"), ("tid", "<i4"), ("kind", "<i4"), ("_", "<i4"),
      ("hits", "<u8"), ("instructions", "<u8"), ("ticks", "<u8"), ("invocations", "<u8"),
-     ("untold", "<u8"), ("uncounted", "<u8")]
+     ("untold", "<u8"), ("uncounted", "<u8"), ("bytecodes", "<u8")]
 )  # fmt: skip
 """`untold`: how often an unknown number of invocations was counted as few (a cycle that leaves no packet), so that they
-are a lower bound; `uncounted`: how often code ran that may have made some, and none were counted."""
+are a lower bound; `uncounted`: how often code ran that may have made some, and none were counted; `bytecodes`: those
+that the interpreter executed (the bytecodes that compiled code stands for are not counted)."""
 
 
 class CodeKind(IntEnum):

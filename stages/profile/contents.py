@@ -1,4 +1,5 @@
-"""The contents of each block of a generation: instructions of which sites, entries of which methods.
+"""The contents of each block of a generation: instructions of which sites, entries of which methods,
+bytecodes of which templates of the interpreter.
 
 Found when a block first runs, by the code as at the time at which it was walked. The ways out of a block that ends in a
 conditional branch have rows of their own, for calls that are made on one of them alone (stages.inlining.inlining).
@@ -24,10 +25,10 @@ I64 = NDArray[np.int64]
 assert (int(Way.UNKNOWN), int(Way.TAKEN), int(Way.NOT_TAKEN)) == (EXECUTED, TAKEN, NOT_TAKEN)
 
 
-COLUMNS = ("instructions", "invocations", "untold", "uncounted")
+COLUMNS = ("instructions", "invocations", "untold", "uncounted", "bytecodes")
 BLOCKS = 256
 """In one step: in code that runs for the first time each may lie in an nmethod of its own, which is taken apart."""
-INSTRUCTIONS, INVOCATIONS, UNTOLD, UNCOUNTED = range(len(COLUMNS))
+INSTRUCTIONS, INVOCATIONS, UNTOLD, UNCOUNTED, BYTECODES = range(len(COLUMNS))
 
 
 class Sums(NamedTuple):
@@ -103,6 +104,8 @@ class Contents:
         position, called, times = entries.find(tsc, np.concatenate((addresses, last, last)), way)
         told.append((whose[position] << 32 | called, INVOCATIONS, times))
         self._branches[whose[position[way[position] != EXECUTED]] // WAYS] = True
+        position, template, bytecodes = entries.bytecodes(addresses)
+        told.append((owner[position] << 32 | template, BYTECODES, bytecodes))
         position, called = entries.uncounted(tsc, addresses)
         keys = np.unique(owner[position] << 32 | called)
         told.append((keys, UNCOUNTED, np.ones(len(keys), np.int64)))

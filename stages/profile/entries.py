@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.code.codelets import label
+from jvm.code.codelets import executes, label
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Version
@@ -51,6 +51,7 @@ class Entries:
         self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
         self._executed: list[tuple[int, Codelet]] = []
         self._interpreter = _none()  # of those
+        self._bytecodes = np.zeros(0, np.int64)  # of one execution, by row of that
 
     def at(self, tsc: int, addresses: U64) -> Rows:
         """The entries at (m,) addresses, and in the code around them, as that was at `tsc`."""
@@ -72,6 +73,15 @@ class Entries:
         position = np.repeat(np.arange(len(addresses)), count)
         row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         return position, rows.site[row], rows.calls[row]
+
+    def bytecodes(self, addresses: U64) -> tuple[I64, I64, I64]:
+        """The interpreter's templates that are executed at (m,) addresses, for which `find` has been asked: (k,)
+        positions, (k,) sites, (k,) how many bytecodes of the program one execution is."""
+        rows = self._interpreter
+        key = addresses * np.uint64(WAYS)
+        lo, hi = np.searchsorted(rows.key, key, "left"), np.searchsorted(rows.key, key, "right")
+        position = np.flatnonzero(hi > lo)
+        return position, rows.site[lo[position]], self._bytecodes[lo[position]]
 
     def uncounted(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
         """The methods inlined, and not counted, in the code at (m,) addresses at `tsc`: (k,) positions, (k,) sites."""
@@ -121,6 +131,7 @@ class Entries:
                 np.array([ip * WAYS + EXECUTED for ip, _ in executed], np.uint64), np.array(sites, np.int64),
                 np.ones(len(executed), np.int64),
             )  # fmt: skip
+            self._bytecodes = np.array([executes(codelet) for _, codelet in executed], np.int64)
 
     def _of(self, v: Version) -> Rows:
         rows, whole = self._known.get(v.id, (_none(), False))

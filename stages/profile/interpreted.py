@@ -1,7 +1,8 @@
 """Rows of methods in place of the interpreter's templates, as far as it is known for which method these ran.
 
 The execution of the blocks that are known is taken from the sums of the templates' sites and given to the methods:
-their instructions and invocations are told, and the ticks of a group's known blocks are shared by instructions.
+their instructions, invocations and bytecodes are told, and the ticks of a group's known blocks are shared by
+instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from jvm.code.sites import SiteKind, Sites
 from stages.messages import Bytecodes
 from stages.paths.counts import Executed
-from stages.profile.contents import INSTRUCTIONS, INVOCATIONS, Sums
+from stages.profile.contents import BYTECODES, INSTRUCTIONS, INVOCATIONS, Sums
 
 I64 = NDArray[np.int64]
 BEHIND = "[interpreter] not explained: behind"
@@ -47,6 +48,7 @@ def with_methods(all_: Sums, known: Sums, message: Bytecodes, site_of_method: I6
     group = m["group"].astype(np.int64)
     counts = np.zeros((len(m), all_.counts.shape[1]), np.int64)
     counts[:, INSTRUCTIONS], counts[:, INVOCATIONS] = m["instructions"], m["invocations"]
+    counts[:, BYTECODES] = m["bytecodes"]
     groups = int(max(group.max(initial=-1), known.group.max(initial=-1))) + 1
     ticks, total = np.zeros(groups), np.zeros(groups, np.int64)
     np.add.at(ticks, known.group, known.ticks)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-COLUMNS = ("hits", "instructions", "invocations", "ticks", "untold", "uncounted")
+COLUMNS = ("hits", "instructions", "invocations", "ticks", "untold", "uncounted", "bytecodes")
 ROW_DTYPE = np.dtype([("site", "<i4"), ("tid", "<i4"), *((name, "<u8") for name in COLUMNS)])
 Rows = NDArray[np.void]  # ROW_DTYPE
 

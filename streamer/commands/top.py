@@ -78,7 +78,9 @@ def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[R
 @click.option(
     "--window", help="10s, 1m, 5m, … as configured, or FROM..TO, seconds since the epoch; default: the shortest."
 )
-@click.option("--weight", help="What a share is a share of: hits, instructions, time; default: the fidelity's own.")
+@click.option(
+    "--weight", help="What a share is a share of: hits, instructions, time, bytecodes; default: the fidelity's own."
+)
 @click.option("--top", "count", type=click.IntRange(1, 500), help="How many methods; default: as configured.")
 @click.option("--pid", type=click.IntRange(0, 999_999_999), help="One process only; default: all together.")
 @click.option(

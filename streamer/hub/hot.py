@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stages.messages import CodeKind
 from streamer.hub import estimate
 from streamer.hub.components import starting
-from streamer.hub.profile import COLUMNS, INVOCATIONS, UNCOUNTED, UNTOLD, Rows
+from streamer.hub.profile import BYTECODES, COLUMNS, INVOCATIONS, KINDS, UNCOUNTED, UNTOLD, Rows
 from streamer.hub.ranking import heaviest, kinds
 from streamer.hub.stretch import Stretch
 from streamer.hub.view import CAUSES, HotMethod, HotView, ProcessView
@@ -47,6 +49,7 @@ def hot_view(
             int(rows[i, column]),
             None if rows[i, UNCOUNTED] else int(rows[i, INVOCATIONS]),
             bool(rows[i, UNTOLD]),
+            *_bytecodes(rows[i]),
             kinds(rows[i]),
             before.get(names[i], 0.0),
             now.get(names[i], 0.0),
@@ -79,6 +82,15 @@ def hot_view(
         weights=hub.weights,
         time=hub.wall_ns() / 1e9,
     )
+
+
+COMPILED = [KINDS + kind for kind in (CodeKind.C1, CodeKind.C2)]
+
+
+def _bytecodes(row: NDArray[np.uint64]) -> tuple[int | None, bool]:
+    """Of a method's sums (COLUMNS,): those that the interpreter executed, and whether that is a lower bound."""
+    bytecodes, compiled = int(row[BYTECODES]), bool(row[COMPILED].any())
+    return (None, False) if compiled and not bytecodes else (bytecodes, compiled)
 
 
 def _by_name(hub: Hub, keys: list[ProcessKey], chosen: Chosen | None) -> tuple[list[str], Rows]:

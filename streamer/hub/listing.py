@@ -12,6 +12,7 @@ SORTS: dict[str, Callable[[View], Any]] = {
     "share": lambda method: -method["share"],
     "shift": lambda method: -abs(method["now"] - method["before"]),
     "invocations": lambda method: -(method["invocations"] or 0),
+    "bytecodes": lambda method: -(method["bytecodes"] or 0),
     "name": lambda method: method["method"],
 }
 

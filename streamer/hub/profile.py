@@ -19,16 +19,17 @@ from stages.messages import PROFILE_DTYPE, CodeKind
 Rows = NDArray[np.uint64]  # (n, COLUMNS)
 Slots = NDArray[np.intp]  # (n,)
 
-HITS, INSTRUCTIONS, TICKS, INVOCATIONS, UNTOLD, UNCOUNTED = range(6)
-"""The last two: how often invocations were made of which some, or none, are counted (stages.messages.PROFILE_DTYPE)."""
-KINDS = 6
+HITS, INSTRUCTIONS, TICKS, INVOCATIONS, UNTOLD, UNCOUNTED, BYTECODES = range(7)
+"""UNTOLD, UNCOUNTED: how often invocations were made of which some, or none, are counted; BYTECODES: of the interpreter
+(stages.messages.PROFILE_DTYPE)."""
+KINDS = 7
 """First of the columns that hold the primary weight by kind of code (`CodeKind`)."""
-_SUMMED = ("hits", "instructions", "ticks", "invocations", "untold", "uncounted")
+_SUMMED = ("hits", "instructions", "ticks", "invocations", "untold", "uncounted", "bytecodes")
 COLUMNS = KINDS + len(CodeKind)
 
-WEIGHTS = {"hits": HITS, "instructions": INSTRUCTIONS, "time": TICKS}
+WEIGHTS = {"hits": HITS, "instructions": INSTRUCTIONS, "time": TICKS, "bytecodes": BYTECODES}
 """The weight that a method's share is a share of, by the name users and labels give it."""
-FIDELITY_WEIGHTS = {"ip": ("hits",), "flow": ("instructions", "time")}
+FIDELITY_WEIGHTS = {"ip": ("hits",), "flow": ("instructions", "time", "bytecodes")}
 """The weights that a fidelity gives; the first is the primary one."""
 
 OTHER = "other"

@@ -1,8 +1,8 @@
 """The live table of hot methods, of `streamer top` and of a run alike, as wide as the terminal is.
 
 The method is the answer to the user's question, so its column stays. Where the others leave it too little room, they go
-one after the other: the bar, the invocations, how the method ran, its last minute, the shift. Then its name is made
-short (`streamer.hub.text.short`).
+one after the other: the bar, the bytecodes, the invocations, how the method ran, its last minute, the shift. Then its
+name is made short (`streamer.hub.text.short`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from streamer.hub.text import (
     TOO_EARLY,
     View,
     bar,
+    bytecodes_text,
     fate_bar,
     headline,
     holes_line,
@@ -36,7 +37,7 @@ from streamer.hub.text import (
 
 LEAST_METHOD = 32
 """Characters that the method's column has, unless all names are shorter or it stands alone with the share."""
-DROPPED = ("bar", "invocations", "ran as", "lately", "shift")
+DROPPED = ("bar", "bytecodes", "invocations", "ran as", "lately", "shift")
 SPARK = 12
 """Characters of a sparkline: five panes each."""
 LATELY_SECONDS = 60
@@ -67,6 +68,7 @@ class MethodsTable:
             "method": [Text(plain(m["method"])) for m in methods],
             "ran as": [Text(kinds_text(m["kinds"])) for m in methods],
             "invocations": [Text(invocations_text(m)) for m in methods],
+            "bytecodes": [Text(bytecodes_text(m)) for m in methods],
         }
         if not self.shifts:
             del columns["shift"]
@@ -74,6 +76,8 @@ class MethodsTable:
             del columns["lately"]
         if not any(m["invocations"] != 0 for m in methods):
             del columns["invocations"]
+        if not any(m["bytecodes"] for m in methods):
+            del columns["bytecodes"]
         if other:
             last = {"share": f"{other:.1%}", "bar": bar(other, largest), "method": "other"}
             for name, cells in columns.items():

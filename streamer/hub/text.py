@@ -85,9 +85,16 @@ def holes_line(view: View) -> str | None:
 
 def invocations_text(method: View) -> str:
     """`1,234`; `≥ 1,234` where that is a lower bound, `–` where it is not known."""
-    if method["invocations"] is None:
-        return "–"
-    return f"{'≥ ' if method['at_least'] else ''}{method['invocations']:,}"
+    return _count_text(method["invocations"], method["at_least"])
+
+
+def bytecodes_text(method: View) -> str:
+    """As `invocations_text`."""
+    return _count_text(method["bytecodes"], method["bytecodes_at_least"])
+
+
+def _count_text(count: int | None, at_least: bool) -> str:
+    return "–" if count is None else f"{'≥ ' if at_least else ''}{count:,}"
 
 
 def share_text(method: View) -> str:

@@ -31,6 +31,10 @@ class HotMethod:
     """None: not known, because code ran in which it is inlined and cannot be counted."""
     at_least: bool
     """`invocations` is a lower bound: some were made in a cycle that leaves no packet."""
+    bytecodes: int | None
+    """Those that the interpreter executed; None: it ran in compiled code alone, whose bytecodes are not counted."""
+    bytecodes_at_least: bool
+    """`bytecodes` is a lower bound: it ran in compiled code too."""
     kinds: dict[str, float]
     """Of this method's primary weight, by the kind of code it ran in, 0…1."""
     before: float

@@ -26,10 +26,11 @@ PREFIX = "Methods"
 class Reports:
     """The whole chain's report of a recording."""
 
-    def __init__(self, recording: Path) -> None:
+    def __init__(self, recording: Path, *, interpreted: bool = True) -> None:
         self.bytecodes = Counter[str]()
         self.invocations = Counter[str]()  # of the interpreter's rows
         self.all_invocations = Counter[str]()
+        self.told = Counter[str]()  # bytecodes, in the profile
         names, labels = dict[int, str](), dict[int, str]()
 
         def hear(message: object) -> None:
@@ -43,14 +44,15 @@ class Reports:
                     for row in message.profile:
                         name = labels[int(row["method"])]
                         self.all_invocations[name] += int(row["invocations"])
+                        self.told[name] += int(row["bytecodes"])
                         if row["kind"] == CodeKind.INTERPRETED:
                             self.invocations[name] += int(row["invocations"])
                 case _:
                     pass
 
-        settings = config.load(fidelity="flow", **{"flow.interpreted": True})
+        settings = config.load(fidelity="flow", **{"flow.interpreted": interpreted})
         chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
-        cut = middle(settings).index("reconstruct") + 1
+        cut = middle(settings).index("follow") + 1 + interpreted
         with Replay(recording) as replay:
             for message in replay.messages():
                 for between in feed_chain(chain[:cut], message):
@@ -98,9 +100,11 @@ def _a_stream_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("version", [17, 25])
 def test_interpreted_methods_count_as_often_as_they_ran(version: int, tmp_path: Path) -> None:
     options = ["-Xint", "-XX:+UseSerialGC"]
-    found = Reports(run_of("Methods", version, options, [str(ROUNDS), str(WAIT)], tmp_path))
+    recording = run_of("Methods", version, options, [str(ROUNDS), str(WAIT)], tmp_path)
+    found, templates = Reports(recording), Reports(recording, interpreted=False)
     assert found.own(found.invocations) == INVOKED
-    assert found.own(found.bytecodes) == truth(version, tmp_path)
+    assert found.own(found.bytecodes) == found.own(found.told) == truth(version, tmp_path)
+    assert found.told.total() == templates.told.total()
 
 
 @pytest.mark.parametrize("version", JDKS)

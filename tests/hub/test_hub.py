@@ -103,13 +103,15 @@ def test_a_silent_process_leaves_the_windows_but_not_the_run():
     assert not hub.hot("5m").processes[0].live
 
 
-def test_flow_has_two_weights():
+def test_flow_has_three_weights():
     hub, _ = make(fidelity="flow")
+    hub.feed(report(1, {"A.c": 5}, column="bytecodes", kind=CodeKind.INTERPRETED, closed=False))
     hub.feed(report(1, {"A.a": 30}, column="instructions", closed=False))
     hub.feed(report(1, {"A.b": 70}, column="ticks", kind=CodeKind.INTERPRETED))
     assert shares(hub.hot()) == {"A.a": 1}
     assert shares(hub.hot(weight="time")) == {"A.b": 1}
-    with pytest.raises(ValueError, match="instructions, time"):
+    assert shares(hub.hot(weight="bytecodes")) == {"A.c": 1}
+    with pytest.raises(ValueError, match="instructions, time, bytecodes"):
         hub.hot(weight="hits")
 
 

@@ -136,11 +136,11 @@ def test_a_process_long_silent_is_not_exported():
     assert value(registry(hub), "streamer_trace_bytes_total", **LABELS) is None
 
 
-def test_flow_exports_both_weights_and_invocations():
+def test_flow_exports_its_weights_and_invocations():
     hub, _ = scene(fidelity="flow")
     own = registry(hub)
     weights = {s.labels["weight"] for f in own.collect() if f.name == "streamer_window_weight" for s in f.samples}
-    assert weights == {"instructions", "time"}
+    assert weights == {"instructions", "time", "bytecodes"}
     assert any(f.name == "streamer_method_invocations" and f.samples for f in own.collect())
 
 
@@ -161,6 +161,36 @@ def test_invocations_are_exact_or_a_lower_bound_or_absent():
             assert value(own, f"streamer_method_invocations{family}", **labels) == known.get(name)
     shown = {m.method: (m.invocations, m.at_least) for m in hub.hot("10s").methods if m.method in names.values()}
     assert shown == {"a.All.of": (200, False), "a.Some.of": (200, True), "a.None.of": (None, False)}
+
+
+def test_bytecodes_are_all_or_a_lower_bound_or_not_known():
+    """Of methods that the interpreter ran alone, that compiled code ran too, that it ran alone; the heaviest `top` have
+    a series."""
+    hub, _ = scene(fidelity="flow", seconds=3)
+    ran = {"a.All.of": (100, 0), "a.Some.of": (300, 1), "a.None.of": (0, 1)}
+    ran |= {f"a.M{k}.of": (1, 0) for k in range(30)}
+    names = tuple(enumerate(ran, 1))
+    for kind, column in ((CodeKind.INTERPRETED, 0), (CodeKind.C1, 1)):
+        rows = np.zeros(len(ran), PROFILE_DTYPE)
+        rows["method"], rows["kind"] = [number for number, _ in names], kind
+        rows["instructions"] = [2**40 * of[column] for of in ran.values()]
+        rows["bytecodes"] = [of[0] * (column == 0) for of in ran.values()]
+        hub.feed(PaneReport(HOST, PID, 0, 3, rows, names, (), bool(column)))
+    told = {m.method: (m.bytecodes, m.bytecodes_at_least) for m in hub.hot("10s", top=500).methods}
+    assert {name: told[name] for name in list(ran)[:3]} == {
+        "a.All.of": (100, False), "a.Some.of": (300, True), "a.None.of": (None, False)
+    }  # fmt: skip
+    own = registry(hub)
+    labels = {**LABELS, "window": "10s", "weight": "bytecodes"}
+    assert value(own, "streamer_window_weight", **labels) == 430
+    shares = {
+        s.labels["method"]: s.value
+        for f in own.collect() if f.name == "streamer_method_share_ratio"
+        for s in f.samples if s.labels["weight"] == "bytecodes" and s.labels["window"] == "10s"
+    }  # fmt: skip
+    assert shares["a.Some.of"] == pytest.approx(300 / 430)
+    assert len(shares) == hub.config.top + 1
+    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_what_was_shed_is_of_the_decoded_bytes():

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.messages import PROFILE_DTYPE, CodeKind
-from streamer.hub.profile import COLUMNS, HITS, INSTRUCTIONS, KINDS, TICKS, MethodTable, by_method
+from streamer.hub.profile import BYTECODES, COLUMNS, HITS, INSTRUCTIONS, KINDS, TICKS, MethodTable, by_method
 
+COUNT = st.integers(0, 1 << 62)
 ROWS = st.lists(
-    st.tuples(st.integers(-3, 5), st.integers(0, 3), st.integers(-1, 7), *[st.integers(0, 1 << 62)] * 6), max_size=30
+    st.tuples(st.integers(-3, 5), st.integers(0, 3), st.integers(-1, 7), *[COUNT] * (BYTECODES + 1)), max_size=30
 )
 
 

@@ -12,13 +12,14 @@ from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable, screen
 from streamer.hub.timeline import timeline
 from tests.hub.scene import scene
 
-HEADS = {"invocations": "invocations", "ran as": "ran as", "shift": "shift"}
+HEADS = {"bytecodes": "bytecodes", "invocations": "invocations", "ran as": "ran as", "shift": "shift"}
 
 
-def lines(width: int, *, invocations: bool = True) -> list[str]:
+def lines(width: int, *, invocations: bool = True, bytecodes: bool = True) -> list[str]:
     view = scene()[0].hot().json()
     for m in view["methods"]:
         m["invocations"] = 1_234_567 if invocations else 0
+        m["bytecodes"], m["bytecodes_at_least"] = (7_654_321, True) if bytecodes else (None, False)
         m["kinds"] = {"c2": 0.78, "c1": 0.22}
     out = io.StringIO()
     Console(file=out, width=width).print(MethodsTable(view))
@@ -30,7 +31,7 @@ def shown(table: list[str]) -> set[str]:
     return {name for name, head in HEADS.items() if head in table[1]} | ({"bar"} if "█" in text else set())
 
 
-@pytest.mark.parametrize("width", range(20, 121))
+@pytest.mark.parametrize("width", range(20, 141))
 def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
     table = lines(width)
     assert all(cell_len(line) <= width for line in table)
@@ -39,13 +40,16 @@ def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
     columns = shown(table)
     order = [name for name in DROPPED if name != "lately"]  # of which nothing is told here
     assert columns == set(order[len(order) - len(columns) :])  # the first of them went first
-    whole = {"invocations": "1,234,567", "ran as": "C2 78%, C1 22%", "shift": "▲ +54.9", "bar": "█" * 12}
+    whole = {
+        "bytecodes": "≥ 7,654,321", "invocations": "1,234,567", "ran as": "C2 78%, C1 22%", "shift": "▲ +54.9",
+        "bar": "█" * 12,
+    }  # fmt: skip
     for name in columns:
         assert whole[name] in "\n".join(table)
     assert width < 50 or all("script" in line for line in table if "…" in line)  # that one is no method's name
     head = table[1]
     begin = head.index("method")
-    ends = [head.index(n) for n in ("ran as", "invocations") if n in head and n in columns]
+    ends = [head.index(n) for n in ("ran as", "invocations", "bytecodes") if n in head and n in columns]
     room = (min(ends) if ends else width) - begin
     assert room >= min(LEAST_METHOD, width - begin)
 
@@ -57,8 +61,9 @@ def test_at_80_columns_a_method_has_room() -> None:
 
 
 def test_a_wide_terminal_shows_everything() -> None:
-    assert shown(lines(120)) == {"bar", "invocations", "ran as", "shift"}
-    assert shown(lines(120, invocations=False)) == {"bar", "ran as", "shift"}
+    assert shown(lines(140)) == {"bar", "bytecodes", "invocations", "ran as", "shift"}
+    assert shown(lines(120, bytecodes=False)) == {"bar", "invocations", "ran as", "shift"}
+    assert shown(lines(120, invocations=False, bytecodes=False)) == {"bar", "ran as", "shift"}
 
 
 def test_invocations_that_are_not_known_or_a_lower_bound() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, Bytecodes
 from stages.paths.counts import Executed
-from stages.profile.contents import COLUMNS, INSTRUCTIONS, INVOCATIONS, Sums
+from stages.profile.contents import BYTECODES, COLUMNS, INSTRUCTIONS, INVOCATIONS, Sums
 from stages.profile.interpreted import known_part, with_methods
 
 SMALL = st.integers(0, 3)
@@ -58,14 +58,16 @@ def test_methods_come_in_the_place_of_templates(
         counts[:, INSTRUCTIONS] = rows[:, 2]
         return Sums(rows[:, 0], rows[:, 1], counts, np.zeros(len(rows)))
 
-    rows = [(group, method, 1, 0, n) for group, method, n in methods]
+    rows = [(group, method, 1, 3 * n, n) for group, method, n in methods]
     out = with_methods(sums(1), sums(2), bytecodes([], rows), np.array([100 + m for _, m, *_ in rows], np.int64))
     expected = Counter({(g, s): n - n // 2 for (g, s), n in distinct.items()})
-    invoked = Counter[tuple[int, int]]()
+    invoked, executed = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     for group, method, n in methods:
         expected[group, 100 + method] += n
         invoked[group, 100 + method] += 1
+        executed[group, 100 + method] += 3 * n
     keys = list(zip(out.group.tolist(), out.site.tolist(), strict=True))
     assert keys == sorted(+expected)
     assert dict(zip(keys, out.counts[:, INSTRUCTIONS].tolist(), strict=True)) == +expected
     assert +Counter(dict(zip(keys, out.counts[:, INVOCATIONS].tolist(), strict=True))) == invoked
+    assert +Counter(dict(zip(keys, out.counts[:, BYTECODES].tolist(), strict=True))) == +executed

@@ -3,7 +3,7 @@
 import {at, bytes, element, name as nameOf, percent, words} from "./dom.js";
 import {named} from "./timeline/bins.js";
 
-function row(number, name, share, sure, largest, shift, kinds, invocations, className) {
+function row(number, name, share, sure, largest, shift, kinds, invocations, bytecodes, className) {
   const tr = element("tr", undefined, className);
   tr.append(element("td", number, "number"), nameOf("td", name, "method"));
   const cell = element("td", undefined, "share");
@@ -14,7 +14,8 @@ function row(number, name, share, sure, largest, shift, kinds, invocations, clas
   track.setAttribute("aria-hidden", "true");
   cell.append(track, sure >= share && sure ? `${(100 * share).toFixed(0)} ± ${percent(sure, 0)}?`
     : sure ? `${(100 * share).toFixed(1)} ± ${percent(sure)}` : percent(share));
-  tr.append(cell, shift, element("td", kinds), element("td", invocations, "number"));
+  tr.append(cell, shift, element("td", kinds), element("td", invocations, "number calls"),
+    element("td", bytecodes, "number bytecodes"));
   return tr;
 }
 
@@ -90,9 +91,9 @@ function showFigures(view) {
 }
 
 // Not known: "–"; a lower bound: "≥ 12".
-function invocations(method) {
-  if (method.invocations === null) return "–";
-  return (method.at_least ? "≥ " : "") + method.invocations.toLocaleString("en");
+function count(number, atLeast) {
+  if (number === null) return "–";
+  return (atLeast ? "≥ " : "") + number.toLocaleString("en");
 }
 
 export function show(view) {
@@ -107,9 +108,11 @@ export function show(view) {
     ? "; ?: too early to say, the interval is wider than the share" : "";
   at("caption").textContent = `Observed share of ${view.weight} in ${named(view.window)}${part}${early}`;
   const largest = Math.max(view.other, ...view.methods.map((m) => m.share), 0);
-  at("methods").parentElement.classList.toggle("invocations", view.methods.some((m) => m.invocations !== 0));
+  const {classList} = at("methods").parentElement;
+  classList.toggle("without-calls", view.methods.every((m) => m.invocations === 0));
+  classList.toggle("without-bytecodes", !view.methods.some((m) => m.bytecodes));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, m.sure, largest, shiftCell(m), kinds(m),
-    invocations(m)));
-  if (view.other > 0) rows.push(row("", "other", view.other, 0, largest, element("td"), "", "", "other"));
+    count(m.invocations, m.at_least), count(m.bytecodes, m.bytecodes_at_least)));
+  if (view.other > 0) rows.push(row("", "other", view.other, 0, largest, element("td"), "", "", "", "other"));
   at("methods").replaceChildren(...rows);
 }
