@@ -20,9 +20,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from glob import escape
 from pathlib import Path
 from random import Random
@@ -31,19 +29,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.losses import Duty
 from benchmarks.accuracy.truth import Event, TruthError, methods, record, threads
 from benchmarks.flow_truth import FlowTruthError
 from benchmarks.flow_truth import record as emulated
 from benchmarks.flow_truth.table import PROGRAMS
 from benchmarks.recovery.__main__ import share
-from benchmarks.recovery.bursts import PSB, Bursts
+from benchmarks.recovery.bursts import Bursts
 from capture.live.drain import Message
 from jvm.kernels import kernel
 from jvm.names import display
 from stages.cct.measures import Pair, hot_edge_coverage, overlap, paired
 from stages.cct.tree import Tree, merged, place
 from stages.cct.views import View
-from stages.messages import Chunk, StreamOpen, Tick
 from stages.messages.trees import TREE_DTYPE
 from streamer.trees.source import of_recording
 
@@ -54,7 +52,6 @@ MAIN = {
 NODES, DEEPEST = 1 << 21, 1 << 16
 UNKNOWN, INTERPRETER = "[unknown caller]", "[interpreter]"
 ELSEWHERE = ("below an unknown caller", "below the interpreter", "below another method", "not counted")
-DUTY_SECONDS = 1.0
 _ENTRY, _EXIT = int(Event.ENTRY), int(Event.EXIT)
 
 
@@ -101,36 +98,6 @@ def truth_tree(directory: Path) -> Tree:
         rows[name] = keys[:count, k]
     rows["observed_invocations"] = calls[:count]
     return Tree(rows, tuple(names))
-
-
-def on_duty(part: float) -> Callable[[Iterable[Message]], Iterator[Message]]:
-    """Messages of which the trace is cut out but for `part` of each DUTY_SECONDS, by the drains' times: a stretch that
-    is kept begins at a PSB."""
-
-    def through(messages: Iterable[Message]) -> Iterator[Message]:
-        ticks, now, first = 0.0, 0, 0
-        resumed: dict[object, bool] = {}
-        numbers: Counter[object] = Counter()
-        for message in messages:
-            if isinstance(message, StreamOpen):
-                ticks = DUTY_SECONDS * message.clock.hz
-            if isinstance(message, Tick):
-                first, now = first or message.tsc, message.tsc
-            if not isinstance(message, Chunk):
-                yield message
-                continue
-            if ticks and (now - first) % ticks >= part * ticks:
-                resumed[message.stream] = False
-                continue
-            begin = 0 if resumed.get(message.stream, True) else bytes(message.data).find(PSB)
-            if begin >= 0:
-                resumed[message.stream] = True
-                numbers[message.stream] += 1
-                yield replace(
-                    message, seq=numbers[message.stream] - 1, offset=message.offset + begin, data=message.data[begin:]
-                )
-
-    return through
 
 
 def causes(pair: Pair) -> dict[str, float]:
@@ -207,7 +174,7 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
     out = [{"what": "lossless"} | compared(view.of(truth_tree(directory / "truth")), whole, "invocations", options.top)]
     for what, through in (
         ("lossy", options.lose and Bursts(options.lose, 4096, Random(1))),
-        ("duty", options.duty and on_duty(options.duty)),
+        ("duty", options.duty and Duty(options.duty)),
     ):
         if through:
             part = found(through)

@@ -15,7 +15,7 @@ FAR_CHAIN, FAR_HEADS = 64, 1 << 16
 
 
 @inner
-def _nearest(truth, i, i_end, other, j, j_end, look, same):  # type: ignore[no-untyped-def]
+def nearest(truth, i, i_end, other, j, j_end, look, same):  # type: ignore[no-untyped-def]
     """The nearest place behind (i, j) at which `same` steps in a row are equal, by how far both are from there."""
     for away in range(1, look):
         for k in range(away + 1):
@@ -31,8 +31,8 @@ def _nearest(truth, i, i_end, other, j, j_end, look, same):  # type: ignore[no-u
 
 
 @inner
-def _far(truth, i, i_end, other, j, j_end, heads, chain):  # type: ignore[no-untyped-def]
-    """As `_nearest`, of FAR_SAME steps within FAR."""
+def far(truth, i, i_end, other, j, j_end, heads, chain):  # type: ignore[no-untyped-def]
+    """As `nearest`, of FAR_SAME steps within FAR."""
     heads[:] = -1
     n = min(i_end - i, FAR) - FAR_SAME
     h = np.int64(0)
@@ -78,9 +78,9 @@ def paired(truth, i, i_end, other, j, j_end, look):  # type: ignore[no-untyped-d
             i += 1
             j += 1
             continue
-        a, b = _nearest(truth, i, i_end, other, j, j_end, look, 3)
+        a, b = nearest(truth, i, i_end, other, j, j_end, look, 3)
         if a < 0 and i >= again:
-            a, b = _far(truth, i, i_end, other, j, j_end, heads, chain)
+            a, b = far(truth, i, i_end, other, j, j_end, heads, chain)
             again = i + FAR_AGAIN
         if a >= 0:
             i, j = a, b
@@ -119,6 +119,7 @@ class Found:
     holes: int = 0
     full: int = 0
     unplaced: int = 0  # observed steps of no known place
+    late: int = 0  # of those lost: they ran behind a hole, before the first that was told
 
     def figures(self) -> dict[str, float]:
         return {
@@ -151,6 +152,7 @@ def compare(truth: Threads, seen: Threads, fillings: dict[tuple[int, int], Filli
             if at < 0:
                 found.unplaced += len(mine)
                 continue
+            found.late += max(0, at - max(last, marks.get(run.marks[0][0], at)))
             if k:
                 _hole(found, steps, last, at, fillings.get((tid, run.offset)), planted)
             else:

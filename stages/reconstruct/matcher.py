@@ -19,17 +19,21 @@ from stages.reconstruct.state import (
     CELLS,
     COMPILED,
     COMPILED_AT,
+    KEPT_BYTECODES,
     NATIVE,
     NO_OP,
     UNKNOWN,
     At,
     Events,
+    Executed,
     new_counts,
     new_state,
 )
 from stages.reconstruct.walk import compact, open_window, walk
 from stages.reconstruct.window import Blocks
 
+EXECUTED_DTYPE = np.dtype([("order", "<i8"), ("node", "<i4"), ("_", "<i4")])
+"""As `stages.reconstruct.state.Executed`."""
 BUDGET = 1 << 15
 """Blocks of a step."""
 
@@ -62,13 +66,15 @@ class Found(NamedTuple):
     methods: NDArray[np.void]
     known: NDArray[np.void]
     events: list[NDArray[np.void]]
+    executed: list[NDArray[np.void]]
 
 
 class Matcher:
     """Of one process. A thread is known until `forget`; counts are zero between two groups."""
 
-    def __init__(self) -> None:
-        self.state = new_state()
+    def __init__(self, executed: bool = False) -> None:
+        """`executed`: whether the executed bytecodes are to be told one by one."""
+        self.state = new_state(KEPT_BYTECODES if executed else 0)
         self._state_at = table(self.state)
         self.threads: dict[int, Thread] = {}
         self._counts = new_counts(0, 0)
@@ -114,6 +120,7 @@ class Matcher:
         self._load(thread, parts)
         where = self._graph[1], self._state_at, self._counts_at, table(blocks)
         events: list[NDArray[np.void]] = []
+        executed: list[NDArray[np.void]] = []
         while True:
             done = walk(
                 *where, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks, BUDGET,
@@ -121,11 +128,14 @@ class Matcher:
             if s.at[At.EVENT]:
                 events.append(_rows(s.events, int(s.at[At.EVENT])))
                 s.at[At.EVENT] = 0
+            if s.at[At.KEPT]:
+                executed.append(_kept(s.executed, int(s.at[At.KEPT])))
+                s.at[At.KEPT] = 0
             if done == len(parts.ends):
                 break
             yield None
         self._keep(thread)
-        yield Found(*self._take(number), events)
+        yield Found(*self._take(number), events, executed)
 
     def _room(self, methods: int, blocks: int) -> None:
         c = self._counts
@@ -186,4 +196,12 @@ def _rows(events: Events, count: int) -> NDArray[np.void]:
     rows = np.zeros(count, EVENT_DTYPE)
     for name, column in events._asdict().items():
         rows[name] = column[:count]
+    return rows
+
+
+def _kept(executed: Executed, count: int) -> NDArray[np.void]:
+    if count > len(executed.node):
+        raise RuntimeError(f"{count} bytecodes were executed in one step, {len(executed.node)} have room")
+    rows = np.zeros(count, EXECUTED_DTYPE)
+    rows["order"], rows["node"] = executed.order[:count], executed.node[:count]
     return rows

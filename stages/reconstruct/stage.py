@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.icfg import Icfg
 from stages.images import KEEP_SECONDS, Images, Process, ProcessKey
 from stages.messages import (
     EVENT_DTYPE,
@@ -44,6 +45,11 @@ NAMES = 128
 """Made in a step."""
 MOST_WAITING = 64 << 20
 """Bytes of records that wait while it is behind; beyond that the oldest are dropped, and their classes not known."""
+
+
+Hears = Callable[[Paths, int, list[NDArray[np.void]], Icfg], None]
+"""The message, one of its threads, that thread's EXECUTED_DTYPE behind those that were heard before, and the graph: its
+numbers may mean something else later."""
 
 
 @dataclass(slots=True)
@@ -76,11 +82,13 @@ class Reconstruct:
         now: Callable[[], int] | None = None,
         most_behind_seconds: float = 0.25,
         ready: Callable[[], bool] | None = None,
+        executed: Hears | None = None,
     ) -> None:
         """Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`. `now` and
         `most_behind_seconds`: as of `Follow`; `ready`: before it says so (kernels are compiled) nothing is explained;
-        None: at once."""
+        None: at once. `executed` hears of all bytecodes one by one, which makes it slower."""
         self.images = images or Images()
+        self._executed = executed
         self._now, self._most_behind_seconds, self._ready = now, most_behind_seconds, ready or (lambda: True)
         self.counts: Counter[str] = Counter()
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
@@ -145,7 +153,7 @@ class Reconstruct:
     def _of(self, host: str, pid: int) -> Reconstructed:
         known = self._processes.get((host, pid))
         if known is None:
-            process, matcher = self.images.of(host, pid), Matcher()
+            process, matcher = self.images.of(host, pid), Matcher(self._executed is not None)
             tokens = TokensOfBlocks(process.image)
             known = Reconstructed(process, tokens, matcher, Classes(matcher.going))
             self._processes[host, pid] = known
@@ -230,6 +238,8 @@ class Reconstruct:
             for out in matched:
                 if out is not None:
                     found.append(out)
+                    if self._executed is not None:
+                        self._executed(message, int(groups["tid"][number]), out.executed, icfg)
                 yield None
         yield from self._told(p, message, found)
         yield message

@@ -94,6 +94,8 @@ class At(IntEnum):
     METHODS = 31  # of the graph
     NUMBERS = 32  # agent's numbers of methods that may be known
     SITES = 33
+    KEEP = 34  # bytecodes that `executed` has room for; 0: none are kept
+    KEPT = 35
 
 
 CARRIED_SCALARS = 15
@@ -152,6 +154,16 @@ class Events(NamedTuple):
 
 
 BYTECODES, FORWARD = 3, 4  # of a step's flags
+KEPT_BYTECODES = 1 << 18
+"""More than a call of `walk` finds: BUDGET of blocks, one path more, and the window."""
+
+
+class Executed(NamedTuple):
+    """The bytecodes that are sure, in the order in which they ran: position in `order`, node; where the stack changes,
+    −FrameEvent in place of a node."""
+
+    order: I64
+    node: I32
 
 
 class State(NamedTuple):
@@ -164,9 +176,12 @@ class State(NamedTuple):
     block: I32  # those that ran in the window
     hash: Hash
     events: Events
+    executed: Executed
 
 
-def new_state() -> State:
+def new_state(executed: int = 0) -> State:
+    """`executed`: room for bytecodes, if they are to be kept."""
+
     def columns(kind: Callable[..., T], size: int, *long: str) -> T:
         names = kind._fields  # type: ignore[attr-defined]
         return kind(*(np.zeros(size, np.int64 if name in long else np.int32) for name in names))
@@ -175,9 +190,10 @@ def new_state() -> State:
         np.zeros(len(At), np.int64), columns(Frames, CANDIDATES), columns(Candidates, CANDIDATES),
         columns(Cells, CELLS), columns(Steps, STEPS + 1, "order"), columns(Candidates, ELEMENTS),
         np.zeros(BLOCKS, np.int32), columns(Hash, HASH, "key", "stamp"), columns(Events, EVENTS, "order", "bytecodes"),
+        columns(Executed, max(executed, 1), "order"),
     )  # fmt: skip
     state.cells.node[EMPTY] = NONE
-    state.at[At.CELL] = 1
+    state.at[At.CELL], state.at[At.KEEP] = 1, executed
     return state
 
 

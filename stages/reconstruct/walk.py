@@ -53,6 +53,7 @@ from stages.reconstruct.window import (
     TOUCHED,
     Blocks,
     credit_block,
+    keep,
     lose,
     root,
     tell,
@@ -66,7 +67,7 @@ graph_at, state_at, counts_at, blocks_at = (pointers_to(kind) for kind in (Graph
 
 
 @near
-def _quick(g, s, c, t, p):  # type: ignore[no-untyped-def]
+def _quick(g, s, c, t, p, order):  # type: ignore[no-untyped-def]
     """The common case without a call: one candidate, and a block that says nothing, or that its next bytecode is
     dispatched. Whether that was it."""
     at, says = s.at, np.int64(t.passage.says[p])
@@ -98,6 +99,7 @@ def _quick(g, s, c, t, p):  # type: ignore[no-untyped-def]
         _see(s, c, m)
         c.bytecodes[m] += 1
         s.events.bytecodes[at[EVENT] - 1] += 1
+        keep(s, node, order)
     weight = t.of.weight[b]
     if weight > 0:
         m = g.nodes.method[node]
@@ -144,7 +146,7 @@ def _credit(g, s, c, t, b):  # type: ignore[no-untyped-def]
 def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
     """All passages of a path, of whose blocks the first is the one numbered `passed`."""
     for p in range(t.path.first[x], t.path.first[x] + t.path.passages[x]):
-        if not _quick(g, s, c, t, p):
+        if not _quick(g, s, c, t, p, order):
             b = np.int64(t.passage.block[p])
             at, count = np.int64(t.of.first[b]), np.int64(t.of.tokens[b])
             for k in range(count):

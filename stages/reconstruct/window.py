@@ -47,6 +47,7 @@ from stages.reconstruct.state import (
 STEP, ELEMENT, BLOCK, SEEN, TOUCHED, EVENT, ROW, TOLD = (
     AT[name] for name in ("STEP", "ELEMENT", "BLOCK", "SEEN", "TOUCHED", "EVENT", "ROW", "TOLD")
 )
+KEEP, KEPT = AT["KEEP"], AT["KEPT"]
 E_FRAME, E_LOST, E_UPCALL = int(FrameEvent.FRAME), int(FrameEvent.LOST), int(FrameEvent.UPCALL)
 DEEPEST = 1024  # frames of a stack that are told when it is found again
 ROOM = 2 * STEPS + 2 * DEEPEST + 4096  # events that a path may bring
@@ -103,6 +104,16 @@ def tell(s, kind, method, bci, order, passed):  # type: ignore[no-untyped-def]
     s.at[EVENT] = n + 1
 
 
+@near
+def keep(s, node, order):  # type: ignore[no-untyped-def]
+    """A bytecode, or −event."""
+    if s.at[KEEP]:
+        n = s.at[KEPT]
+        if n < s.at[KEEP]:
+            s.executed.node[n], s.executed.order[n] = node, order
+        s.at[KEPT] = n + 1
+
+
 @apart
 def _call_bci(g, s, cell):  # type: ignore[no-untyped-def]
     below = np.int64(s.cells.node[cell]) if cell != EMPTY else np.int64(NONE)
@@ -140,11 +151,16 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
     """A step of which it is known what the frame on top is."""
     m = owner(g, node)
     if not s.at[TOLD]:
+        keep(s, -E_LOST, order)
         _tell_stack(g, s, node, cell, order, passed)
     elif event == E_ENTER or event == E_COMPILED:  # noqa: SIM109 -- a tuple costs a kernel more
         tell(s, event, m, _call_bci(g, s, cell), order, passed)
     elif event != E_NONE:
         tell(s, event, -1, -1, order, passed)
+    if s.at[KEEP] and event != E_NONE:
+        keep(s, -event, order)
+    if node >= 0 and flags & BYTECODES:
+        keep(s, node, order)
     if m >= 0:
         invoked = 1 if event == E_ENTER else 0
         if invoked or flags & BYTECODES:

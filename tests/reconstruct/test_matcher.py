@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -123,13 +124,18 @@ def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int
     tokens, of = run(program, random.randrange, steps, method, random.randrange(len(program.methods[method])))
     possible = naive.methods(graph, tokens)
     assert all(m in may for m, may in zip(of, possible, strict=True))
-    found = match(Matcher(), graph, tokens)
+    found = match(Matcher(executed=True), graph, tokens)
     known = set(found.known["block"].tolist())
     ops = [k for k, (token, _) in enumerate(tokens) if token == Token.OP]
     sure = [m for k, m in zip(ops, of, strict=True) if k in known]
     assert all(len(may) == 1 for k, may in zip(ops, possible, strict=True) if k in known)
     bytecodes, invocations = counts(found)
     assert bytecodes == Counter(sure)
+    executed = [row for part in found.executed for row in part.tolist()]
+    assert [int(graph.nodes.method[node]) for _, node, _ in executed if node >= 0] == sure
+    assert [order for order, _, _ in executed] == sorted(order for order, _, _ in executed)
+    pairs = pairwise(node for _, node, _ in executed)
+    assert sum(node == -FrameEvent.ENTER and then >= 0 for node, then in pairs) == invocations.total()
     entered = entered_by(tokens, of)
     assert all(n <= entered[m] for m, n in invocations.items())
 

@@ -1,0 +1,130 @@
+"""Two sequences of bytecodes beside each other, in order.
+
+1. *Anchors.* Sequences of GRAM bytecodes that come once in each of the two: of those as many as stand in the same order
+   in both (a longest increasing sequence).
+2. *Between two anchors*, and as far as they go on, equal bytecodes are pairs. Where the two differ, the nearest place
+   within `LOOK` bytecodes is taken at which three in a row are the same again; else the nearest within `FAR` at which
+   `FAR_SAME` are; else one bytecode of each has no partner (`benchmarks.recovery.compare`). No pair reaches over an
+   anchor.
+
+So a pair is equal in method and bci, pairs stand in the same order in both, and no bytecode is in two: they are never
+more than a longest common subsequence. Nothing is taken for right because it is alike. Memory is O(n), time
+O(n log n).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy.methods import I64
+from benchmarks.recovery.compare import FAR, FAR_AGAIN, FAR_HEADS, LOOK, far, nearest
+from jvm.kernels import kernel
+
+GRAM = 32
+FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+
+
+class Pairs(NamedTuple):
+    """(p,) positions, ascending, in the one and in the other."""
+
+    one: I64
+    other: I64
+
+
+@kernel
+def _grams(sequence, out):  # type: ignore[no-untyped-def]
+    """The hash of the GRAM bytecodes from each position on."""
+    power = np.int64(1)
+    for _ in range(GRAM):
+        power *= np.int64(FACTOR)
+    h = np.int64(0)
+    for k in range(len(sequence)):
+        h = h * np.int64(FACTOR) + sequence[k] + 1
+        if k >= GRAM:
+            h -= power * (sequence[k - GRAM] + 1)
+        if k >= GRAM - 1:
+            out[k - GRAM + 1] = h ^ (h >> 29)
+
+
+@kernel
+def _increasing(values, top, before):  # type: ignore[no-untyped-def]
+    """The length of a longest increasing sequence: it ends at top[length − 1], and before[k] is before k."""
+    length = 0
+    for k in range(len(values)):
+        low, high = 0, length
+        while low < high:
+            middle = (low + high) // 2
+            if values[top[middle]] < values[k]:
+                low = middle + 1
+            else:
+                high = middle
+        before[k] = top[low - 1] if low else -1
+        top[low] = k
+        length = max(length, low + 1)
+    return length
+
+
+@kernel
+def _pairs(one, other, anchors, looked, out):  # type: ignore[no-untyped-def]
+    """Fills `out` with positions of pairs; how many they are. `looked`: room for `far`."""
+    n = i = j = 0
+    for k in range(len(anchors) + 1):
+        last = k == len(anchors)
+        i_end, j_end = (len(one), len(other)) if last else (anchors[k, 0], anchors[k, 1])
+        if not last and (i_end < i or j_end < j):
+            continue  # pairs have gone past it
+        again = i
+        while i < i_end and j < j_end:
+            if one[i] == other[j]:
+                out[n, 0], out[n, 1] = i, j
+                n, i, j = n + 1, i + 1, j + 1
+                continue
+            a, b = nearest(one, i, i_end, other, j, j_end, LOOK, 3)
+            if a < 0 and i >= again:
+                a, b = far(one, i, i_end, other, j, j_end, looked[:FAR_HEADS], looked[FAR_HEADS:])
+                again = i + FAR_AGAIN
+            if a >= 0:
+                i, j = a, b
+            else:
+                i, j = i + 1, j + 1
+        i, j = i_end, j_end
+        while i < len(one) and j < len(other) and one[i] == other[j]:
+            out[n, 0], out[n, 1] = i, j
+            n, i, j = n + 1, i + 1, j + 1
+    return n
+
+
+def _once(sequence: I64) -> tuple[I64, I64]:
+    """The hashes of sequences that come once, ascending, and where."""
+    grams = np.zeros(max(len(sequence) - GRAM + 1, 0), np.int64)
+    if len(grams):
+        _grams(sequence, grams)
+    in_order = np.argsort(grams, kind="stable")
+    h = grams[in_order]
+    alone = np.append(True, h[1:] != h[:-1]) & np.append(h[1:] != h[:-1], True) if len(h) else np.zeros(0, np.bool_)
+    return h[alone], in_order[alone]
+
+
+def anchors(one: I64, other: I64) -> NDArray[np.int64]:
+    """(n, 2) positions in both."""
+    (h, at), (g, to) = _once(one), _once(other)
+    _, x, y = np.intersect1d(h, g, assume_unique=True, return_indices=True)
+    pairs = np.column_stack((at[x], to[y]))
+    pairs = pairs[np.argsort(pairs[:, 0])]
+    top, before = np.zeros(len(pairs) + 1, np.int64), np.zeros(len(pairs), np.int64)
+    length = int(_increasing(pairs[:, 1].copy(), top, before))
+    chosen = np.zeros(length, np.int64)
+    k = int(top[length - 1]) if length else -1
+    for n in range(length - 1, -1, -1):
+        chosen[n], k = k, int(before[k])
+    return pairs[chosen]
+
+
+def aligned(one: I64, other: I64) -> Pairs:
+    """The pairs of (n,) and (m,) bytecodes without events."""
+    out = np.zeros((min(len(one), len(other)), 2), np.int64)
+    n = int(_pairs(one, other, anchors(one, other), np.zeros(FAR_HEADS + FAR, np.int32), out))
+    return Pairs(out[:n, 0].copy(), out[:n, 1].copy())

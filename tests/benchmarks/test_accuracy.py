@@ -1,0 +1,235 @@
+"""The accuracy program counts every error, and takes nothing for right that is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.accuracy.align import GRAM, aligned
+from benchmarks.accuracy.clients import coverage, overlap, paths
+from benchmarks.accuracy.executed import Truth
+from benchmarks.accuracy.figures import LOST, OTHER, UNKNOWN_METHOD, beside, by_method, control_flow, executed
+from benchmarks.accuracy.losses import LossError, made
+from benchmarks.accuracy.methods import BITS, I64, Methods
+from benchmarks.recovery.bursts import PSB
+from capture.live.drain import Message
+from stages.messages import Chunk, Clock, PtConfig, StreamKey, StreamOpen, Tick
+from stages.messages.bytecodes import FrameEvent
+from tests.benchmarks.test_recovery import longest_common_subsequence
+
+ENTER, RETURN, EVENT_LOST = (-int(e) for e in (FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.LOST))
+STREAM = StreamKey("h", 1, 0, -1)
+MODEL_BUFFER = 4000
+
+
+def keys(numbers: list[int]) -> I64:
+    return np.array(numbers, np.int64)
+
+
+def numbered(count: int) -> tuple[Methods, list[int]]:
+    """Methods, and a bytecode of each in turn."""
+    numbers = Methods()
+    return numbers, [numbers.number("A", f"m{k % 7}", "()V") << BITS | k for k in range(count)]
+
+
+def compared(truth: list[int], found: list[int], numbers: Methods, top: int) -> dict[str, Any]:
+    entered = [x >> BITS for e, x in pairwise(truth) if e == ENTER]
+    return control_flow(beside(Truth(keys(truth), keys(entered), 0), keys(found)), numbers, top)
+
+
+# ---- the alignment
+
+PARTS = st.lists(st.sampled_from([list(range(k, k + 40)) for k in (0, 100, 200)] + [[7], [8, 8]]), max_size=8)
+
+
+@given(PARTS, PARTS)
+@settings(deadline=None, max_examples=60)
+def test_pairs_are_equal_in_order_and_no_more_than_a_longest_common_subsequence(
+    a: list[list[int]], b: list[list[int]]
+) -> None:
+    one, other = [x for part in a for x in part], [x for part in b for x in part]
+    pairs = aligned(keys(one), keys(other))
+    assert [one[i] for i in pairs.one] == [other[j] for j in pairs.other]
+    assert (np.diff(pairs.one) > 0).all()
+    assert (np.diff(pairs.other) > 0).all()
+    assert len(pairs.one) <= longest_common_subsequence(one, other)
+    assert len(aligned(keys(one), keys(one)).one) == len(one)
+
+
+def test_a_part_is_found_however_far_away() -> None:
+    truth = list(range(60_000))
+    assert len(aligned(keys(truth), keys(truth[50_000:])).one) == 10_000
+    assert len(aligned(keys(truth), keys([*range(-90_000, 0), *truth[:100], *truth[50_000:]])).one) == 10_100
+    swapped = [*truth[30_000:], *truth[:30_000]]
+    assert len(aligned(keys(truth), keys(swapped)).one) == 30_000
+
+
+@pytest.mark.parametrize("every", [2 * GRAM, 100, 1000])
+def test_each_planted_error_is_counted_and_no_other(every: int) -> None:
+    numbers, truth = numbered(10_000)
+    for change, wrong in (
+        (lambda k: [], 0),  # left out
+        (lambda k: [1 << 62], 1),  # another in its place
+        (lambda k: [k, 1 << 62], 1),  # one too many
+    ):
+        found = [x for k in truth for x in (change(k) if k and k % every == 0 else [k])]
+        errors = sum(k > 0 and k % every == 0 for k in truth)
+        told = compared(truth, found, numbers, 3)
+        missing = 0 if len(change(1)) == 2 else errors
+        assert told["right"] == pytest.approx(1 - missing / len(truth), abs=1e-12)
+        assert told["wrong"] == pytest.approx(wrong * errors / len(found), abs=1e-12)
+
+
+def test_two_that_change_places_are_errors() -> None:
+    numbers, truth = numbered(1000)
+    found = [*truth[:500], truth[501], truth[500], *truth[502:]]
+    told = compared(truth, found, numbers, 3)
+    assert told["right"] == pytest.approx(0.998)
+    assert told["wrong"] == pytest.approx(0.002)
+
+
+def test_differences_are_named_by_kind() -> None:
+    numbers, truth = numbered(700)
+    strange = numbers.number("B", "never", "()V") << BITS
+    truth[600:600] = [strange, strange | 1]
+    found = [x for x in truth if x >> BITS != strange >> BITS]
+    found[100:110] = [EVENT_LOST]
+    del found[300:303]
+    told = compared(truth, found, numbers, 1)
+    shares = {kind["kind"]: round(kind["share"] * len(truth)) for kind in told["differences"]}
+    assert shares == {UNKNOWN_METHOD: 2, LOST: 10, OTHER: 3}
+    assert told["differences"][0]["methods"] == [("B.never", 2)]
+
+
+def test_bytecodes_are_no_errors_where_the_truth_has_methods_without_steps() -> None:
+    numbers, truth = numbered(300)
+    hidden = numbers.number("C", "load", "()V")
+    silent = keys([*truth[:100], ENTER, RETURN, *truth[100:]])
+    found = [*truth[:100], ENTER, hidden << BITS, hidden << BITS | 1, RETURN, *truth[100:200], truth[0], *truth[200:]]
+    a = beside(Truth(silent, keys([hidden]), 0), keys(found))
+    told = control_flow(a, numbers, 1)
+    assert (told["right"], told["unseen"], told["found"]) == (1, 2, 301)
+    assert told["wrong"] == pytest.approx(1 / 301)
+    assert sum(executed(a, numbers)[1].values()) == 301
+
+
+def test_it_begins_with_main() -> None:
+    numbers, truth = numbered(3000)
+    main = Truth(keys(truth), keys([]), 1000)
+    told = control_flow(beside(main, keys([*truth[500:990], *truth[1010:]])), numbers, 1)
+    assert (told["bytecodes"], told["found"]) == (2000, 1990)
+    assert told["right"] == pytest.approx(1990 / 2000)
+
+
+def test_methods_are_compared_one_by_one() -> None:
+    truth = {"a": 1000, "b": 500, "c": 10}
+    told = by_method(truth, {"a": 991, "b": 490, "c": 10, "d": 5000}, 100, 0.01)
+    assert (told["methods"], told["within"], told["off"], told["top_10"]) == (3, 2, [("b", 500, 490)], 3)
+
+
+# ---- clients
+
+CODE = st.lists(st.one_of(st.integers(0, 6), st.sampled_from([ENTER, RETURN])), max_size=60)
+
+
+def naive_paths(sequence: list[int]) -> Counter[tuple[int, ...]]:
+    out: Counter[tuple[int, ...]] = Counter()
+    stack: list[list[int]] = []
+    for x in sequence:
+        if x == ENTER:
+            stack.append([])
+        elif x == RETURN:
+            if stack and (path := stack.pop()):
+                out[tuple(path)] += 1
+        elif stack:
+            if stack[-1] and stack[-1][-1] >= x:
+                out[tuple(stack[-1])] += 1
+                stack[-1] = []
+            stack[-1].append(x)
+    return out
+
+
+@given(CODE)
+@settings(deadline=None, max_examples=200)
+def test_paths_end_at_jumps_back_and_returns(code: list[int]) -> None:
+    depth, balanced = 0, list[int]()
+    for x in code:
+        depth += (x == ENTER) - (x == RETURN)
+        if depth < 1:
+            depth = 0 if x == RETURN else depth
+            continue  # outside of any method
+        balanced.append(x)
+    _, times = paths(keys(balanced))
+    assert sorted(times.tolist()) == sorted(naive_paths(balanced).values())
+
+
+def test_path_frequencies_overlap_in_their_smaller_shares() -> None:
+    straight, turned = [ENTER, 0, 1, 2, RETURN], [ENTER, 0, 2, RETURN]
+    three, two = paths(keys(3 * straight + turned)), paths(keys(straight + turned))
+    assert overlap(three, three) == 1
+    assert overlap(three, two) == pytest.approx(0.75)
+
+
+def test_coverage_has_precision_and_recall() -> None:
+    told = coverage(keys([ENTER, 0, 1, 2, 3, 3]), keys([0, 1, 9]))
+    assert told == (2 / 3, 2 / 4)
+
+
+# ---- losses
+
+
+HZ, SIZE, EACH = 1000, 1000, 40
+
+
+def recorded() -> list[Message]:
+    """A drain a tenth of a second, of a chunk with a PSB at its beginning."""
+    clock = Clock(1_000_000, 0, 0, 0)
+    assert clock.hz == HZ
+    out: list[Message] = [StreamOpen(STREAM, PtConfig(), clock)]
+    for k in range(EACH):
+        data = np.frombuffer(PSB + bytes((k,)) * (SIZE - len(PSB)), np.uint8)
+        out += [Chunk(STREAM, k, k * SIZE, data, (), 1000 + k * 100), Tick("h", 1, 1000 + k * 100)]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("loss", "kept"),
+    [
+        ("buffer=600", EACH * 600),
+        ("buffer=1000", EACH * SIZE),
+        # read at half the rate at which it is written: what goes in is what was read, and the buffer's size
+        ("model=5000", 5000 * (EACH - 1) // 10 + MODEL_BUFFER),
+        ("duty=50%", EACH // 2 * SIZE),
+    ],
+)
+def test_a_loss_keeps_as_much_as_it_says_and_begins_again_at_a_psb(
+    loss: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.accuracy.losses.MODEL_BUFFER", MODEL_BUFFER)
+    make, messages = made(loss), recorded()
+    assert make is not None
+    whole = b"".join(bytes(m.data) for m in messages if isinstance(m, Chunk))
+    chunks = [m for m in make(messages) if isinstance(m, Chunk)]
+    assert sum(len(chunk.data) for chunk in chunks) == pytest.approx(kept, abs=SIZE)
+    end = 0
+    for chunk in chunks:
+        assert bytes(chunk.data) == whole[chunk.offset : chunk.offset + len(chunk.data)]
+        assert chunk.offset == end or bytes(chunk.data).startswith(PSB)
+        end = chunk.offset + len(chunk.data)
+    assert len([m for m in make(recorded()) if not isinstance(m, Chunk)]) == EACH + 1
+
+
+@pytest.mark.parametrize("loss", ["half", "duty=0", "duty=150%", "model=-1", "buffer", "bursts=x"])
+def test_a_loss_that_is_none_is_refused(loss: str) -> None:
+    with pytest.raises(LossError, match="--loss"):
+        made(loss)
+
+
+def test_no_loss() -> None:
+    assert made("none") is None
