@@ -8,7 +8,7 @@ already is recognised. An image may run ahead of the trace: it is asked about ti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
 from jvm.code.sites import Sites
+from jvm.export.parse import parts
 from stages.inlining.inlining import Inlining
 from stages.messages import JitBatch, PtConfig, StreamOpen, Watermark
 
@@ -24,6 +25,8 @@ ProcessKey = tuple[str, int]  # host, pid
 KEEP_SECONDS = 10
 """So long behind the watermark code that is gone is forgotten."""
 SPARE_SITES = 1024
+MOST_BYTES = 1 << 16
+"""Of the JVM's records, taken in in one step."""
 
 
 class SiteKeeper(Protocol):
@@ -60,6 +63,13 @@ class Process:
         return self.image.lateness or 0
 
 
+def _fed(image: CodeImage, batch: JitBatch) -> Iterator[None]:
+    """A late attach tells megabytes at once."""
+    for part in parts(batch.data, MOST_BYTES):
+        image.feed(batch.data[part])
+        yield
+
+
 class Images:
     """By process. Sites are shared: equal names have one number."""
 
@@ -85,11 +95,16 @@ class Images:
 
     def take(self, message: StreamOpen | JitBatch | Watermark) -> None:
         """Takes in a message's code. A message that was taken before changes nothing."""
+        for _ in self.steps(message):
+            pass
+
+    def steps(self, message: StreamOpen | JitBatch | Watermark) -> Iterator[None]:
+        """`take` in steps: None between two of them."""
         match message:
             case StreamOpen():
-                self._open(self.of(message.stream.host, message.stream.pid), message)
+                yield from self._open(self.of(message.stream.host, message.stream.pid), message)
             case JitBatch():
-                self._batch(self.of(message.host, message.pid), message)
+                yield from self._batch(self.of(message.host, message.pid), message)
             case Watermark():
                 p = self.of(message.host, message.pid)
                 if message.tsc - p.forgotten >= p.hz:  # to look through all code takes long
@@ -100,7 +115,8 @@ class Images:
     def end(self) -> None:
         """Nothing more comes: messages that still wait for a clock are taken without one."""
         for p in self._processes.values():
-            self._feed_early(p)
+            for _ in self._feed_early(p):
+                pass
 
     def introduce(self) -> list[object]:
         """A receiver has begun anew: the first stream of each process, with its clock."""
@@ -112,31 +128,31 @@ class Images:
             total.update(p.image.statistics())
         return {**dict(sorted(total.items())), **{f"code_{name}": n for name, n in sorted(self.counts.items())}}
 
-    def _open(self, p: Process, opened: StreamOpen) -> None:
+    def _open(self, p: Process, opened: StreamOpen) -> Iterator[None]:
         if p.opened is not None:
             return
         p.opened, p.clocked, p.hz, p.config = opened, True, opened.clock.hz, opened.config
         if self._lateness_ticks < 0:
             p.image.lateness = max(0, round(self._lateness_seconds * p.hz))
-        self._feed_early(p)
+        yield from self._feed_early(p)
 
-    def _batch(self, p: Process, batch: JitBatch) -> None:
+    def _batch(self, p: Process, batch: JitBatch) -> Iterator[None]:
         if batch is p.last:
             return
         p.last = batch
-        if p.clocked:
-            p.image.feed(batch.data)
-        else:
-            p.early.append(batch)
         if batch.dropped > p.dropped:
             self.counts["jit_dropped"] += batch.dropped - p.dropped
             p.dropped = batch.dropped
+        if p.clocked:
+            yield from _fed(p.image, batch)
+        else:
+            p.early.append(batch)
 
     @staticmethod
-    def _feed_early(p: Process) -> None:
-        for batch in p.early:
-            p.image.feed(batch.data)
-        p.early.clear()
+    def _feed_early(p: Process) -> Iterator[None]:
+        early, p.early = p.early, []
+        for batch in early:
+            yield from _fed(p.image, batch)
 
     def _drop_sites(self) -> None:
         """When there are many that no code and no stage has."""

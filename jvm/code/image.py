@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,6 +338,10 @@ class CodeImage:
     def sites_used(self) -> Iterable[NDArray[np.int32]]:
         """All sites that `sites_of` can give."""
         return self._register.sites_used()
+
+    def settling(self) -> Iterator[None]:
+        """Puts the patches that were told into time, which else the next question does; in steps: None between two."""
+        return self._revisions.settling()
 
     def view(self, tsc: int | None = None) -> CodeView:
         """The code at `tsc`, or (None) the code that stands now by all that was told; disjoint, where stubs nest the

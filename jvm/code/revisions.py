@@ -16,7 +16,7 @@ was read, or, once that is known, where the next revision says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,9 @@ from jvm.code.diff import padding
 from jvm.code.revision_store import AROUND, RevisionStore, Uncertain
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER, Version
+
+SETTLED = 64
+"""So many edits, at least, become revisions in one step."""
 
 
 class _Edit(NamedTuple):
@@ -99,14 +102,23 @@ class Revisions:
 
     def settle(self) -> None:
         """Edits become revisions, those made at one time one."""
-        if not self._edits:
-            return
-        edits, self._edits = self._edits, {}
-        for version, each in sorted(edits.values(), key=lambda pair: pair[0] is not self.inline):
-            each = self._dated(version, each)
+        for _ in self.settling():
+            pass
+
+    def settling(self) -> Iterator[None]:
+        """`settle` in steps: a late attach tells a thousand patches at once. Those of the inline-cache stubs first."""
+        count = 0
+        while self._edits:
+            inline = self.inline.id if self.inline is not None else 0
+            version, edits = self._edits.pop(inline if inline in self._edits else next(iter(self._edits)))
+            count += len(edits)
+            each = self._dated(version, edits)
             while each:
                 each = self._fill(version, each) if self._is_fill(version, each[0]) else self._patch(version, each)
-        self._store.changed()
+            self._store.changed()
+            if count >= SETTLED:
+                count = 0
+                yield
 
     def _dated(self, version: Version, edits: list[_Edit]) -> list[_Edit]:
         """In the order in which they are taken to have been made. A call is not bound to a target that is not there

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -308,6 +309,18 @@ def _frames(view: memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:
             _, _, _, tsc, tid, _ = HEADER.unpack_from(view, at)
             yield at, kind, flags, tsc, tid, size
         at += size
+
+
+def parts(buffer: Buffer, most: int) -> Iterator[slice]:
+    """Of all of `buffer`, in order: as many whole records as there are in `most` bytes, or one that is larger. From
+    bytes that are no record on, the rest is one."""
+    begin = 0
+    with suppress(ExportError):
+        for at, *_, size in _frames(octets(buffer)) if len(buffer) > most else ():
+            if at + size - begin > most and at > begin:
+                yield slice(begin, at)
+                begin = at
+    yield slice(begin, len(buffer))
 
 
 def whole_records(buffer: Buffer) -> int:

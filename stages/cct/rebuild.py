@@ -44,6 +44,7 @@ from stages.cct.tables import (
     tables_at,
 )
 from stages.columns import table
+from stages.fresh import zeros
 
 _KEPT = (
     Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT,
@@ -60,8 +61,8 @@ def rebuilt(before: Tables, old: Functions, t: Tables, functions: Functions, thr
         t.size[k] = before.size[k]
     tables = table(t)
     _copy(
-        table(before), tables, threads, slots, np.zeros(len(before.node), np.int64),
-        np.zeros(len(before.activation), np.int64), np.zeros(max(len(before.node), len(before.activation)), np.int64),
+        table(before), tables, threads, slots, zeros(len(before.node), np.int64),
+        zeros(len(before.activation), np.int64), zeros(max(len(before.node), len(before.activation)), np.int64),
     )  # fmt: skip
     if functions is not old:
         nodes = t.node[1 : int(t.size[Z_NODES])]

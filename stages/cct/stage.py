@@ -136,7 +136,7 @@ class Cct:
                     yield from self._report(p, done)
                 self.images.take(message)
             case JitBatch() | StreamOpen():
-                self.images.take(message)
+                yield from self.images.steps(message)
             case ThreadEnd():
                 p = self._of(*message.thread[:2])
                 if (slot := p.slot.pop(message.thread.tid, None)) is not None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.columns import pointers_to
+from stages.fresh import zeros
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -174,13 +175,13 @@ def empty(activations: int, nodes: int, steps: int) -> Tables:
     """With so much room. Memory is touched as it is used."""
     step = _lines(steps)
     t = Tables(
-        np.zeros((activations, AC), np.int64), np.zeros(_slots(activations), np.int32),
-        np.zeros((2 * nodes, NC), np.int64), np.zeros(_slots(2 * nodes), np.int32), np.zeros((2 * nodes, QC), np.int64),
-        np.zeros((INLINED, 3), np.int64),
-        step, np.zeros(_slots(steps), np.int32), step.view(np.float64), np.zeros(steps), np.zeros(steps, np.int32),
-        np.zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), np.zeros(2 * nodes, np.int32),
-        np.zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), np.zeros((2 * nodes, CERTAINTIES)),
-        np.zeros(2 * nodes, np.int32), np.zeros(CERTAINTIES, np.int64), np.zeros(CERTAINTIES),
+        zeros((activations, AC), np.int64), zeros(_slots(activations), np.int32),
+        zeros((2 * nodes, NC), np.int64), zeros(_slots(2 * nodes), np.int32), zeros((2 * nodes, QC), np.int64),
+        zeros((INLINED, 3), np.int64),
+        step, zeros(_slots(steps), np.int32), step.view(np.float64), zeros(steps), zeros(steps, np.int32),
+        zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), zeros(2 * nodes, np.int32),
+        zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), zeros((2 * nodes, CERTAINTIES)),
+        zeros(2 * nodes, np.int32), np.zeros(CERTAINTIES, np.int64), np.zeros(CERTAINTIES),
         np.zeros(Z_SIZE, np.int64),
     )  # fmt: skip
     t.size[[Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM]] = activations, nodes, steps, len(t.part)
@@ -192,7 +193,7 @@ def empty(activations: int, nodes: int, steps: int) -> Tables:
 
 
 def _lines(steps: int) -> I64:
-    memory = np.zeros(LINE * (steps + 1), np.uint8)
+    memory = zeros(LINE * (steps + 1), np.uint8)
     begin = -memory.ctypes.data % LINE
     return memory[begin : begin + LINE * steps].view(np.int64).reshape(steps, SC)
 

@@ -24,6 +24,7 @@ from stages.cct.tables import (
     Z_NODES,
     Tables,
 )
+from stages.fresh import zeros
 from stages.messages.trees import TREE_DTYPE
 
 T = TypeVar("T")
@@ -95,15 +96,14 @@ def united(rows: NDArray[np.void], names: tuple[str, ...]) -> Tree:
 def uniting(rows: NDArray[np.void], names: tuple[str, ...]) -> Generator[None, None, Tree]:
     """`united` in steps."""
     n = len(rows)
-    where = np.zeros(n, np.int64)
-    keys = np.zeros((n, 3), np.int64)
-    slots = np.zeros(1 << (2 * n + 1).bit_length(), np.int32)
+    where, keys = zeros(n, np.int64), zeros((n, 3), np.int64)
+    slots = zeros(1 << (2 * n + 1).bit_length(), np.int32)
     count = 0
     for part in slices(n):
         yield
         columns = [rows[name][part].astype(np.int64) for name in ("parent", "method", "bci")]
         count = int(unite(*columns, keys, slots, where, part.start, count))
-    out = np.zeros(count, TREE_DTYPE)
+    out = zeros(count, TREE_DTYPE)
     for part in slices(count):
         yield
         for k, name in enumerate(("parent", "method", "bci")):
@@ -118,7 +118,7 @@ def uniting(rows: NDArray[np.void], names: tuple[str, ...]) -> Generator[None, N
 def summing(where: NDArray[np.int64], counts: NDArray[np.int64], ticks: NDArray[np.float64], n: int) \
         -> Generator[None, None, tuple[NDArray[np.int64], NDArray[np.float64]]]:  # fmt: skip
     """(rows, certainties, counts) and (rows, certainties) of rows → those of the n that `where` names, in steps."""
-    sums, spent = np.zeros((n, *counts.shape[1:]), np.int64), np.zeros((n, ticks.shape[1]))
+    sums, spent = zeros((n, *counts.shape[1:]), np.int64), zeros((n, ticks.shape[1]))
     for part in slices(len(where)):
         yield
         add_rows(where[part], counts[part], ticks[part], sums, spent)
@@ -130,14 +130,14 @@ def exporting(t: Tables, ids: NDArray[np.int32], counts: NDArray[np.int64], tick
     """The tree of (n,) nodes with (n, certainties, counts) and (n, certainties) ticks, and all above them, in steps;
     where a caller has been found out since, below that."""
     size = int(t.size[Z_NODES])
-    keys, where = np.zeros((size, 3), np.int64), np.full(size, -1, np.int64)
-    slots, stack = np.zeros(1 << (2 * size + 1).bit_length(), np.int32), np.zeros(size, np.int64)
+    keys, where = zeros((size, 3), np.int64), np.full(size, -1, np.int64)
+    slots, stack = zeros(1 << (2 * size + 1).bit_length(), np.int32), zeros(size, np.int64)
     n = 0
     for part in slices(len(ids)):
         yield
         n = int(resolve(t.node, t.presumed, ids[part], keys, slots, where, stack, n))
     sums, spent = yield from summing(where[ids], counts, ticks, n)
-    out = np.zeros(n, TREE_DTYPE)
+    out = zeros(n, TREE_DTYPE)
     used = np.zeros(len(names), np.int32)
     used[keys[:n, 1]] = 1
     number = np.cumsum(used, dtype=np.int32) - 1

@@ -52,6 +52,7 @@ class Follower:
     def _look(self, tsc: int) -> Iterator[None]:
         at = (tsc // self._quantum + 1) * self._quantum
         if at != self.at or self._epoch != self._image.epoch:
+            yield from self._image.settling()
             if self._epoch != self._image.epoch or self._changed(at):
                 self.flow.set_code(self._image.view(at))
                 yield None

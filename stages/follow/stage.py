@@ -84,7 +84,7 @@ class Follow:
                 yield message
                 self.images.take(message)
             case JitBatch() | StreamOpen():
-                self.images.take(message)
+                yield from self.images.steps(message)
                 yield message
             case ThreadEnd():
                 self._unfollowed.discard(message.thread)

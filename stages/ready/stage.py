@@ -77,10 +77,11 @@ class Ready:
         self._held: dict[tuple[str, int], Held] = {}
 
     def feed(self, message: object) -> list[object]:
-        return list(self.steps(message))
+        return [out for out in self.steps(message) if out is not None]
 
     def steps(self, message: object) -> Iterator[object]:
-        """`feed`, one message after the other: the fate of one is known before the next is made."""
+        """`feed`, one message after the other: the fate of one is known before the next is made. None between two
+        steps of much code."""
         match message:
             case Segment():
                 h = self._of(message.stream.host, message.stream.pid)
@@ -90,7 +91,7 @@ class Ready:
                 if h.now == 0 or h.bytes > self._max_held:  # a source that tells no times has told all before
                     yield from self._release(h)
             case JitBatch() | StreamOpen():
-                self.images.take(message)
+                yield from self.images.steps(message)
                 yield message
             case Tick():
                 yield from self._tick(self._of(message.host, message.pid), message.tsc)

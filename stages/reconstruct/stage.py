@@ -109,7 +109,7 @@ class Reconstruct:
                 self._of(message.host, message.pid).drained = message.drained
                 yield message
             case JitBatch():
-                self.images.take(message)
+                yield from self.images.steps(message)
                 p = self._of(message.host, message.pid)
                 if message is not p.last:
                     p.last = message
@@ -117,7 +117,7 @@ class Reconstruct:
                     yield from self._learn(p)
                 yield message
             case StreamOpen():
-                self.images.take(message)
+                yield from self.images.steps(message)
                 yield message
             case Watermark():
                 p = self._of(message.host, message.pid)

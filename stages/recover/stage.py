@@ -86,7 +86,7 @@ class Recover:
                     yield from self._fill(p, (done + 1) * self._ticks(p))
                 self.images.take(message)
             case JitBatch() | StreamOpen():
-                self.images.take(message)
+                yield from self.images.steps(message)
             case StreamEnd():
                 if p_ := self._processes.get((message.stream.host, message.stream.pid)):
                     p_.streams.pop(message.stream, None)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jvm.export import records as export
-from jvm.export.parse import iter_records, whole_records
+from jvm.export.parse import iter_records, parts, whole_records
 from jvm.export.records import ExportError
 from jvm.export.ring import STATE_RUNNING, RingReader, open_export
 from tests.jvm.exportwriter import Writer
@@ -46,6 +47,23 @@ def everything() -> Writer:
         .pad(8)
         .vm_death()
     )
+
+
+@given(st.lists(st.integers(0, 60), max_size=20), st.integers(1, 400), st.binary(max_size=40))
+def test_parts_are_whole_records_and_all_of_them(sizes: list[int], most: int, rubbish: bytes) -> None:
+    writer = Writer()
+    for size in sizes:
+        writer.dynamic_code(0x2000, "n", bytes(size))
+    good = writer.bytes()
+    found = list(parts(good, most))
+    assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
+    assert found[-1].stop == len(good)
+    assert [r for part in found for r in iter_records(good[part])] == list(iter_records(good))
+    of_each = [len(list(iter_records(good[part]))) for part in found]
+    assert all(part.stop - part.start <= most or n == 1 for part, n in zip(found, of_each, strict=True))
+    assert all(b.stop - a.start > most for a, b in pairwise(found))
+    bad = good + rubbish
+    assert b"".join(bad[part] for part in parts(bad, most)) == bad
 
 
 def test_every_record_type_comes_back() -> None:

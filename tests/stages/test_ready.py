@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.messages import MARK_DTYPE, Pieces, Segment, StreamKey, ThreadKey
+from stages.images import MOST_BYTES, Images
+from stages.messages import MARK_DTYPE, Clock, JitBatch, Pieces, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
 from stages.ready.stage import Ready
+from tests.jvm.exportwriter import Writer
 
 
 def piece(cpu: int, tsc: int, tsc_end: int) -> Segment:
@@ -24,6 +26,31 @@ def released(*releases: list[Segment]) -> list[tuple[int, int]]:
             if isinstance(message, Pieces):
                 out += [(int(row["tsc"]), int(row["continues"])) for row in message.rows]
     return out
+
+
+def test_code_told_at_once_is_taken_in_in_steps() -> None:
+    """As at a late attach. It is handed on once all of it is known."""
+    writer = Writer()
+    for k in range(300):
+        writer.dynamic_code(0x10000 + 2048 * k, f"code {k}", bytes(2000))
+    batch = JitBatch("h", 42, 0, np.frombuffer(writer.bytes(), np.uint8))
+    images = Images(lateness_ticks=0)
+    ready = Ready(images)
+    known, said = [], []
+    for out in ready.steps(batch):
+        known.append(int(images.statistics()["code_versions"]))
+        said.append(out)
+    assert said == [None] * (len(said) - 1) + [batch]
+    assert known[-1] == 300
+    steps = np.diff([0, *known[:-1]])
+    assert len(steps) == -(-len(writer.bytes()) // MOST_BYTES)
+    assert steps.max() * 2000 <= MOST_BYTES
+    assert ready.feed(batch) == [batch]
+    assert images.statistics()["code_versions"] == 300  # it is recognised
+    early, opened = Images(), StreamOpen(StreamKey("h", 42, 0, -1), PtConfig(), Clock(1 << 20, 20, 5, 7))
+    assert list(early.steps(batch)) == []  # waits for the clock
+    assert len(list(early.steps(opened))) == len(steps)
+    assert early.statistics()["code_versions"] == 300
 
 
 def test_pieces_of_two_cpus_that_go_on_together_are_in_the_order_of_time() -> None:

@@ -41,6 +41,7 @@ from stages.follow.cfg.graph import (
 from stages.follow.cfg.window_cache import D_SIZE, SEEN
 from stages.follow.code.code_copy import Code
 from stages.follow.code.jumps import Jumps
+from stages.fresh import zeros
 from stages.messages import PtConfig
 from stages.pt.errata import of_cpu
 
@@ -71,7 +72,7 @@ class Capacity(NamedTuple):
 
 def _windows(slots: int) -> NDArray[np.int64]:
     """So many empty ones, each in two cache lines."""
-    memory = np.zeros(slots * WC_WORDS + LINE // 8, np.int64)
+    memory = zeros(slots * WC_WORDS + LINE // 8, np.int64)
     skip = -memory.ctypes.data % LINE // 8
     return memory[skip : skip + slots * WC_WORDS]
 
@@ -95,26 +96,26 @@ def empty(c: Capacity, code: Code, jumps: Jumps, config: PtConfig, context: bool
         jump=jumps.ranges.reshape(-1),
         entry=jumps.entries,
         g=g,
-        block=np.zeros(c.blocks * BL, np.int32),
-        address=np.zeros(c.blocks, np.int64),
-        last=np.zeros(c.blocks, np.int64),
-        by_address=np.zeros(2 << 15, np.int64),
-        by_cut=np.zeros(1 << 14, np.int32),
-        by_line=np.zeros(2 << 15, np.int64),
-        link=np.zeros(2 * c.links, np.int32),
-        tnt_cache=np.zeros(small * TC, np.int32),
-        path=np.zeros(c.paths * PA, np.int32),
-        path_instrs=np.zeros(c.paths, np.int64),
-        pool=np.zeros(c.pool, np.int32),
-        ranges=np.zeros(3 * 2 * c.blocks, np.int64),
-        node=np.zeros((c.nodes if context else 2) * NO, np.int32),
-        by_call=np.zeros(2 * 2 * c.nodes if context else 4, np.int64),
-        context_cache=np.zeros(2 * contexts if context else 4, np.int64),
-        node_instrs=np.zeros(c.nodes if context else 2, np.int64),
+        block=zeros(c.blocks * BL, np.int32),
+        address=zeros(c.blocks, np.int64),
+        last=zeros(c.blocks, np.int64),
+        by_address=zeros(2 << 15, np.int64),
+        by_cut=zeros(1 << 14, np.int32),
+        by_line=zeros(2 << 15, np.int64),
+        link=zeros(2 * c.links, np.int32),
+        tnt_cache=zeros(small * TC, np.int32),
+        path=zeros(c.paths * PA, np.int32),
+        path_instrs=zeros(c.paths, np.int64),
+        pool=zeros(c.pool, np.int32),
+        ranges=zeros(3 * 2 * c.blocks, np.int64),
+        node=zeros((c.nodes if context else 2) * NO, np.int32),
+        by_call=zeros(2 * 2 * c.nodes if context else 4, np.int64),
+        context_cache=zeros(2 * contexts if context else 4, np.int64),
+        node_instrs=zeros(c.nodes if context else 2, np.int64),
         windows=_windows(min(c.windows, 1 << 10) or 1),
         seen=np.zeros(SEEN, np.int32),
         draft=np.zeros(D_SIZE, np.int64),
-        last_step=np.zeros(2 * c.paths if context else 2, np.int64),
+        last_step=zeros(2 * c.paths if context else 2, np.int64),
     )
     tables.block[LOST_BLOCK * BL + BL_KIND] = LOST
     tables.block[DISABLED_BLOCK * BL + BL_KIND] = DISABLED

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jvm.code import diff as codediff
 from jvm.code.image import CodeImage
+from jvm.code.revisions import SETTLED
 from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER
 from tests.jvm.exportwriter import Writer
@@ -49,6 +50,34 @@ def test_a_patch_holds_from_the_middle_of_its_interval() -> None:
     assert text(code.view(), BASE, 32) == new
     assert code.counts["patches"] == 1
     assert [code.next_change(t) for t in (0, 2499, 2500, FOREVER)] == [2500, 2500, FOREVER, FOREVER]
+
+
+def test_many_patches_are_put_into_time_in_steps() -> None:
+    """As many as at a late attach; a question in between is answered as if they all had been."""
+    count = 5 * SETTLED
+
+    def told() -> CodeImage:
+        code = CodeImage()
+        written = Writer().at(1000)
+        for k in range(count):
+            written.dynamic_code(BASE + 64 * k, f"code {k}", CODE)
+        for k in range(count):
+            written.code_patch(BASE + 64 * k + 4, 20000, 30000, b"\xaa")
+        code.feed(written.bytes())
+        return code
+
+    def right(code: CodeImage) -> bool:
+        view = code.view(25000)
+        new = CODE[:4] + b"\xaa" + CODE[5:]
+        return all(text(view, BASE + 64 * k, 32) == new for k in range(count))
+
+    code = told()
+    assert [code._revisions.patches for _ in code.settling()] == [SETTLED * k for k in range(1, 6)]
+    assert list(code.settling()) == []
+    assert right(code)
+    asked = told()
+    next(asked.settling())
+    assert right(asked)
 
 
 def test_uncertain_sites() -> None:
