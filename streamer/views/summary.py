@@ -116,7 +116,8 @@ def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
     """The same for programs, JSON: `run` (a `HotView` with every method), `calls` (between application and JDK, by
     caller and callee), `contradictions` (a `ContradictionsView` with every place), `streams` (the bytes of each,
     written, decoded, shed among these, and in holes by cause; those of ended threads in one row a process, with their
-    number in `streams`), `restarts` by component, `lost_output`."""
+    number in `streams`), `restarts` by component, `lost_output`, `delays` (`streamer_delay_seconds` of all processes:
+    how many were up to each bound, in seconds; `+Inf` the last)."""
     return {
         "run": hub.hot(top=len(hub.processes) << 20, whole_run=True).json(),
         "calls": cells(hub.trees.edges.matrix),
@@ -134,7 +135,15 @@ def figures(hub: Hub, balances: Iterable[Balance] = ()) -> dict[str, Any]:
         ],
         "restarts": {name: int(s.get("restarts", 0)) for name, s in sorted(hub.components.items())},
         "lost_output": lost_output(hub),
+        "delays": delays(hub),
     }
+
+
+def delays(hub: Hub) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for process in hub.processes.values():
+        total.update(dict(process.delays.cumulative()))
+    return dict(total)
 
 
 def lost_output(hub: Hub) -> dict[str, int]:

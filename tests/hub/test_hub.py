@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from stages.messages import Clock, CodeKind, Loss, PaneReport
 from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.hub.view import window_label
+from streamer.views import summary
 from tests.hub.reports import HOST, PID, Time, account, report, stream
 
 
@@ -170,6 +172,10 @@ def test_each_tenth_of_a_pane_is_seen_when_the_pane_closes():
     hub.feed(report(10, {"A.a": 1}))
     assert delays.cumulative()[-1] == ("+Inf", 20)
     assert dict(delays.cumulative())["1.0"] == 0 < dict(delays.cumulative())["2.0"]
+    hub.introduce(HOST, PID + 1, Clock(mult=1, shift=1, zero=0, wall_zero=990 * 10**9))
+    hub.feed(replace(report(10, {"A.a": 1}), pid=PID + 1))
+    of_both = summary.figures(hub)["delays"]
+    assert (of_both["0.25"], of_both["+Inf"]) == (0, 30)
 
 
 def test_components_decide_readiness():
