@@ -1,10 +1,11 @@
 """Costs of the whole chain, from the bytes of a recording to pane reports: in one process, on one core, by stage.
 
     python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--no-contexts] [--steady MB]
-        [--profile N] [--json]
+        [--copies N] [--first SHARE] [--profile N] [--json]
 
 RECORDING is an output of `streamer record`. --speed-up makes it as dense in time as hardware writes it
-(benchmarks/density.py). Every byte is seen once, so nothing is remembered of it. Kernels are compiled and messages read
+(benchmarks/density.py). Every byte is seen once, so nothing is remembered of it; there may be more or less of them
+(benchmarks/amount.py). Kernels are compiled and messages read
 into memory beforehand: measured is CPU time inside the stages' `feed` and `flush`, each stage's own.
 
 Two parts are told apart. Warm-up: until nearly all compiled methods have been told (or until --steady MB before the
@@ -34,6 +35,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.amount import copies, first
 from benchmarks.branches import Branches
 from benchmarks.density import dense
 from capture.live.drain import Message
@@ -219,6 +221,8 @@ def main() -> None:
     parser.add_argument(
         "--contexts", action=argparse.BooleanOptionalAction, default=True, help="also calling-context trees (yes)"
     )
+    parser.add_argument("--copies", type=int, default=1, metavar="N", help="the recording of N such processes (1)")
+    parser.add_argument("--first", type=float, default=1.0, metavar="SHARE", help="so much of its trace (1)")
     parser.add_argument("--steady", type=float, metavar="MB", help="the last MB are the steady part")
     parser.add_argument("--profile", type=int, metavar="N", help="also the N slowest Python functions")
     parser.add_argument("--json", action="store_true", help="figures as JSON, with the stages' statistics")
@@ -227,7 +231,8 @@ def main() -> None:
     profile = cProfile.Profile() if options.profile else None
     try:
         with Replay(options.recording) as replay:
-            messages = list(dense(replay.messages(), options.speed_up))
+            messages = first(list(dense(replay.messages(), options.speed_up)), options.first)
+            messages = list(copies(messages, options.copies))
             if not any(isinstance(m, Chunk) and len(m.data) for m in messages):
                 raise ValueError("there is no trace in it")
             steady = None if options.steady is None else int(options.steady * 1e6)
