@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -15,52 +18,67 @@ from rich.text import Text
 from streamer.cli import Failure
 from streamer.client import fetch
 from streamer.hub.listing import SORTS, arranged
-from streamer.hub.screen import screen
+from streamer.hub.screen import room, screen
 from streamer.hub.text import View
 from streamer.keyboard import Keyboard
+from streamer.navigation import Place, Row
+from streamer.trees.around import NOWHERE, Around, around
+from streamer.trees.text import WEIGHTS
 
-KEYS = "w window · b share of · s sort · q quit"
+TABLE_KEYS = "↑ ↓ choose · Enter callers and callees · w window · b share of · s sort · q quit"
+AROUND_KEYS = "↑ ↓ choose · Enter goes on · ← back · w window · b share of · q quit"
 SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What is asked for, and how it is arranged."""
+class Asked:
+    """What is looked at, whatever the place."""
 
-    window: str | None
-    weight: str | None
+    url: str
     count: int | None
     pid: int | None
-    sort: str
     pattern: str
+    lines: int | None
+    """Of the terminal; None: no limit."""
 
-    def view(self, url: str) -> dict[str, Any]:
+    def look(self, place: Place) -> Screen:
         """Raises Failure."""
-        every = self.sort != "share" or bool(self.pattern)
-        query = {"window": self.window, "weight": self.weight, "top": 500 if every else self.count, "pid": self.pid}
-        view = fetch(url, query)
-        view["timeline"] = fetch(url, query | {"window": view.get("window")}, "timeline")
-        if not every:
-            return view
+        if place.way:
+            view = fetch(self.url, {"window": place.window, "top": 1, "pid": self.pid})
+            found = self.around(place, place.way[-1].method)
+            return Screen(view, found.rows(), lambda chosen: Group(*found.text(chosen)))
+        view, rows = self._table(place)
+        return Screen(
+            view, rows, lambda row: render(view, self.url, partial(screen, chosen=None if row is None else row.method))
+        )
+
+    def around(self, place: Place, method: str) -> Around:
+        """Raises Failure."""
+        shown = SHOWN if self.lines is None else min(SHOWN, room(self.lines) // 2)
+        return around(self.url, place.window, self.pid, place.spent, method, shown)
+
+    def _table(self, place: Place) -> tuple[dict[str, Any], list[Row]]:
+        every = place.sort != "share" or bool(self.pattern)
+        query = {"window": place.window, "weight": place.weight, "top": 500 if every else self.count, "pid": self.pid}
+        view = fetch(self.url, query)
+        view["timeline"] = fetch(self.url, query | {"window": view.get("window")}, "timeline")
         try:
-            return arranged(view, self.sort, self.pattern, self.count or SHOWN)
+            fitting = len(view["methods"]) if self.lines is None else room(self.lines)
+            count = self.count or (min(SHOWN, fitting) if every else fitting)
+            if every or len(view["methods"]) > count:
+                view = arranged(view, place.sort, self.pattern, count)
+            return view, [Row("", str(method["method"])) for method in view["methods"]]
         except (LookupError, TypeError, ValueError, AttributeError):
-            raise Failure(f"{url}: that is not from a streamer of this version") from None
-
-    def after(self, key: str, view: View) -> Shown:
-        """What a key makes of it: the next window, weight or order."""
-        match key:
-            case "w":
-                return replace(self, window=_next(view["windows"], view["window"]))
-            case "b":
-                return replace(self, weight=_next(view["weights"], view["weight"]))
-            case "s":
-                return replace(self, sort=_next(list(SORTS), self.sort))
-        return self
+            raise Failure(f"{self.url}: that is not from a streamer of this version") from None
 
 
-def _next(values: list[str], value: str) -> str:
-    return values[(values.index(value) + 1) % len(values)] if value in values else values[0]
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A place as it is now: the rows that can be chosen, and the picture with one of them marked."""
+
+    view: View
+    rows: list[Row]
+    draw: Callable[[Row | None], Group]
 
 
 def render(view: dict[str, Any], source: str, build: Callable[[View], Iterable[RenderableType]] = screen) -> Group:
@@ -108,9 +126,12 @@ def command(
 ) -> None:
     """Live table of the hot methods of a running streamer. Stop with Ctrl-C or q.
 
-    Keys: w the next window, b the next weight, s the next order. `lately` is each method's share in the last minute,
-    as high as its own highest. The bar below says what became of the trace: observed, shed (its addresses alone were
-    counted, to keep up), lost, off duty (not traced, for the CPU budget).
+    Keys: up and down choose a method, Enter opens its callers and callees, of which again one can be opened; left or
+    Backspace goes back. w is the next window, b the next weight, s the next order.
+
+    `lately` is each method's share in the last minute, as high as its own highest. The bar below says what became of
+    the trace: observed, shed (its addresses alone were counted, to keep up), lost, off duty (not traced, for the CPU
+    budget).
 
     \b
     Examples:
@@ -118,38 +139,41 @@ def command(
       streamer top --filter 'shop.*' --window 1m   methods of a package
       streamer top --method shop.Cart.total        who calls it, and what it calls
     """
-    shown = Shown(window, weight, count, pid, sort, pattern)
     console = Console()
-
-    def drawn() -> tuple[dict[str, Any], Group]:
-        if method is not None:
-            from streamer.trees.around import around  # loads what trees need, which the table does not
-
-            return {}, Group(*around(url, shown.window, shown.pid, shown.weight, method))
-        view = shown.view(url)
-        return view, render(view, url)
-
-    view, group = drawn()
-    if once or not console.is_terminal:
-        console.print(group)
-        return
-    try:
-        with (
-            Keyboard() as keyboard,
-            Live(_with_keys(group, shown), console=console, auto_refresh=False, screen=True,
-                 vertical_overflow="crop") as live,
-        ):  # fmt: skip
-            while True:
-                key = keyboard.key(interval)
-                if key == "q":
-                    return
-                if key and method is None:
-                    shown = shown.after(key, view)
-                view, group = drawn()
-                live.update(_with_keys(group, shown), refresh=True)
-    except KeyboardInterrupt:
-        return
+    live = console.is_terminal and not once
+    asked = Asked(url, count, pid, pattern, console.height if live else None)
+    place = Place(window, weight, sort)
+    if method is not None:
+        found = asked.around(replace(place, spent=weight or place.spent), method)
+        if found.found is None:
+            raise Failure(f"{method} {NOWHERE}")
+        place = Place(window, None, sort, spent=found.weight, way=(Row("", found.method),))
+    if live:
+        with suppress(KeyboardInterrupt):
+            _go_about(asked, place, console, interval)
+    else:
+        console.print(asked.look(place).draw(None))
 
 
-def _with_keys(group: Group, shown: Shown) -> Group:
-    return Group(group, Text(f"{KEYS} · sorted by {shown.sort}" + (f" · {shown.pattern}" * bool(shown.pattern)), "dim"))
+def _go_about(asked: Asked, place: Place, console: Console, interval: float) -> None:
+    """Until q: what is there is asked for anew after each interval, and where a key asks for something else."""
+    now = asked.look(place)
+    due = time.monotonic() + interval
+    with (
+        Keyboard() as keyboard,
+        Live(_framed(now, place, asked), console=console, auto_refresh=False, screen=True,
+             vertical_overflow="crop") as live,
+    ):  # fmt: skip
+        while (key := keyboard.key(max(0.0, due - time.monotonic()))) != "q":
+            before, place = place, place.after(key, now.rows, now.view, list(WEIGHTS))
+            asked = replace(asked, lines=console.height)
+            if not key or not place.asks_as(before):
+                now = asked.look(place)
+                due = time.monotonic() + interval
+            live.update(_framed(now, place, asked), refresh=True)
+
+
+def _framed(now: Screen, place: Place, asked: Asked) -> Group:
+    told = f" · {asked.pattern}" if asked.pattern else ""
+    keys = AROUND_KEYS if place.way else f"{TABLE_KEYS} · sorted by {place.sort}{told}"
+    return Group(now.draw(place.chosen), Text(keys, "dim"))

@@ -8,6 +8,7 @@ name is made short (`streamer.hub.text.short`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich import box
 from rich.cells import cell_len
@@ -34,16 +35,20 @@ from streamer.hub.text import (
     spark,
     too_early,
 )
+from streamer.hub.view import LATELY_SECONDS
 
 LEAST_METHOD = 32
 """Characters that the method's column has, unless all names are shorter or it stands alone with the share."""
 DROPPED = ("bar", "bytecodes", "invocations", "ran as", "lately", "shift")
 SPARK = 12
 """Characters of a sparkline: five panes each."""
-LATELY_SECONDS = 60
 FATE = 24
 """Characters of the bar of what became of the trace."""
 ROOMY = 110
+FRAME = 15
+"""Lines of the screen that are no methods, on a narrow terminal."""
+LEAST = 3
+"""Methods that are shown on a terminal of any height."""
 _GAP = 2  # characters between two columns
 _EDGES = 2  # characters before the first and behind the last
 
@@ -55,6 +60,8 @@ class MethodsTable:
 
     view: View
     shifts: bool = True
+    chosen: str | None = None
+    """A method whose row is marked."""
 
     def _columns(self) -> dict[str, list[Text]]:
         """Cells by column, in order; those of `other` last."""
@@ -121,8 +128,9 @@ class MethodsTable:
                     table.add_column("", no_wrap=True, min_width=BAR, max_width=BAR)
                 case _:
                     table.add_column(name, justify="left" if name == "ran as" else "right", no_wrap=True)
-        for row in zip(*columns.values(), strict=True):
-            table.add_row(*row)
+        names = [m["method"] for m in self.view["methods"]]
+        for row, name in zip_longest(zip(*columns.values(), strict=True), names):
+            table.add_row(*row, style="reverse" if name is not None and name == self.chosen else None)
         yield table
         if any(map(too_early, self.view["methods"])):
             yield Text(TOO_EARLY, "dim")
@@ -139,8 +147,13 @@ class Fate:
         yield Text(loss_line(self.view["coverage"]))
 
 
-def screen(view: View) -> list[RenderableType]:
-    """The live view: a line on the pipeline, the hot methods, how much of the trace was seen."""
+def room(lines: int) -> int:
+    """Methods that are whole on a terminal of so many lines, with all that stands around them."""
+    return max(LEAST, lines - FRAME)
+
+
+def screen(view: View, chosen: str | None = None) -> list[RenderableType]:
+    """The live view: a line on the pipeline, the hot methods (`chosen` is marked), how much of the trace was seen."""
     holes = holes_line(view)
-    parts: list[RenderableType] = [Text(headline(view), "bold"), MethodsTable(view), Fate(view)]
+    parts: list[RenderableType] = [Text(headline(view), "bold"), MethodsTable(view, chosen=chosen), Fate(view)]
     return [*parts, *([Text(holes, "dim")] if holes else [])]

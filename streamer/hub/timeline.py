@@ -17,7 +17,7 @@ from streamer.hub import estimate
 from streamer.hub.hub import Chosen, Hub, ProcessKey
 from streamer.hub.profile import Rows
 from streamer.hub.ranking import heaviest
-from streamer.hub.view import CAUSES
+from streamer.hub.view import CAUSES, LATELY_SECONDS
 from streamer.hub.windows import BYTES, DECODED, HOLES, SHED, Pane
 
 MOST_BINS = 400
@@ -126,6 +126,14 @@ def timeline(
         duty=np.round(1 - off / np.maximum(1, panes), 4).tolist(),
         events=[event for key in kept for event in _events(hub, key, grid)],
     )
+
+
+def lately(hub: Hub) -> dict[str, Any]:
+    """Of the JSON of a timeline what sparklines of the shortest window's methods are made of, the last bins alone."""
+    lanes = timeline(hub, window=next(iter(hub.windows)), most_bands=hub.config.top)
+    bins = max(1, round(LATELY_SECONDS / lanes.seconds))
+    bands = [{"method": band.method, "weights": band.weights[-bins:]} for band in lanes.bands]
+    return {"seconds": lanes.seconds, "total": lanes.total[-bins:], "bands": bands}
 
 
 def bin_seconds(hub: Hub) -> float:

@@ -7,6 +7,8 @@ from typing import Any
 
 from stages.messages import CodeKind, Loss
 
+LATELY_SECONDS = 60.0
+"""That a sparkline shows."""
 CAUSES = {cause: cause.name.lower() for cause in Loss}
 KIND_NAMES = {kind: kind.name.lower() for kind in CodeKind}
 

@@ -26,6 +26,7 @@ from jvm.private import is_ours
 from stages.messages import Account, PaneReport, StreamKey, StreamOpen, TreeReport
 from streamer.config import Settings
 from streamer.hub.hub import Hub
+from streamer.hub.timeline import lately
 from streamer.pipeline.ended_streams import EndedStreams
 from streamer.views import web
 
@@ -139,8 +140,8 @@ class HubStage:
         return ()
 
     def statistics(self) -> Mapping[str, Any]:
-        """`view`: the terminal's view, a `HotView` in JSON."""
-        return {"hub_received": self.received, "view": self.hub.hot().json()}
+        """`view`: the terminal's view, a `HotView` in JSON, with the timeline of its sparklines."""
+        return {"hub_received": self.received, "view": self.hub.hot().json() | {"timeline": lately(self.hub)}}
 
     def hear(self, status: Mapping[str, Any]) -> None:
         """`Keeper.status` of a member."""

@@ -26,7 +26,8 @@ from capture.live.source import EmulatedSource
 from stages.messages import StreamKey
 from streamer.config import Settings, budget_cpus
 from streamer.hub import Balance, Hub
-from streamer.hub.screen import screen
+from streamer.hub.listing import arranged
+from streamer.hub.screen import room, screen
 from streamer.hub.text import headline, plain
 from streamer.pipeline.hub_stage import State, heartbeat, load
 from streamer.pipeline.keeper import State as MemberState
@@ -197,7 +198,7 @@ class Runner:
         self.supervisor.stop()
 
     def _view(self) -> dict[str, Any]:
-        """The hub's present view, a `HotView`; empty before the first."""
+        """The hub's present view (`HubStage.statistics`); empty before the first."""
         return dict(self._hub.statistics.get("stages", {}).get("view", {}))
 
     async def _show(self) -> None:
@@ -205,7 +206,8 @@ class Runner:
             while True:
                 if view := self._view():
                     foot = Text(f"{self.url}  ·  Ctrl-C stops", "dim")
-                    table.update(Group(*screen(view), foot), refresh=True)
+                    shown = arranged(view, "share", "", min(len(view["methods"]), room(self.console.height)))
+                    table.update(Group(*screen(shown), foot), refresh=True)
                 await trio.sleep(REFRESH_SECONDS)
 
     async def _tell(self) -> None:

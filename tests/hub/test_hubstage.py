@@ -48,6 +48,17 @@ def test_it_goes_on_where_it_was_noted(tmp_path: Path, listener: socket.socket) 
     assert balance.holes == {Loss.HUB_DOWN: 500, Loss.WORKER_DOWN: 200}
 
 
+def test_the_terminal_of_a_run_is_told_the_last_minute(tmp_path: Path, listener: socket.socket) -> None:
+    told = stage(tmp_path, listener, first=True)
+    for pane in range(100):
+        told.feed(report(pane, {"A.hot": pane}, column="instructions"))
+    view = json.loads(json.dumps(told.statistics()["view"]))
+    assert [method["method"] for method in view["methods"]] == ["A.hot"]
+    (band,) = view["timeline"]["bands"]
+    assert len(view["timeline"]["total"]) == len(band["weights"]) == 60
+    assert band["weights"] == view["timeline"]["total"] == sorted(band["weights"])
+
+
 def test_without_a_note_all_that_was_before_is_a_hole(tmp_path: Path, listener: socket.socket) -> None:
     after = stage(tmp_path, listener)
     after.feed(account(700, 800))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from streamer.hub import Hub
 from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable, screen
-from streamer.hub.timeline import timeline
+from streamer.hub.timeline import lately, timeline
 from tests.hub.scene import scene
 
 HEADS = {"bytecodes": "bytecodes", "invocations": "invocations", "ran as": "ran as", "shift": "shift"}
@@ -94,10 +97,15 @@ METHODS = {  # each as it may be written: whole, or with its packages shortened;
 }
 
 
+def of_top(hub: Hub) -> dict[str, Any]:
+    return timeline(hub, window="10s", most_bands=20).json()
+
+
+@pytest.mark.parametrize("lanes", [of_top, lately])
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_the_whole_screen_of_top(width: int) -> None:
+def test_the_whole_screen_of_top_and_of_a_run(width: int, lanes: Callable[[Hub], dict[str, Any]]) -> None:
     hub, _ = scene(fidelity="flow", shed=400_000)
-    view = hub.hot().json() | {"timeline": timeline(hub, window="10s", most_bands=20).json()}
+    view = hub.hot().json() | {"timeline": lanes(hub)}
     out = io.StringIO()
     console = Console(file=out, width=width)
     for part in screen(view):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import http.server
+import io
 import json
 import os
 import pty
@@ -19,13 +20,17 @@ from functools import partial
 import pytest
 import trio
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
+from rich.console import Console
 
 from streamer import client
 from streamer.cli import Failure
 from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
+from streamer.hub.screen import FRAME, LEAST
 from streamer.hub.timeline import timeline
+from streamer.navigation import Place, Row
 from streamer.views import web
 from tests.hub.scene import scene
 from tests.views.made import NOW, tree
@@ -281,6 +286,53 @@ async def test_keys_change_window_weight_and_order() -> None:
             child.kill()
             child.wait()
             os.close(terminal)
+        nursery.cancel_scope.cancel()
+
+
+async def test_keys_lead_to_callers_and_callees_and_back() -> None:
+    hub = seen()
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        child, terminal = start_in_terminal(url)
+        try:
+            for key, shown in (
+                ("", b"Enter callers and callees"),
+                ("\x1b[B\x1b[B\x1b[B", b"\x1b[7m"),  # the third row is marked
+                ("\n", b"GlyphTable.lookup: "),
+                ("\x1b[B", b"\x1b[7m"),
+                ("\x1bOC", b"PageSequence.layout: "),  # its caller
+                ("b", b" of time, itself"),
+                ("w", b"PageSequence.layout: "),
+                ("\x1b[D", b"GlyphTable.lookup: "),
+                ("\x7f", b"last 1m"),
+            ):
+                os.write(terminal, key.encode())
+                await trio.to_thread.run_sync(read_until, terminal, partial(_in, shown))
+            os.write(terminal, b"q")
+            await trio.to_thread.run_sync(_drain, terminal)
+            assert await trio.to_thread.run_sync(child.wait) == 0
+        finally:
+            child.kill()
+            child.wait()
+            os.close(terminal)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("lines", [15, 24, 40])
+async def test_a_short_terminal_has_fewer_rows(lines: int) -> None:
+    hub = seen()
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(web.serve, hub, WebConfig(port=0))
+        asked = top.Asked(url, None, None, "", lines)
+        for place in (Place(), Place(way=(Row("", "app.Worker.run"),)), Place(way=(Row("", "no.such"),))):
+            for width in (60, 100, 200):
+                out = io.StringIO()
+                framed = await trio.to_thread.run_sync(lambda at=place: top._framed(asked.look(at), at, asked))
+                Console(file=out, width=width).print(framed)
+                shown = out.getvalue().splitlines()
+                assert len(shown) <= max(lines, FRAME + LEAST)
+                assert all(cell_len(line) <= width for line in shown)
+                assert "q quit" in " ".join(shown[-2:])
         nursery.cancel_scope.cancel()
 
 
