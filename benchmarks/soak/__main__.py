@@ -53,7 +53,7 @@ COUNTERS = re.compile(
     | \.code_(loads|unloads|evicted|repeated|patches|patched|patches_nowhere|epoch|stale|unknown_\w+|healed_unloads
         |overflows|jit_dropped|bad_\w+)$
     | \.flow_(bytes|window_bytes|symbols|paths_taken|instructions|misses|context_misses|context_full|generations
-        |code_changes|died|patches|trapped|suspect_\w+|break_\w+|hit_rate|cuts)$
+        |code_changes|died|patches|trapped|suspect_\w+|break_\w+|cuts)$
     | \.(drained_bytes|refused_\w+|lost_records|truncated|reread_\w+|jit_bytes|jit_dropped_records|jit_replays
         |jit_compactions)$
     | ^hub\.(hub_received|refused_\w+)

@@ -378,7 +378,6 @@ class Flow:
         names = ("none", *BREAK_NAMES)
         return {
             **{k: float(v) for k, v in s.items()},
-            "hit_rate": 1 - s["misses"] / max(s["paths_taken"], 1),
             "blocks": float(g[G_BLOCKS]),
             "paths": float(g[G_PATHS]),
             "threads": float(len(self._threads)),

@@ -50,7 +50,7 @@ def families(hub: Hub) -> Iterable[Metric]:
     )  # fmt: skip
     entries = GaugeMetricFamily("streamer_table_entries", "Entries of a table.", labels=(*component, "table"))
     pushes = CounterMetricFamily(
-        "streamer_pushes", "Profiles sent to a Pyroscope server, by outcome.", labels=("outcome",)
+        "streamer_pushes", "Profiles sent to a Pyroscope server, by outcome; retried: pushes.", labels=("outcome",)
     )
     gauges = {key: GaugeMetricFamily(name, why, labels=component) for key, (name, why) in _GAUGES.items()}
     for name, status in sorted(hub.components.items()):
@@ -74,7 +74,7 @@ def families(hub: Hub) -> Iterable[Metric]:
         for key, label in _TABLES.items():
             if key in stages:
                 entries.add_metric((name, label), float(stages[key]))
-        for outcome in ("sent", "failed"):
+        for outcome in ("sent", "failed", "retried"):
             if f"push_{outcome}" in stages:
                 pushes.add_metric((outcome,), float(stages[f"push_{outcome}"]))
         for key, gauge in gauges.items():

@@ -1,7 +1,8 @@
 """Who may read, if not everybody who reaches the address: holders of a token.
 
 It stands in a file, never in an argument, which any user of the machine can see. The file is looked at a few times a
-second, so that a token can be exchanged; one that cannot be read leaves in force the one before. It is asked for as
+second, so that a token can be exchanged; one that cannot be read leaves in force the one before. A hub that was
+started again has none before: it lets nobody in, says so (503), and goes on with its work. The token is asked for as
 `Authorization: Bearer TOKEN` (RFC 6750), which Prometheus sends, or as the password of any user (RFC 7617), for which a
 browser asks its user. `/healthz` is open: it says whether the hub works, and nothing else.
 """
@@ -48,17 +49,24 @@ def _read(file: Path) -> bytes:
 
 
 class Token:
-    """The token in a file; None: everybody may read. Raises ValueError if the file is no good."""
+    """The token in a file; None: everybody may read."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, *, later: bool = False) -> None:
+        """Raises ValueError if the file is no good; with `later`, nobody is let in until it is."""
         self._file = file
         self._seen: object = None
         self._digest = b""
+        self.closed = False
+        """Nobody is let in."""
         if file is not None:
             try:
                 self._seen, self._digest = state(file), _read(file)
-            except OSError as error:
-                raise ValueError(f"token: {file}: {error.strerror}") from error
+            except (OSError, ValueError) as error:
+                why = f"token: {file}: {error.strerror}" if isinstance(error, OSError) else str(error)
+                if not later:
+                    raise ValueError(why) from error
+                self.closed, self._seen = True, None
+                log.error("nobody is let in until the token can be read", why=why)
 
     def refresh(self) -> None:
         """Takes up what stands in the file now."""
@@ -67,7 +75,7 @@ class Token:
         try:
             seen = state(self._file)
             if seen != self._seen:
-                self._digest, self._seen = _read(self._file), seen
+                self._digest, self._seen, self.closed = _read(self._file), seen, False
                 log.info("another token is in force", file=str(self._file))
         except (OSError, ValueError) as error:
             if self._seen is not None:
@@ -78,6 +86,8 @@ class Token:
         """Whether a request with these Authorization headers may have what it asks for."""
         if self._file is None or path in OPEN:
             return True
+        if self.closed:
+            return False
         scheme, _, given = authorization[0].partition(b" ") if len(authorization) == 1 else (b"", b"", b"")
         given = given.strip()
         if scheme.lower() == b"basic":
@@ -91,7 +101,7 @@ class Token:
 
 
 class Admission:
-    """In front of an application: 401 for a request without the token."""
+    """In front of an application: 401 for a request without the token, 503 where there is no token to be had."""
 
     def __init__(self, app: ASGIApp, token: Token) -> None:
         self._app, self._token = app, token
@@ -101,12 +111,15 @@ class Admission:
             given = [value for name, value in scope["headers"] if name == b"authorization"]
             if not self._token.admits(scope["path"], given):
                 why = "not the token that is asked for here" if given else "a token is asked for here"
+                if self._token.closed:
+                    why = "nobody is let in: the file of the token cannot be read, the log says why"
+                status = 503 if self._token.closed else 401
                 answer: Response = (
-                    JSONResponse({"error": why}, 401)
+                    JSONResponse({"error": why}, status)
                     if scope["path"].startswith("/api/")
-                    else PlainTextResponse(f"{why}\n", 401)
+                    else PlainTextResponse(f"{why}\n", status)
                 )
-                for challenge in _CHALLENGE:
+                for challenge in _CHALLENGE if status == 401 else ():
                     MutableHeaders(raw=answer.raw_headers).append("WWW-Authenticate", challenge)
                 answer.headers["Cache-Control"] = "no-store"
                 if scope["http_version"].startswith("1"):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 import hypercorn.trio
+import structlog
 import trio
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -32,6 +33,8 @@ from streamer.views.shift import Shift
 from streamer.views.tls import ServerConfig
 from streamer.views.token import Admission, Token
 from streamer.views.trees import Trees
+
+log = structlog.get_logger()
 
 POLL_SECONDS = 0.25
 STALLED_SECONDS = 20.0
@@ -130,6 +133,20 @@ def url_of(listener: socket.socket, config: WebConfig) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+async def _speaking(hub: Hub, config: WebConfig) -> ServerConfig:
+    """With the certificate, once that is good; the hub's time goes on meanwhile."""
+    told = False
+    while True:
+        try:
+            return ServerConfig(config.tls_certificate, config.tls_key)
+        except ValueError as error:
+            if not told:
+                log.error("nobody is answered until the certificate is good", why=str(error))
+            told = True
+        hub.poll()
+        await trio.sleep(POLL_SECONDS)
+
+
 async def serve(
     hub: Hub,
     config: WebConfig,
@@ -137,10 +154,10 @@ async def serve(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves until cancelled, on a copy of `listening` if that is given, and keeps the hub's time going (`Hub.poll`).
-    Starts with the page's URL. Raises WebError if the address cannot be used, ValueError if the token or the
-    certificate cannot."""
+    Starts with the page's URL. Raises WebError if the address cannot be used. `listen` has found token and certificate
+    good; a hub that was started again may find them spoilt: then nobody is let in, or answered, until they are good."""
     listener = listen(config) if listening is None else listening.dup()
-    token, server = Token(config.token_file), ServerConfig(config.tls_certificate, config.tls_key)
+    token, server = Token(config.token_file, later=True), await _speaking(hub, config)
     server.bind = [f"fd://{listener.detach()}"]
     server.include_server_header = False
     server.accesslog = None

@@ -279,7 +279,6 @@ def test_full_tables_make_a_new_generation() -> None:
     statistics = flow.statistics()
     assert statistics["generations"] > 0
     assert statistics["paths"] <= 4096
-    assert 0 < statistics["hit_rate"] < 1
 
 
 def test_bad_views_and_sizes_are_refused() -> None:

@@ -69,7 +69,9 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 1, "memory_bytes": 120_000_000, "turned_away": 2,
                    "statistics": OF_A_WORKER})  # fmt: skip
     hub.heartbeat({"component": "worker-0", "kernels_ready": True})
-    hub.heartbeat({"component": "push", "statistics": {"stages": {"push_sent": 5, "push_failed": 1}}})
+    hub.heartbeat(
+        {"component": "push", "statistics": {"stages": {"push_sent": 5, "push_failed": 1, "push_retried": 4}}}
+    )
     return hub, clock
 
 

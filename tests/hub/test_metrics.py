@@ -103,6 +103,7 @@ def test_the_pipelines_own_parts():
     assert value(own, "streamer_duty_ratio", component="capture") == 0.125
     assert value(own, "streamer_pushes_total", outcome="sent") == 5
     assert value(own, "streamer_pushes_total", outcome="failed") == 1
+    assert value(own, "streamer_pushes_total", outcome="retried") == 4
 
 
 def test_how_finely_code_is_described():

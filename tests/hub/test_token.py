@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import trio
+import trio.testing
 import trustme
 from click.testing import CliRunner
 
@@ -161,6 +162,36 @@ def test_a_file_that_is_no_token_is_refused_before_anything_listens(tmp_path, te
         web.listen(WebConfig(port=0, token_file=tmp_path / "pipe"))
 
 
+@pytest.mark.parametrize("spoilt", ["", None])
+async def test_a_hub_that_is_started_again_without_a_good_token_lets_nobody_in_until_there_is_one(
+    token: Path, spoilt: str | None
+) -> None:
+    config = WebConfig(port=0, token_file=token)
+    hub, _ = scene()
+    with web.listen(config) as listener, trio.fail_after(120):
+        written(token, spoilt or "")
+        if spoilt is None:
+            await trio.Path(token).unlink()
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(web.serve, hub, config, listener)
+            async with httpx.AsyncClient(base_url=url) as http:
+                for headers in ({}, bearer(SECRET), bearer("x")):
+                    for path in ("/readyz", "/metrics", "/api/hot"):
+                        refused = await http.get(path, headers=headers)
+                        assert refused.status_code == 503
+                        assert "nobody is let in: the file of the token cannot be read" in refused.text
+                        assert "www-authenticate" not in refused.headers
+                assert (await http.get("/healthz")).text == "ok\n"
+                written(token, SECRET)
+
+                async def status() -> int:
+                    return (await http.get("/api/hot", headers=bearer(SECRET))).status_code
+
+                await when(status, 200)
+                assert (await http.get("/api/hot")).status_code == 401
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "prod-7.example"])
 def test_beyond_loopback_a_token_or_leave_is_needed(host: str, token: Path) -> None:
     with pytest.raises(web.WebError, match=r"is not loopback.*--token-file.*--anyone"):
@@ -284,6 +315,24 @@ def test_a_pair_that_is_none_is_refused_before_anything_listens(pair: Pair, tmp_
     other = Pair(tmp_path / "other")
     with pytest.raises(web.WebError, match="KEY_VALUES_MISMATCH"):
         web.listen(WebConfig(port=0, tls_certificate=pair.certificate, tls_key=other.key))
+
+
+async def test_a_hub_that_is_started_again_without_a_certificate_works_and_answers_when_there_is_one(
+    pair: Pair,
+) -> None:
+    config = pair.config()
+    hub, _ = scene()
+    key = pair.key.read_bytes()
+    with web.listen(config) as listener, trio.fail_after(120):
+        pair.key.write_bytes(key[:-40])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(web.serve, hub, config, listener)
+            await trio.testing.wait_all_tasks_blocked()
+            assert hub.ill() == []
+            pair.key.write_bytes(key)
+            async with pair.client(web.url_of(listener, config)) as http:
+                assert (await http.get("/healthz")).text == "ok\n"
+            nursery.cancel_scope.cancel()
 
 
 # ---- others who read

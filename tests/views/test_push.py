@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from streamer.config import PushConfig, Settings
 from streamer.exports.protos import messages
 from streamer.hub import Hub
 from streamer.views.pyroscope import push
+from streamer.views.pyroscope.backlog import Backlog, Waiting
 from streamer.views.pyroscope.push import PATH, Pusher
 from tests.hub.reports import HOST, PID, Time
 from tests.hub.scene import scene
@@ -54,14 +56,15 @@ def with_trees(panes: int) -> tuple[Hub, Time]:
 
 @asynccontextmanager
 async def receiver(
-    status: int = 200, seconds: float = 60
+    status: int | deque[int] = 200, seconds: float = 60
 ) -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[tuple[Any, bytes]]]]:
-    """Its URL; headers and body of what comes to it."""
+    """Its URL; headers and body of what comes to it. `status`: of all answers, or of the first ones, then 200."""
     told_in, told = trio.open_memory_channel[tuple[Any, bytes]](100)
 
     async def take(request: Request) -> Response:
         await told_in.send((request.headers, await request.body()))
-        return Response(status_code=status, media_type="application/proto")
+        code = status if isinstance(status, int) else status.popleft() if status else 200
+        return Response(status_code=code, media_type="application/proto")
 
     config = Config()
     config.bind, config.accesslog = ["127.0.0.1:0"], None
@@ -151,7 +154,7 @@ def test_a_process_that_is_forgotten_leaves_nothing() -> None:
     assert not pusher._done
 
 
-@pytest.mark.parametrize("status", [302, 401, 500])
+@pytest.mark.parametrize("status", [302, 400, 401])
 async def test_what_is_refused_is_counted_and_dropped(status: int) -> None:
     hub, clock = with_trees(4)
     async with receiver(status) as (url, told):
@@ -162,8 +165,49 @@ async def test_what_is_refused_is_counted_and_dropped(status: int) -> None:
             while pusher.failed < 1:  # noqa: ASYNC110 (its answer is on the way)
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
-        assert (pusher.sent, pusher.failed) == (0, 1)
+        assert (pusher.sent, pusher.failed, pusher.retried) == (0, 1, 0)
         assert pusher.new() == []
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_that_cannot_now_gets_it_later_and_all_of_it_in_order(status: int) -> None:
+    hub, clock = with_trees(4)
+    statuses = deque([status, status])
+    async with receiver(statuses) as (url, told):
+        pusher = Pusher(hub, PushConfig(url=url, seconds=1), clock.ns)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pusher.run)
+            first = (await told.receive())[1]
+            hub.trees.feed(tree(4, NOW))
+            hub.trees.feed(tree(5, NOW))
+            assert (await told.receive())[1] == first
+            bodies = [(await told.receive())[1]]
+            bodies.append((await told.receive())[1])
+            while pusher.sent < 2:  # noqa: ASYNC110 (its answer is on the way)
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert bodies[0] == first
+        panes = [total(series.b[0].a) for body in bodies for series in READER["Request"].FromString(body).a]
+        before, now = 1000 * sum(BEFORE.values()), 1000 * sum(NOW.values())
+        assert panes == [2 * before + now, 2 * now]  # panes 0 to 2, then 3 and 4
+        assert (pusher.sent, pusher.failed, pusher.retried) == (2, 0, 2)
+
+
+def test_what_waits_is_bounded_and_the_pauses_grow() -> None:
+    backlog = Backlog(10, most_bytes=1000)
+    assert backlog.first is None
+    assert [backlog.add(Waiting(bytes(300), profiles)) for profiles in (1, 2, 4, 8)] == [0, 0, 0, 1]
+    assert backlog.first == Waiting(bytes(300), 2)
+    assert [backlog.pause() for _ in range(6)] == [10, 20, 40, 80, 120, 120]
+    backlog.taken()
+    assert backlog.pause() == 10
+    backlog.refused()
+    assert backlog.pause() == 20
+    assert backlog.add(Waiting(bytes(5000), 16)) == 8
+    assert backlog.first == Waiting(bytes(5000), 16)  # alone, as large as it is
+    backlog.taken()
+    assert backlog.first is None
+    assert Backlog(300).pause() == 300
 
 
 async def test_a_server_that_never_answers_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +218,7 @@ async def test_a_server_that_never_answers_holds_up_nothing(monkeypatch: pytest.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pusher.run)
             pane, asked = 4, 0
-            while pusher.failed < 3:
+            while pusher.retried < 2:
                 hub.trees.feed(tree(pane, NOW))
                 hub.hot()
                 pane, asked = pane + 1, asked + 1

@@ -1,11 +1,14 @@
 """push.v1: the new panes of each process, to a Pyroscope server (docs/grafana.md).
 
-The hub is not held up by it: trees are merged, written and sent in a thread, one push at a time, with a deadline, and
-what could not be sent is dropped. `_done` and `_taken` are kept by process, and dropped with it.
+The hub is not held up by it: trees are merged, written and sent in a thread, one push at a time, with a deadline. Where
+the server does not answer, or says that it cannot now, the push waits and is tried again (`Backlog`); a push that it
+refuses, or that there is no room for, is dropped and counted. `_done` and `_taken` are kept by
+process, and dropped with it.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +28,7 @@ from streamer.exports.formats import Export
 from streamer.hub import Hub
 from streamer.hub.hub import ProcessKey
 from streamer.trees.file import Saved
+from streamer.views.pyroscope.backlog import Backlog, Waiting
 from streamer.views.pyroscope.schema import PUSH
 
 PATH = "/push.v1.PusherService/Push"
@@ -45,6 +49,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
+NOT_NOW = (408, 425, 429)
+"""Of a server that may take it later, as with all from 500 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """By the server; `why` it did not take a push (empty: it did), and whether it may be asked `again`."""
+
+    why: str
+    again: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Panes:
     """The new ones of a process."""
@@ -61,28 +77,62 @@ class Pusher:
         self._hub, self._config, self._wall_ns = hub, config, wall_ns
         self._done: dict[ProcessKey, int] = {}  # the last pane that was taken
         self._taken: dict[ProcessKey, list[tuple[list[int], Tree]]] = {}  # of one period
+        self._backlog = Backlog(config.seconds)
+        self._limit = trio.CapacityLimiter(1)  # a thread that is stuck has the place to itself: nothing piles up
         self._ill = False
-        self.sent = self.failed = 0
+        self.sent = self.failed = self.retried = 0
+        """Profiles; `retried`: pushes that will be tried again."""
 
     async def run(self) -> None:
         """For ever."""
+        again_at = -math.inf
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._take_always)
-            limit = trio.CapacityLimiter(1)  # a thread that is stuck has the place to itself: nothing piles up
             while True:
-                numbers = {"push_sent": self.sent, "push_failed": self.failed}
+                numbers = {"push_sent": self.sent, "push_failed": self.failed, "push_retried": self.retried}
                 self._hub.heartbeat({"component": "push", "up": True, "statistics": {"stages": numbers}})
                 await trio.sleep(self._config.seconds)
-                if not (new := self.new()):
-                    continue
-                why = f"no answer within {SECONDS:.0f} s"
-                with trio.move_on_after(SECONDS):
-                    why = await trio.to_thread.run_sync(self._push, new, abandon_on_cancel=True, limiter=limit)
-                self.failed += len(new) if why else 0
-                self.sent += 0 if why else len(new)
-                if why and not self._ill:  # once, until one is taken again
-                    log.warning("profiles are not taken", url=self._config.url, why=why)
-                self._ill = bool(why)
+                await self._write(self.new())
+                if trio.current_time() >= again_at:
+                    again_at = trio.current_time() + await self._work_off()
+
+    async def _write(self, new: list[Panes]) -> None:
+        if not new:
+            return
+        body: bytes | str = f"not written within {SECONDS:.0f} s"
+        with trio.move_on_after(SECONDS):
+            body = await trio.to_thread.run_sync(_written, new, abandon_on_cancel=True, limiter=self._limit)
+        if isinstance(body, str):
+            self.failed += len(new)
+            self._tell(body)
+        else:
+            self.failed += self._backlog.add(Waiting(body, len(new)))
+
+    async def _work_off(self) -> float:
+        """Sends what waits. Returns how long the server is to be left alone, in seconds."""
+        while (first := self._backlog.first) is not None:
+            told = Told(f"no answer within {SECONDS:.0f} s", again=True)
+            with trio.move_on_after(SECONDS):
+                told = await trio.to_thread.run_sync(
+                    self._push, first.body, abandon_on_cancel=True, limiter=self._limit
+                )
+            self._tell(told.why)
+            if told.again:
+                self.retried += 1
+                return self._backlog.pause()
+            if told.why:
+                self._backlog.refused()
+                self.failed += first.profiles
+            else:
+                self._backlog.taken()
+                self.sent += first.profiles
+        return 0.0
+
+    def _tell(self, why: str) -> None:
+        """Once, until one is taken again."""
+        if why and not self._ill:
+            log.warning("profiles are not taken", url=self._config.url, why=why)
+        self._ill = bool(why)
 
     async def _take_always(self) -> None:
         """The hub puts panes older than ten together."""
@@ -116,10 +166,9 @@ class Pusher:
         seconds = (last + 1 - first) * self._hub.config.pane_seconds
         return Panes(key, [tree for _, tree in of], clock.hz if clock is not None else 1e9, began, seconds)
 
-    def _push(self, new: list[Panes]) -> str:
-        """In a thread. Why it was not taken; empty if it was."""
+    def _push(self, body: bytes) -> Told:
+        """In a thread."""
         try:
-            body = message(new)
             assert self._config.url is not None
             headers = {"Content-Type": "application/proto", "Connect-Protocol-Version": "1"}
             if self._config.token_file is not None:
@@ -130,12 +179,21 @@ class Pusher:
                 answer.read(1 << 16)
         except urllib.error.HTTPError as error:
             with error:
-                return f"HTTP status {error.code}"
+                return Told(f"HTTP status {error.code}", again=error.code >= 500 or error.code in NOT_NOW)
         except (OSError, ValueError) as error:  # http.client's errors that are neither are of no server
-            return " ".join(f"{getattr(error, 'reason', error)}".split()) or type(error).__name__
+            why = " ".join(f"{getattr(error, 'reason', error)}".split()) or type(error).__name__
+            return Told(why, again=isinstance(error, OSError))
         except Exception as error:  # of whatever answers there
-            return f"{type(error).__name__}: {error}"
-        return ""
+            return Told(f"{type(error).__name__}: {error}")
+        return Told("")
+
+
+def _written(new: list[Panes]) -> bytes | str:
+    """In a thread. The message, or why there is none."""
+    try:
+        return message(new)
+    except ValueError as error:
+        return str(error)
 
 
 def message(new: list[Panes]) -> bytes:
