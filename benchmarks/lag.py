@@ -9,7 +9,7 @@ work. The machine should have a CPU for the program and one for the pipeline.
 
 Delays are those of `streamer_delay_seconds` of the whole run, its end included (`streamer.hub.delay`): a quantile is
 the upper bound of its bucket. CPU time is that of QEMU (program, translation and PT together) against that of all parts
-of the pipeline.
+of the pipeline from when the program began; their start, which is of all programs the same, stands apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -64,13 +65,17 @@ class Lag:
     shed_bytes: int
     """Decoded, but not followed."""
     qemu_seconds: float
-    pipeline_seconds: float
+    start_seconds: float
+    """CPU time of the pipeline until the program began: of each run the same."""
+    cpu_seconds: dict[str, float]
+    """… from then on, by part of the pipeline."""
     delays: dict[str, int]
     """Numbers of delays up to a bound in seconds (`+Inf` the last)."""
 
     @classmethod
-    def of(cls, program: str, seconds: float, qemu_seconds: float, ended: Ended) -> Lag:
-        """Raises ValueError where the program did not end well."""
+    def of(cls, program: str, seconds: float, qemu_seconds: float, at_start: Mapping[str, float], ended: Ended) -> Lag:
+        """`at_start`: CPU time of the parts of the pipeline when the program began. Raises ValueError where the program
+        did not end well."""
         if ended.status or ended.summary.get("target_status") != 0:
             raise ValueError(f"{program} ended with {ended.status}: {ended.err[-2000:]}")
         return cls(
@@ -80,9 +85,15 @@ class Lag:
             sum(ended.lost.values()),
             sum(s["shed"] for s in ended.summary["streams"]),
             qemu_seconds,
-            sum(ended.summary["cpu_seconds"].values()),
+            sum(at_start.values()),
+            {part: used - at_start.get(part, 0.0) for part, used in ended.summary["cpu_seconds"].items()},
             ended.summary["delays"],
         )
+
+    @property
+    def pipeline_seconds(self) -> float:
+        """Without its start."""
+        return sum(self.cpu_seconds.values())
 
     def quantile(self, q: float) -> float:
         """The least bound that a part q of the delays is within; infinity beyond the last, NaN without delays."""
@@ -107,6 +118,14 @@ def _emulators(streamer: Streamer) -> list[int]:
     return [pid for pid, line in streamer.processes().items() if "qemu" in line.partition(" ")[0]]
 
 
+def _used(streamer: Streamer) -> dict[str, float]:
+    """CPU seconds by group of members, as in the summary."""
+    found = Counter({"supervisor": cpu_seconds(streamer.process.pid)})
+    for member, pid in streamer.members().items():
+        found[member.partition("/")[0]] += cpu_seconds(pid)
+    return dict(found)
+
+
 def measure(program: str, java: str, scale: float, options: list[str]) -> Lag:
     """Raises ValueError where the program did not end well."""
     with tempfile.TemporaryDirectory(prefix="lag-") as scratch:
@@ -116,15 +135,16 @@ def measure(program: str, java: str, scale: float, options: list[str]) -> Lag:
             root, "run", "--emulate", "--port", "0", "--summary", "summary.json", *options, "--", *command
         )
         try:
-            began, used = 0.0, dict[int, float]()
+            began, used, at_start = 0.0, dict[int, float](), dict[str, float]()
             while streamer.process.poll() is None:
                 used |= {pid: cpu_seconds(pid) for pid in _emulators(streamer)}
-                began = began or (time.monotonic() if used else 0.0)
+                if used and not began:
+                    began, at_start = time.monotonic(), _used(streamer)
                 if began and time.monotonic() > began + RUN_SECONDS:
                     break
                 time.sleep(EVERY)
             seconds = time.monotonic() - began
-            return Lag.of(program, seconds, sum(used.values()), streamer.wait(1))
+            return Lag.of(program, seconds, sum(used.values()), at_start, streamer.wait(1))
         finally:
             streamer.end()
 
@@ -133,15 +153,16 @@ def _row(lag: Lag) -> tuple[str, ...]:
     return (
         lag.program, f"{lag.seconds:.0f}", f"{lag.trace_bytes / 1e6:.0f}", f"{lag.lost_bytes:,}",
         f"{lag.shed_bytes / max(1, lag.trace_bytes):.1%}", f"{lag.qemu_seconds:.1f}", f"{lag.pipeline_seconds:.1f}",
-        f"{lag.qemu_seconds / lag.pipeline_seconds:.2f}", f"≤ {lag.quantile(0.5):g} s",
+        ", ".join(f"{part} {used:.1f}" for part, used in lag.cpu_seconds.items()),
+        f"{lag.qemu_seconds / lag.pipeline_seconds:.2f}", f"{lag.start_seconds:.1f}", f"≤ {lag.quantile(0.5):g} s",
         f"≤ {lag.quantile(0.99):g} s", f"{lag.within(LIMIT):.2%}",
     )  # fmt: skip
 
 
 def table(found: list[Lag]) -> str:
     """Markdown."""
-    head = ("program", "s", "trace, MB", "lost, B", "shed", "CPU s of QEMU", "of the pipeline", "QEMU/pipeline",
-            "delay, median", "p99", f"within {LIMIT:g} s")  # fmt: skip
+    head = ("program", "s", "trace, MB", "lost, B", "shed", "CPU s of QEMU", "of the pipeline", "by part",
+            "QEMU/pipeline", "before, s", "delay, median", "p99", f"within {LIMIT:g} s")  # fmt: skip
     lines = [head, ("---", *["--:"] * (len(head) - 1)), *map(_row, found)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

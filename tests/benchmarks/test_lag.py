@@ -27,13 +27,14 @@ def ended(status: int = 0, target: int | None = 0, delays: dict[str, int] = DELA
 
 
 def lag(delays: dict[str, int] = DELAYS) -> Lag:
-    return Lag.of("shop", 12.4, 10.0, ended(delays=delays))
+    return Lag.of("shop", 12.4, 10.0, {"capture": 0.25, "supervisor": 0.25}, ended(delays=delays))
 
 
 def test_a_run_is_read_from_its_summary() -> None:
     found = lag()
     assert (found.trace_bytes, found.lost_bytes, found.shed_bytes) == (4_000_000, 12, 100_000)
-    assert (found.qemu_seconds, found.pipeline_seconds) == (10.0, 4.0)
+    assert (found.qemu_seconds, found.pipeline_seconds, found.start_seconds) == (10.0, 3.5, 0.5)
+    assert found.cpu_seconds == {"capture": 0.25, "decode": 3.0, "supervisor": 0.25}
 
 
 def test_quantiles_are_bounds_of_buckets() -> None:
@@ -51,12 +52,13 @@ def test_a_run_without_a_pane_has_no_quantile() -> None:
 @pytest.mark.parametrize(("status", "target"), [(1, 0), (0, 3), (0, None)])
 def test_a_program_that_failed_is_no_measurement(status: int, target: int | None) -> None:
     with pytest.raises(ValueError, match="the last words"):
-        Lag.of("shop", 1.0, 1.0, ended(status, target))
+        Lag.of("shop", 1.0, 1.0, {}, ended(status, target))
 
 
 def test_a_row_of_the_table() -> None:
     assert table([lag()]).splitlines()[2] == (
-        "| shop | 12 | 4 | 12 | 2.5% | 10.0 | 4.0 | 2.50 | ≤ 1 s | ≤ 2 s | 99.00% |"
+        "| shop | 12 | 4 | 12 | 2.5% | 10.0 | 3.5 | capture 0.2, decode 3.0, supervisor 0.2 | 2.86 | 0.5 | ≤ 1 s "
+        "| ≤ 2 s | 99.00% |"
     )
 
 
