@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.code.image import CodeImage
-from stages.follow.code import jumps
+from stages.follow.code.jumps import OfImage
 from stages.follow.contradictions import Contradictions
 from stages.follow.flow import Flow, FlowOutput
 from stages.follow.repair.repair import Repair
@@ -32,6 +32,7 @@ class Follower:
         self.repair = Repair(self.flow, image, SLACK_QUANTA * max(1, quantum))
         self.at = -1  # the time as of which the walker knows the code
         self._image, self._quantum = image, max(1, quantum)
+        self._jumps = OfImage(image)
         self._epoch = self._census = -1
 
     def follow(self, segment: Segment) -> list[FlowOutput]:
@@ -59,7 +60,7 @@ class Follower:
                 yield from self.repair.prepare()
                 if self._census != self._image.census:
                     self._census = self._image.census
-                    self.flow.jumps = jumps.of_image(self._image)
+                    self.flow.jumps = self._jumps.now()
                     yield None
             self.at, self._epoch = at, self._image.epoch
 

@@ -6,7 +6,7 @@ import pytest
 
 from jvm.calls.call_sites import CALL, JMP, STUB_JUMP
 from jvm.code.image import CodeImage
-from stages.follow.code.jumps import of_image
+from stages.follow.code.jumps import OfImage
 from stages.follow.flow import Flow
 from stages.follow.repair.call_patching import Bindings, Branch
 from stages.follow.repair.call_targets import Callees
@@ -114,7 +114,7 @@ def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
     image.feed(told.bytes())
     flow = Flow(PtConfig(filter_lo=0x10000, filter_hi=0x50000))
     flow.set_code(image.view(2000))
-    flow.jumps = of_image(image)
+    flow.jumps = OfImage(image).now()
     repair = Repair(flow, image, 1000)
     start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()
     fixed = w.tnt8(".") + w.tip_pgd() + w.tip_pge(adapter + 0x27) if compiled else w.tnt8("!")
@@ -146,7 +146,7 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3).bytes())
     flow = Flow(PtConfig())
     flow.set_code(image.view(2000))
-    flow.jumps = of_image(image)
+    flow.jumps = OfImage(image).now()
     repair = Repair(flow, image, 1000)
     start = w.psb() + w.mode_exec(64) + w.fup(at) + w.psbend()
     trace = start + w.tip(CALLEE + 0x1020) + (w.tnt8("!") + w.tip(at)) * 4

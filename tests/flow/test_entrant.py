@@ -6,7 +6,7 @@ import pytest
 
 from jvm.calls.call_sites import CALL, JMP
 from jvm.code.image import CodeImage
-from stages.follow.code.jumps import of_image
+from stages.follow.code.jumps import OfImage
 from stages.follow.flow import Flow
 from stages.follow.repair.repair import Repair
 from stages.follow.walk import path_sequence as orders
@@ -50,7 +50,7 @@ class Walk:
     def __call__(self, trace: bytes, tsc: int) -> list[int]:
         """The addresses that ran in a piece from the call on, written about `tsc`."""
         self.flow.set_code(self.image.view(tsc))
-        self.flow.jumps = of_image(self.image)
+        self.flow.jumps = OfImage(self.image).now()
         start = w.psb() + w.mode_exec(64) + w.fup(SITE) + w.psbend()
         piece = segment(start + trace, tsc=(tsc, tsc + 10), offset=self._offset)
         self._offset += len(start + trace)

@@ -18,7 +18,7 @@ from jvm.code.image import CodeImage
 from jvm.code.snapshot import CodeView
 from stages import pointers as raw
 from stages.attribute.addresses import ADDRESSES, AT_SIZE, UNKNOWN, attribute
-from stages.follow.code.jumps import UPDATES_CALL, of_image
+from stages.follow.code.jumps import UPDATES_CALL, OfImage
 from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Position, choose
 from stages.follow.repair.effort import Effort
@@ -182,7 +182,7 @@ def test_the_code_image_anywhere(base: int) -> None:
     written = Writer().dynamic_code(BASE + SIZE, "resolve_static_call", bytes(64))
     written.dynamic_code(base, "Shared Runtime wrong_method_blob", bytes(64))
     image.feed(written.bytes())
-    jumps = of_image(image)
+    jumps = OfImage(image).now()
     assert jumps.ranges.view(np.uint64)[:, 0].tolist() == sorted([base, BASE + SIZE])
     assert set(jumps.ranges[:, 2].tolist()) == {UPDATES_CALL}
     version = image.at(base + 63, 1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jvm.code.image import CodeImage
-from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, of_image
+from jvm.code.version import Kind
+from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, OfImage
 from stages.follow.walk import state
 from tests.flow.helpers import breaks, segment
 from tests.flow.test_choice import call, chosen, laid_out, patches
@@ -30,7 +35,7 @@ def test_the_stubs_of_an_image() -> None:
     written.blob(0x4000, "I2C/C2I adapters", bytes(48)).interpreter(0x8000, bytes(256))
     written.method(1, "LA;", "f", "()V").nmethod_load(0x6000, bytes(64), 1, entry=0x6000, verified_entry=0x6020)
     image.feed(written.bytes())
-    jumps = of_image(image)
+    jumps = OfImage(image).now()
     assert jumps.ranges.tolist() == [
         [0x1000, 0x1040, UPDATES_CALL],
         [0x3000, 0x3020, UPDATES_CALL],
@@ -39,7 +44,52 @@ def test_the_stubs_of_an_image() -> None:
     ]
     assert jumps.interpreter.tolist() == [0x8000, 0x8100]
     assert jumps.entries.tolist() == [0x6000, 0x6020]
-    assert of_image(CodeImage()).ranges.shape == (0, 3)
+    assert OfImage(CodeImage()).now().ranges.shape == (0, 3)
+
+
+class _Version(NamedTuple):
+    id: int
+    kind: Kind
+    name: str
+    start: int
+    end: int
+    entry: int
+    verified_entry: int
+
+
+class _Image:
+    """Of versions only."""
+
+    def __init__(self) -> None:
+        self.there: list[_Version] = []
+
+    def versions(self) -> list[_Version]:
+        return self.there
+
+
+KINDS = (
+    (Kind.NMETHOD, "a method"), (Kind.INTERPRETER, "Interpreter"), (Kind.DYNAMIC, "vtable stub"),
+    (Kind.DYNAMIC, "another stub"), (Kind.BLOB, "I2C/C2I adapters"),
+)  # fmt: skip
+VERSIONS = st.tuples(st.sampled_from(KINDS), st.integers(1, 60), st.integers(1, 8))
+
+
+@given(st.lists(st.tuples(st.lists(VERSIONS, max_size=4), st.sets(st.integers(0, 12))), max_size=6))
+def test_what_came_and_went_is_all_that_changes(turns: list[tuple[list[Any], set[int]]]) -> None:
+    """As if the image was looked at for the first time."""
+    image = _Image()
+    known = OfImage(image)  # type: ignore[arg-type]
+    count = 0
+    for come, go in turns:
+        image.there = [v for n, v in enumerate(image.there) if n not in go]
+        for (kind, name), start, size in come:
+            count += 1
+            image.there.append(_Version(count, kind, name, start, start + size, start, start + size // 2))
+        anew = OfImage(image).now()  # type: ignore[arg-type]
+        for now, expected in zip(known.now(), anew, strict=True):
+            assert np.array_equal(now, expected)
+        nmethods = [v for v in image.there if v.kind == Kind.NMETHOD]
+        assert set(anew.entries.tolist()) == {at for v in nmethods for at in (v.entry, v.verified_entry)}
 
 
 def jumps(what: int, interpreter: tuple[int, int] = (INTERPRETER, INTERPRETER + 0x40)) -> Jumps:

@@ -14,6 +14,7 @@ Where one leads elsewhere the walker has been on a wrong way since some call bef
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from jvm.calls.stubs import RESOLVERS, Stub, stub_of
 from jvm.code.image import CodeImage
-from jvm.code.version import Kind
+from jvm.code.version import Kind, Version
 from jvm.kernels import inner
 from stages.pointers import below, excluded, least_at, within
 from stages.pt import x86
@@ -50,24 +51,41 @@ class Jumps(NamedTuple):
 NO_JUMPS = Jumps(np.zeros((0, 3), np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64))
 
 
-def of_image(image: CodeImage) -> Jumps:
-    """Of the code that was there last."""
-    stubs: list[tuple[int, int, int]] = []
-    interpreter = 0, 0
-    entries: list[int] = []
-    for v in image.versions():  # they are many, and this is asked for often
+class OfImage:
+    """The jumps of the code that was there last. It is asked for as often as code comes, and there may be much: of each
+    version is kept, as long as the image keeps it, what it has to do with them."""
+
+    def __init__(self, image: CodeImage) -> None:
+        self._image = image
+        self._seen: set[int] = set()  # ids of versions; so are the keys
+        self._stubs: dict[int, tuple[int, int, int]] = {}
+        self._interpreters: dict[int, tuple[int, int]] = {}
+        self._entries: dict[int, tuple[int, int]] = {}
+
+    def now(self) -> Jumps:
+        versions = {v.id: v for v in self._image.versions()}
+        for gone in self._seen - versions.keys():
+            for kept in (self._stubs, self._interpreters, self._entries):
+                kept.pop(gone, None)
+        for id_ in sorted(versions.keys() - self._seen):
+            self._take(versions[id_])
+        self._seen = set(versions)
+        ranges: list[tuple[int, int, int]] = []
+        for row in sorted(self._stubs.values()):  # one of each that is told twice
+            if not ranges or row[0] >= ranges[-1][1]:
+                ranges.append(row)
+        entries = np.unique(np.array([*chain.from_iterable(self._entries.values())], np.uint64))
+        interpreter = next(reversed(self._interpreters.values()), (0, 0))
+        columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(entries, "f")
+        return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
+
+    def _take(self, v: Version) -> None:
         if v.kind == Kind.NMETHOD:
-            entries += v.entry, v.verified_entry
+            self._entries[v.id] = v.entry, v.verified_entry
         elif v.kind == Kind.INTERPRETER:
-            interpreter = v.start, v.end
+            self._interpreters[v.id] = v.start, v.end
         elif (stub := stub_of(v)) in _KNOWN:
-            stubs.append((v.start, v.end, int(_KNOWN[stub])))
-    ranges: list[tuple[int, int, int]] = []
-    for row in sorted(stubs):  # one of each that is told twice
-        if not ranges or row[0] >= ranges[-1][1]:
-            ranges.append(row)
-    columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(np.unique(np.array(entries, np.uint64)), "f")
-    return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
+            self._stubs[v.id] = v.start, v.end, int(_KNOWN[stub])
 
 
 @inner
