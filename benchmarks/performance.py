@@ -25,6 +25,12 @@ def measured(recording: Path, options: Sequence[str]) -> dict[str, Any]:
     return figures
 
 
+def named(word: str) -> tuple[str, Path]:
+    """Of `[NAME=]RECORDING`."""
+    name, _, path = word.rpartition("=")
+    return name or Path(path).stem, Path(path)
+
+
 def rows(name: str, figures: Mapping[str, Any]) -> Iterable[list[str]]:
     """One of each part that has trace."""
     for part, of in figures["parts"].items():
@@ -61,11 +67,10 @@ def main() -> None:
     console = Console(stderr=True)
     found = {}
     for word in options.recordings:
-        name, _, path = word.rpartition("=")
-        recording = Path(path)
+        name, recording = named(word)
         with console.status(f"{recording} …"):
             try:
-                found[name or recording.stem] = measured(recording, passed)
+                found[name] = measured(recording, passed)
             except subprocess.CalledProcessError as error:  # it has said why
                 sys.exit(error.returncode)
     print(table(found))

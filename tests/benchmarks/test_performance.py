@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from benchmarks.performance import table
+from benchmarks.performance import named, table
 
 
 def part(size: int, **seconds: float) -> dict[str, Any]:
@@ -21,3 +22,8 @@ def test_a_row_for_each_part_that_has_trace() -> None:
         "| A | warm-up | 2.0 | 3.0 | 12.2 | 5.0 | 25.0 | 50 |",
         "| B | steady | 1000.0 | 3.0 | 12.2 | 1.0 | 2.0 | 2040 |",
     ]
+
+
+def test_a_recording_may_have_a_name() -> None:
+    assert named("a/shop.json") == ("shop", Path("a/shop.json"))
+    assert named("Shop (demo), 17=a/run.json") == ("Shop (demo), 17", Path("a/run.json"))
