@@ -2,6 +2,10 @@
 
 All that comes in is passed on. A hole waits until its pane closes, so that what came behind it can be its source as
 well as what came before; its filling goes out before the watermark that closes the pane.
+
+To write control flow into the window costs many times what it costs to follow it, and without a hole nobody looks at
+it. So messages are kept as they are (`later.py`), as many as the window has room for; they are written when a hole
+comes, and from then on at once, until as much as the window holds has come without another.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from stages.paths.dictionary import Dictionary
 from stages.recover import append, filling, window
 from stages.recover.append import AC, FC, PACE, RC, TC
 from stages.recover.filling import HC
+from stages.recover.later import Later
 from stages.recover.trace_size import EncodedBlocks
 from stages.recover.window import LONGEST, Window
 
@@ -52,6 +57,9 @@ class Recovering:
     streams: dict[StreamKey, int] = field(default_factory=dict)  # bytes up to there had rows, or were lost
     waiting: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, WAITING_DTYPE))
     closed: int = -1
+    later: Later = field(default_factory=Later)  # not in the window yet
+    at_once: bool = False  # it is written as it comes
+    last_hole: int = 0  # how far the window had come then
 
 
 class Recover:
@@ -91,10 +99,10 @@ class Recover:
                 if p_ := self._processes.get((message.stream.host, message.stream.pid)):
                     p_.streams.pop(message.stream, None)
             case ThreadEnd():
-                if (p_ := self._processes.get(message.thread[:2])) and (
-                    slot := p_.slot.pop(message.thread.tid, None)
-                ) is not None:
-                    p_.free.append(slot)
+                if p_ := self._processes.get(message.thread[:2]):
+                    if not len(p_.later):
+                        self._forget(p_, message.thread.tid)
+                    p_.later.end(message.thread.tid)
             case EndOfStream():
                 yield from self.flush_steps()
         yield message
@@ -114,6 +122,7 @@ class Recover:
             **{f"recover_{name}": n for name, n in sorted(self.counts.items())},
             "recover_threads": sum(len(p.slot) for p in processes),
             "recover_waiting": sum(len(p.waiting) for p in processes),
+            "recover_later_steps": sum(p.later.steps for p in processes),
             "recover_window_bytes": sum(array.nbytes for p in processes for array in p.window),
             **self.images.statistics(),
         }
@@ -153,7 +162,40 @@ class Recover:
             p.window.head[:] = 0
             p.slot.clear()
             p.free.clear()
+            p.later, p.at_once = Later(), False
         p.dictionary.take(message)
+        hole = p.later.add(message, p.dictionary)
+        yield message
+        if hole or p.at_once:
+            yield from self._write(p, hole)
+        else:
+            for dropped in p.later.shorten(len(p.window.steps)):
+                if isinstance(dropped, Paths):
+                    self._lost(p, dropped)
+                else:
+                    self._forget(p, dropped)
+
+    def _forget(self, p: Recovering, tid: int) -> None:
+        slot = p.slot.pop(tid, None)
+        if slot is not None:
+            p.free.append(slot)
+
+    def _write(self, p: Recovering, hole: bool) -> Iterator[object]:
+        """What was kept, into the window."""
+        if p.later.gap:  # it does not follow what is there
+            p.window.size[:] = p.last_hole = 0
+            p.window.head[:] = 0
+            p.threads[:], p.threads[:, append.T_END] = 0, -1
+        for kept in p.later.taken():
+            if isinstance(kept, Paths):
+                yield from self._write_one(p, kept)
+            else:
+                self._forget(p, kept)
+        size = int(p.window.size[0])
+        p.last_hole = size if hole else p.last_hole
+        p.at_once = len(p.waiting) > 0 or size - p.last_hole < len(p.window.steps)
+
+    def _write_one(self, p: Recovering, message: Paths) -> Iterator[object]:
         m = message.rows
         rows = np.zeros((len(m), RC), np.int64)
         tids, where = np.unique(m["tid"], return_inverse=True)
@@ -170,7 +212,6 @@ class Recover:
         confirmed, broken = message.breaks["confirmed"].copy(), message.breaks["order"].copy()
         d = p.dictionary
         blocks = p.blocks.take(d)
-        yield message
         lost = self._lost(p, message)
         capacity = len(p.window.steps)
         done, row = False, 0

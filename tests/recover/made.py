@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from stages.messages import Loss, LossMark, Paths, StreamKey
 from stages.messages.paths import (
@@ -25,6 +26,7 @@ from stages.messages.paths import (
     Way,
 )
 from stages.paths.counts import WAYS
+from stages.recover.later import Later
 
 STREAM = StreamKey("h", 42, 0, -1)
 BLOCKS = 64
@@ -42,6 +44,11 @@ class Row(NamedTuple):
     offset: int = 0
     end: int = 0
     suspect: int = 0
+
+
+def write_at_once(patch: pytest.MonkeyPatch) -> None:
+    """As if there were always a hole."""
+    patch.setattr(Later, "add", lambda self, message, d, add=Later.add: add(self, message, d) or True)
 
 
 def step(block: int) -> int:

@@ -173,8 +173,8 @@ def test_the_window_is_as_large_as_it_is_said_to_be() -> None:
 
 def test_a_message_of_any_size_is_taken_in_short_steps() -> None:
     stage = Recover(window_bytes=1 << 20, pane_ticks=1 << 60)
-    rows = [Row(7, True, [1, *[2] * 3_000_000], 0, 100)]
+    rows = [Row(7, True, [1, *[2] * 3_000_000], 0, 100), Row(7, False, [1], 100, 101)]
     outputs = list(stage.steps(paths(rows, folded=True)))
     assert outputs.count(None) >= 3
-    assert stage.statistics()["recover_steps"] == 3_000_001
+    assert stage.statistics()["recover_steps"] == 3_000_002
     assert np.all(next(iter(stage._processes.values())).window.steps[:100] >= 0)

@@ -19,6 +19,7 @@ from stages.recover.trace_size import BYTE, EC, ENCODED_DTYPE, encode
 from stages.recover.window import WAYS
 from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, make_chain
+from tests.recover.made import write_at_once
 
 NEAR, SAME_4G, FAR = 0x7F12_3456_0100, 0x7F12_0000_0000, 0x5555_0000_0000
 
@@ -72,6 +73,7 @@ def test_it_is_that_of_a_real_trace_but_for_a_share_that_does_not_change(
         sizes.extend((found[first:end][large][:, append.F_SIZE] / BYTE / length).tolist())
         steps.extend((found[first:end][large][:, append.F_STEPS] / length).tolist())
 
+    write_at_once(monkeypatch)
     monkeypatch.setattr(Recover, "_wait", staticmethod(rows))
     chain = [*make_chain(FOLLOW, Place(config.load(fidelity="flow"), tmp_path, 0)), Recover(window_bytes=8 << 20)]
     seen = 0
