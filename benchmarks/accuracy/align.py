@@ -4,8 +4,9 @@
    in both (a longest increasing sequence).
 2. *Between two anchors*, and as far as they go on, equal bytecodes are pairs. Where the two differ, the nearest place
    within `LOOK` bytecodes is taken at which three in a row are the same again; else the nearest within `FAR` at which
-   `FAR_SAME` are; else one bytecode of each has no partner (`benchmarks.recovery.compare`). No pair reaches over an
-   anchor.
+   `FAR_SAME` are; else one bytecode of each has no partner (`benchmarks.recovery.compare`). It is done from the
+   beginning on, and from the end back; the pairs of the first up to some place, and of the second behind it, are taken,
+   so that they are most. No pair reaches over an anchor.
 
 So a pair is equal in method and bci, pairs stand in the same order in both, and no bytecode is in two: they are never
 more than a longest common subsequence. Nothing is taken for right because it is alike. Memory is O(n), time
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.methods import I64
 from benchmarks.recovery.compare import FAR, FAR_AGAIN, FAR_HEADS, LOOK, far, nearest
-from jvm.kernels import kernel
+from jvm.kernels import inner, kernel
 
 GRAM = 32
 FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -67,29 +68,59 @@ def _increasing(values, top, before):  # type: ignore[no-untyped-def]
     return length
 
 
+@inner
+def _along(one, i, i_end, other, j, j_end, looked, out):  # type: ignore[no-untyped-def]
+    """Pairs from (i, j) on, into `out`; how many. `looked`: room for `far`."""
+    n, again = 0, i
+    while i < i_end and j < j_end:
+        if one[i] == other[j]:
+            out[n, 0], out[n, 1] = i, j
+            n, i, j = n + 1, i + 1, j + 1
+            continue
+        a, b = nearest(one, i, i_end, other, j, j_end, LOOK, 3)
+        if a < 0 and i >= again:
+            a, b = far(one, i, i_end, other, j, j_end, looked[:FAR_HEADS], looked[FAR_HEADS:])
+            again = i + FAR_AGAIN
+        if a >= 0:
+            i, j = a, b
+        else:
+            i, j = i + 1, j + 1
+    return n
+
+
+@inner
+def _best(there, n, back, m):  # type: ignore[no-untyped-def]
+    """Of the pairs found from the beginning on, and of those found from the end (descending): as many of the first as
+    with those of the others that lie behind them make most. How many of each."""
+    first, others, k = 0, m, m  # of `back`, the first k lie behind
+    for x in range(1, n + 1):
+        while k > 0 and (back[k - 1, 0] <= there[x - 1, 0] or back[k - 1, 1] <= there[x - 1, 1]):
+            k -= 1
+        if x + k > first + others:
+            first, others = x, k
+    return first, others
+
+
 @kernel
-def _pairs(one, other, anchors, looked, out):  # type: ignore[no-untyped-def]
-    """Fills `out` with positions of pairs; how many they are. `looked`: room for `far`."""
+def _pairs(one, other, one_back, other_back, anchors, looked, back, out):  # type: ignore[no-untyped-def]
+    """Fills `out` with positions of pairs; how many they are. `…_back`: from the end to the beginning."""
     n = i = j = 0
     for k in range(len(anchors) + 1):
         last = k == len(anchors)
         i_end, j_end = (len(one), len(other)) if last else (anchors[k, 0], anchors[k, 1])
         if not last and (i_end < i or j_end < j):
             continue  # pairs have gone past it
-        again = i
-        while i < i_end and j < j_end:
-            if one[i] == other[j]:
-                out[n, 0], out[n, 1] = i, j
-                n, i, j = n + 1, i + 1, j + 1
-                continue
-            a, b = nearest(one, i, i_end, other, j, j_end, LOOK, 3)
-            if a < 0 and i >= again:
-                a, b = far(one, i, i_end, other, j, j_end, looked[:FAR_HEADS], looked[FAR_HEADS:])
-                again = i + FAR_AGAIN
-            if a >= 0:
-                i, j = a, b
-            else:
-                i, j = i + 1, j + 1
+        found = _along(one, i, i_end, other, j, j_end, looked, out[n:])
+        if found < min(i_end - i, j_end - j):
+            a, b = len(one), len(other)
+            m = _along(one_back, a - i_end, a - i, other_back, b - j_end, b - j, looked, back)
+            for x in range(m):
+                back[x, 0], back[x, 1] = a - 1 - back[x, 0], b - 1 - back[x, 1]
+            found, m = _best(out[n:], found, back, m)
+            for x in range(m):
+                out[n + found + x] = back[m - 1 - x]
+            found += m
+        n += found
         i, j = i_end, j_end
         while i < len(one) and j < len(other) and one[i] == other[j]:
             out[n, 0], out[n, 1] = i, j
@@ -126,5 +157,7 @@ def anchors(one: I64, other: I64) -> NDArray[np.int64]:
 def aligned(one: I64, other: I64) -> Pairs:
     """The pairs of (n,) and (m,) bytecodes without events."""
     out = np.zeros((min(len(one), len(other)), 2), np.int64)
-    n = int(_pairs(one, other, anchors(one, other), np.zeros(FAR_HEADS + FAR, np.int32), out))
+    turned = one[::-1].copy(), other[::-1].copy()
+    looked, back = np.zeros(FAR_HEADS + FAR, np.int32), np.zeros_like(out)
+    n = int(_pairs(one, other, *turned, anchors(one, other), looked, back, out))
     return Pairs(out[:n, 0].copy(), out[:n, 1].copy())

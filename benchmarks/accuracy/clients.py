@@ -23,34 +23,31 @@ _ENTER, _RETURN, _UNWIND, _OSR, _UPCALL, _UPRETURN, _LOST = (
     -int(e) for e in (FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.UNWIND, FrameEvent.OSR, FrameEvent.UPCALL,
                       FrameEvent.UPRETURN, FrameEvent.LOST)
 )  # fmt: skip
-_NEW, _PART, _BOUNDARY = -1, -2, -3  # in place of the last bci: nothing ran yet; it began before; the VM calls
+_NEW, _BOUNDARY = -1, -2  # in place of the last bci: nothing ran yet; the VM calls
 
 
 @kernel
 def _paths(sequence, out):  # type: ignore[no-untyped-def]
     """Fills `out` with the hashes of the paths that ended; how many."""
     n = depth = 0
-    last, hashes = np.full(DEEPEST, _PART, np.int64), np.zeros(DEEPEST, np.int64)
-    method = np.zeros(DEEPEST, np.int64)
+    last, hashes = np.full(DEEPEST, _NEW, np.int64), np.zeros(DEEPEST, np.int64)
+    method, whole = np.zeros(DEEPEST, np.int64), np.zeros(DEEPEST, np.bool_)
     for k in range(len(sequence)):
         x = sequence[k]
         if x >= 0:
-            if depth == 0:
-                depth, last[0] = 1, _PART
-                method[0] = x >> BITS
-            d = min(depth, DEEPEST) - 1
-            bci = x & ((1 << BITS) - 1)
-            if last[d] == _NEW:
-                method[d], hashes[d] = x >> BITS, x >> BITS
-            elif method[d] != x >> BITS:  # the frame is another
-                method[d], last[d] = x >> BITS, _PART
-            elif last[d] >= bci:
-                out[n] = hashes[d]
-                n += 1
-                hashes[d] = x >> BITS
-            if last[d] != _PART or bci == 0:
-                hashes[d] = (x >> BITS if last[d] == _PART else hashes[d]) * np.int64(FACTOR) + bci + 1
-                last[d] = bci
+            d = min(max(depth, 1), DEEPEST) - 1
+            m, bci = x >> BITS, x & ((1 << BITS) - 1)
+            if depth == 0 or (last[d] != _NEW and method[d] != m):  # a frame of which the beginning was not seen
+                depth = max(depth, 1)
+                whole[d], last[d], method[d] = False, bci, m
+                continue
+            if last[d] == _NEW or last[d] >= bci:
+                if last[d] != _NEW and whole[d]:
+                    out[n] = hashes[d]
+                    n += 1
+                whole[d], method[d], hashes[d] = True, m, m
+            hashes[d] = hashes[d] * np.int64(FACTOR) + bci + 1
+            last[d] = bci
         elif x == _ENTER or x == _UPCALL:
             if depth < DEEPEST:
                 last[depth] = _NEW if x == _ENTER else _BOUNDARY
@@ -58,14 +55,14 @@ def _paths(sequence, out):  # type: ignore[no-untyped-def]
         elif x == _RETURN or x == _UNWIND or x == _OSR:
             if depth > 0:
                 depth -= 1
-                if depth < DEEPEST and last[depth] >= 0 and x != _OSR:
+                if depth < DEEPEST and last[depth] >= 0 and whole[depth] and x != _OSR:
                     out[n] = hashes[depth]
                     n += 1
         elif x == _UPRETURN:
             found = False
             while depth > 0 and not found:
                 depth -= 1
-                if depth < DEEPEST and last[depth] >= 0:
+                if depth < DEEPEST and last[depth] >= 0 and whole[depth]:
                     out[n] = hashes[depth]
                     n += 1
                 found = depth < DEEPEST and last[depth] == _BOUNDARY

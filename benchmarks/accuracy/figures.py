@@ -13,6 +13,7 @@ from benchmarks.accuracy.align import Pairs, aligned
 from benchmarks.accuracy.clients import coverage, overlap, paths
 from benchmarks.accuracy.executed import ENTER, Truth
 from benchmarks.accuracy.methods import BITS, I64, Methods
+from benchmarks.accuracy.unseen import unseen, while_resolving
 from benchmarks.recovery.compare import compare
 from benchmarks.recovery.control_flow import Filling, Threads
 from stages.messages import FrameEvent
@@ -30,50 +31,38 @@ class Aligned(NamedTuple):
     found: I64
     pairs: Pairs
     begin: int  # the position of `found` in what was given
-    unseen: NDArray[np.bool_]  # of the bytecodes found: JVMTI posts no steps there
+    unseen: NDArray[np.bool_]  # of the bytecodes found: JVMTI posts no steps there (`unseen.py`)
+    resolving: int  # found besides, while the VM resolves
 
 
 def beside(truth: Truth, found: I64) -> Aligned:
     """What was found before the first bytecode that is in `main`'s truth too is the JVM's start."""
-    one, other = truth.sequence[truth.sequence >= 0], found[found >= 0]
+    hidden = while_resolving(found)
+    at = np.flatnonzero((found >= 0) & ~hidden)
+    one, other = truth.sequence[truth.sequence >= 0], found[at]
     pairs = aligned(one, other)
     first = int((truth.sequence[: truth.main] >= 0).sum())
     k = int(np.searchsorted(pairs.one, first))
     begin = int(pairs.other[k]) if k < len(pairs.other) else len(other)
-    at = np.flatnonzero(found >= 0)
     position = int(at[begin]) if begin < len(at) else len(found)
     pairs = Pairs(pairs.one[k:] - first, pairs.other[k:] - begin)
+    rest, hidden = found[position:], hidden[position:]
     return Aligned(
-        truth.sequence[truth.main :], found[position:], pairs, position, _unseen(truth, pairs, other[begin:])
+        truth.sequence[truth.main :], rest[~hidden], pairs, position, unseen(truth, pairs, other[begin:]),
+        int((rest[hidden] >= 0).sum()),
     )  # fmt: skip
-
-
-def _unseen(truth: Truth, pairs: Pairs, other: I64) -> NDArray[np.bool_]:
-    """While the JVM resolves, JVMTI posts that methods begin, and no steps (JDK: JvmtiHideSingleStepping): of the
-    bytecodes found without a partner, those where such a method began since the pair before."""
-    sequence = truth.sequence[truth.main :]
-    enters = np.flatnonzero(sequence == ENTER)
-    entered = truth.entered[len(truth.entered) - len(enters) :]
-    behind = np.append(sequence, -1)[enters + 1]
-    known = np.unique(other >> BITS)  # others are native
-    hidden = ((behind < 0) | (behind >> BITS != entered)) & np.isin(entered, known)
-    steps_before = np.cumsum(sequence >= 0)[enters[hidden]]
-    alone = np.ones(len(other), np.bool_)
-    alone[pairs.other] = False
-    gap = np.searchsorted(pairs.other, np.arange(len(other)))
-    last = np.concatenate((pairs.one + 1, [int((sequence >= 0).sum()) + 1]))
-    first = np.concatenate(([0], pairs.one + 1))
-    count = np.searchsorted(steps_before, last, "left") - np.searchsorted(steps_before, first, "left")
-    return alone & (count[gap] > 0)
 
 
 def control_flow(a: Aligned, numbers: Methods, top: int) -> dict[str, Any]:
     one, other = a.truth[a.truth >= 0], a.found[a.found >= 0]
     right, seen = len(a.pairs.one), len(other) - int(a.unseen.sum())
+    shown = np.ones(len(a.found), np.bool_)
+    shown[np.flatnonzero(a.found >= 0)[a.unseen]] = False
     return {
         "bytecodes": len(one), "right": right / max(len(one), 1), "found": seen, "wrong": 1 - right / max(seen, 1),
-        "unseen": int(a.unseen.sum()), "differences": differences(a, numbers, top),
-        "coverage": coverage(one, other[~a.unseen])._asdict(), "path_overlap": overlap(paths(a.truth), paths(a.found)),
+        "unseen": int(a.unseen.sum()) + a.resolving, "differences": differences(a, numbers, top),
+        "coverage": coverage(one, other[~a.unseen])._asdict(),
+        "path_overlap": overlap(paths(a.truth), paths(a.found[shown])),
     }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Fillings of holes put in their places: `Paths` as if no trace had been lost, for a reader that reads bytecodes.
 
 A filling becomes a path of its own, in a row of its own with the provenance RECOVERED, before the row that goes on
-behind the hole; both continue the row before. Numbers of paths behind it move up.
+behind the hole; both continue the row before. Numbers of paths behind it move up. Of a filling from behind the hole,
+blocks that ran for the first time behind it are not known yet: they are left out.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Splice:
             found = self._fillings.get((message.generation, int(old["tid"]), int(old["offset"])))
             if found is not None and not old["continues"]:
                 filling, steps = found
+                steps = steps[steps // WAYS < message.first_block + len(message.blocks)]
                 link, path = np.zeros(len(steps), LINK_DTYPE), np.zeros(1, PATH_DTYPE)
                 link["number"], link["way"] = steps // WAYS, steps % WAYS
                 path["link"], path["links"], path["kind"] = next_link, len(steps), PathKind.OF_BLOCKS

@@ -152,7 +152,8 @@ def compare(truth: Threads, seen: Threads, fillings: dict[tuple[int, int], Filli
             if at < 0:
                 found.unplaced += len(mine)
                 continue
-            found.late += max(0, at - max(last, marks.get(run.marks[0][0], at)))
+            times = list(dict(run.marks))[1:2]  # the first is that before the hole
+            found.late += sum(max(0, at - max(last, marks.get(tsc, at))) for tsc in times)
             if k:
                 _hole(found, steps, last, at, fillings.get((tid, run.offset)), planted)
             else:

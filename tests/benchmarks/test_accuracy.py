@@ -17,7 +17,9 @@ from benchmarks.accuracy.executed import Truth
 from benchmarks.accuracy.figures import LOST, OTHER, UNKNOWN_METHOD, beside, by_method, control_flow, executed
 from benchmarks.accuracy.losses import LossError, made
 from benchmarks.accuracy.methods import BITS, I64, Methods
+from benchmarks.accuracy.unseen import while_resolving
 from benchmarks.recovery.bursts import PSB
+from benchmarks.recovery.compare import FAR
 from capture.live.drain import Message
 from stages.messages import Chunk, Clock, PtConfig, StreamKey, StreamOpen, Tick
 from stages.messages.bytecodes import FrameEvent
@@ -86,6 +88,13 @@ def test_each_planted_error_is_counted_and_no_other(every: int) -> None:
         assert told["wrong"] == pytest.approx(wrong * errors / len(found), abs=1e-12)
 
 
+def test_an_error_at_the_beginning_of_a_loop_is_not_one_in_each_round() -> None:
+    rounds = [x for k in range(4000) for x in (1, 2, [3, 4, 5, 6][k % 4], [7, 8, 9, 10, 11][k % 5])]
+    strange = list(range(100, 100 + 2 * FAR))
+    pairs = aligned(keys([50, *rounds, 60]), keys([50, *rounds[:8], *strange, *rounds[8:], 60]))
+    assert len(pairs.one) == len(rounds) + 2
+
+
 def test_two_that_change_places_are_errors() -> None:
     numbers, truth = numbered(1000)
     found = [*truth[:500], truth[501], truth[500], *truth[502:]]
@@ -117,6 +126,16 @@ def test_bytecodes_are_no_errors_where_the_truth_has_methods_without_steps() -> 
     assert (told["right"], told["unseen"], told["found"]) == (1, 2, 301)
     assert told["wrong"] == pytest.approx(1 / 301)
     assert sum(executed(a, numbers)[1].values()) == 301
+
+
+def test_upcalls_for_a_bytecode_are_unseen_and_those_of_native_methods_are_not() -> None:
+    events = [-int(e) for e in (FrameEvent.UPCALL, FrameEvent.UPRETURN)]
+    up, back = events
+    loads = [up, ENTER, 20, 21, RETURN, ENTER, 30, RETURN, back]
+    sequence = [1, 2, *loads, 3, ENTER, *loads, 22, *loads, 23, RETURN, 4, ENTER, 40, *loads, 41, RETURN, *loads, 5]
+    seen = keys(sequence)[~while_resolving(keys(sequence))]
+    native = [20, 21, 30]
+    assert [x for x in seen.tolist() if x >= 0] == [1, 2, 3, *native, 22, *native, 23, 4, 40, 41, 5]
 
 
 def test_it_begins_with_main() -> None:
@@ -167,6 +186,13 @@ def test_paths_end_at_jumps_back_and_returns(code: list[int]) -> None:
         balanced.append(x)
     _, times = paths(keys(balanced))
     assert sorted(times.tolist()) == sorted(naive_paths(balanced).values())
+
+
+def test_a_frame_that_was_there_has_paths_from_its_first_jump_back_on() -> None:
+    inside = [5, ENTER, 0, RETURN, 6, 2, 5, 6, 2, 3, RETURN]
+    _, times = paths(keys(inside))
+    assert sorted(times.tolist()) == [1, 1, 1]  # 0; 2 5 6; 2 3
+    assert paths(keys([5, 6, ENTER, EVENT_LOST, 7, 8]))[1].tolist() == []
 
 
 def test_path_frequencies_overlap_in_their_smaller_shares() -> None:
