@@ -163,7 +163,7 @@ async def test_lanes_show_work_and_loss_in_their_colours(tmp_path: Path) -> None
             assert await spot(page, 35, FATE + 1) == color["lost-full"]  # an overflow has no bytes
             assert await spot(page, 39, FATE + 1) == color["lost-code"]
         legend = await page.value("document.getElementById('timeline-fates').textContent")
-        assert "lost: overflow" in legend
+        assert "lost: overflow (the processor's own buffer was full)" in legend
         assert "shed: not followed" in legend
 
 

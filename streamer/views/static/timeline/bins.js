@@ -10,6 +10,13 @@ const GROUPS = {
   down: ["capture_down", "worker_down", "hub_down"],
   code: ["code_missing", "code_pending", "desync", "bad_packet", "no_sync", "unknown_thread"],
 };
+// Where the name of a cause does not say it (docs/metrics.md, "Bytes").
+export const WHY = {
+  overflow: "the processor's own buffer was full", aux_full: "drained too late", sideband_lost: "switches were not told",
+  jit_lost: "code was not told", transport: "a socket was full", code_missing: "code nobody told of",
+  desync: "the trace contradicts the code", no_sync: "bytes before the first PSB",
+  unknown_thread: "no switch yet says whose bytes these are; the few first ones of a process, at its start all there is",
+};
 export const group = (cause) => Object.keys(GROUPS).find((name) => GROUPS[name].includes(cause)) ?? "code";
 
 export const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString("en-GB");

@@ -3,7 +3,7 @@
 
 import {at, element, percent, words} from "../dom.js";
 import {change, state} from "../state.js";
-import {Bins, group, named, stretch} from "./bins.js";
+import {Bins, WHY, group, named, stretch} from "./bins.js";
 import {Lanes} from "./paint.js";
 
 const MOST_ROWS = 400;
@@ -101,7 +101,8 @@ export class Timeline {
     const methods = bins.bands.map((band) => entry(`band-${lanes.slots.get(band.method)}`,
       `${band.method} ${percent(band.weights.reduce((a, b) => a + b, 0) / whole)}`));
     const fate = [entry("good", "decoded"), ...(bins.shedding ? [entry("shed", "shed: not followed, to keep up")] : []),
-      ...bins.causes.map((cause) => entry(`lost-${group(cause)}`, `lost: ${words(cause)}`)),
+      ...bins.causes.map((cause) => entry(`lost-${group(cause)}`,
+        `lost: ${words(cause)}${WHY[cause] ? ` (${WHY[cause]})` : ""}`)),
       ...(bins.partly ? [entry("duty", "part of the time that was traced")] : [])];
     at("timeline-methods").replaceChildren(...methods, entry("rest", "other methods"));
     at("timeline-fates").replaceChildren(...fate);
