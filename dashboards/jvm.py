@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.panels import PROCESS, SOURCE, WINDOW, board, graph, query, stacked, variable
 
+INVOKED = f'{PROCESS}, window="$window", method!="other"'
 EDGE = f'{PROCESS}, weight="$edge_weight"'
 
 
@@ -27,7 +28,7 @@ def rows(title: str, why: str, expr: str, *, span: int = 12) -> table.Panel:
 
 
 def dashboard() -> model.Dashboard:
-    weights = build.CustomVariable("edge_weight").label("Calls by").values("instructions,time")
+    weights = build.CustomVariable("edge_weight").label("Calls by").values("instructions,time,bytecodes")
     return (
         board("JVM trace streamer: one JVM", "jvm-trace-streamer-jvm", "Methods of a JVM, calls, and what moved.")
         .with_variable(variable("window", "Window", "streamer_window_weight, window"))
@@ -50,7 +51,7 @@ def dashboard() -> model.Dashboard:
                 "Invocations",
                 "In the window, where the trace tells how many, the ten most.",
                 "short",
-                (f'topk(10, streamer_method_invocations{{{PROCESS}, window="$window"}})', "{{method}}"),
+                (f"topk(10, streamer_method_invocations{{{INVOKED}}})", "{{method}}"),
             )
         )
         .with_panel(
@@ -79,9 +80,9 @@ def dashboard() -> model.Dashboard:
         .with_panel(
             graph(
                 "Calls",
-                "Of the hottest edges, how many in the window.",
+                "The most frequent, in the shortest window.",
                 "short",
-                (f"topk(10, streamer_call_edge_invocations{{{PROCESS}}})", "{{caller}} → {{callee}}"),
+                (f'topk(10, streamer_call_edge_invocations{{{PROCESS}, callee!="other"}})', "{{caller}} → {{callee}}"),
             ).height(12)
         )
         .with_row(build.Row("What moved"))

@@ -36,7 +36,10 @@ class _Section(BaseModel):
 class WindowConfig(_Section):
     pane_seconds: float = Field(1.0, gt=0, le=60, description="length of a pane")
     windows_seconds: tuple[float, ...] = Field((10.0, 60.0, 300.0), description="windows, sums of panes")
-    top: int = Field(20, ge=1, le=500, description="methods shown and exported a window; the rest is `other`")
+    top: int = Field(20, ge=1, le=500, description="methods shown of a window; the rest is `other`")
+    exported: int = Field(
+        50, ge=1, le=500, description="methods and call edges in /metrics, a window and weight; the rest is `other`"
+    )
     lateness_seconds: float = Field(0.5, ge=0, le=30, description="how long a pane waits for late reports")
 
 

@@ -20,7 +20,7 @@ from streamer.hub.profile import OTHER
 
 ProcessKey = tuple[str, int]
 Edge = tuple[str, str]
-COLUMNS = ("instructions", "ticks", "invocations")
+COLUMNS = ("instructions", "ticks", "bytecodes", "invocations")
 SIDES = ("application", "jdk")
 MATRIX = "matrix"
 """The column of edges between SIDES: observed calls."""

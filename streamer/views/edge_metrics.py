@@ -1,19 +1,19 @@
 """Metrics of call edges: the heaviest of the shortest window, and the sum of the others, so that the number of series
-is bounded by processes × 2 weights × (top + 1) and processes × top; and the four of calls between application and
-JDK, a process."""
+is bounded by processes × 4 × (exported + 1); and the four of calls between application and JDK, a process."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from streamer.hub import Hub
-from streamer.hub.edges import MATRIX
+from streamer.hub.edges import MATRIX, Edge
 from streamer.hub.hub import ProcessKey
 from streamer.hub.profile import OTHER
 
-WEIGHTS = {"instructions": "instructions", "time": "ticks"}
+WEIGHTS = {"instructions": "instructions", "time": "ticks", "bytecodes": "bytecodes"}
 
 
 def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
@@ -26,7 +26,7 @@ def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
     )
     calls = GaugeMetricFamily(
         "streamer_call_edge_invocations",
-        "Calls of the callee by the caller in the window, as far as the trace tells.",
+        "Calls of the callee by the caller in the window, as far as the trace tells; the most frequent, and `other`.",
         labels=(*process, "caller", "callee"),
     )
     matrix = GaugeMetricFamily(
@@ -42,13 +42,17 @@ def families(hub: Hub, keys: Iterable[ProcessKey]) -> Iterable[Metric]:
             matrix.add_metric((key[0], str(key[1]), window, caller, callee), n)
         for weight, column in WEIGHTS.items():
             total = edges[column].total()
-            edges[column].pop((OTHER, OTHER), None)
-            listed = [(edge, n) for edge, n in edges[column].most_common(hub.config.top) if n]
-            for (caller, callee), n in listed:
+            for (caller, callee), n in _top(edges[column], hub.config.exported) if total else ():
                 share.add_metric((key[0], str(key[1]), window, weight, caller, callee), n / total)
-                if column == "instructions" and (count := edges["invocations"][caller, callee]):
-                    calls.add_metric((key[0], str(key[1]), window, caller, callee), count)
-            if total:
-                other = 1 - sum(n for _, n in listed) / total
-                share.add_metric((key[0], str(key[1]), window, weight, OTHER, OTHER), other)
+        for (caller, callee), n in _top(edges["invocations"], hub.config.exported):
+            calls.add_metric((key[0], str(key[1]), window, caller, callee), n)
     yield from (share, calls, matrix)
+
+
+def _top(edges: Counter[Edge], count: int) -> list[tuple[Edge, int]]:
+    """The `count` heaviest, and the sum of all others."""
+    rest = edges.total()
+    edges.pop((OTHER, OTHER), None)
+    listed = [(edge, n) for edge, n in edges.most_common(count) if n]
+    rest -= sum(n for _, n in listed)
+    return [*listed, ((OTHER, OTHER), rest)] if listed or rest else []

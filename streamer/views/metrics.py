@@ -2,7 +2,8 @@
 
 A custom collector: the client library keeps a labelled child for ever, and here methods come and go. A scrape gets
 exactly the top methods of each window and `other`, so the number of series is bounded by
-processes × windows × weights × (top + 1). Counters are the hub's own sums and never go back.
+processes × windows × (weights + 1) × (exported + 1), invocations included. Counters are the hub's own sums and never go
+back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from streamer.hub import Hub, contradictions
 from streamer.hub.hub import ProcessKey
+from streamer.hub.invoked import most_invoked
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES
 from streamer.views import edge_metrics, pipeline_metrics
@@ -72,7 +74,7 @@ class HubCollector(Collector):
         )
         invocations = GaugeMetricFamily(
             "streamer_method_invocations",
-            "Invocations of the method in the window, where the trace tells how many; fidelity flow only.",
+            "Invocations in the window, of the methods with the most that the trace tells of; fidelity flow only.",
             labels=(*PROCESS, "window", "method"),
         )
         at_least = GaugeMetricFamily(
@@ -106,7 +108,7 @@ class HubCollector(Collector):
                 if not hub.live(key, seconds):
                     continue
                 for name in hub.weights:
-                    view = hub.hot(window, weight=name, process=key)
+                    view = hub.hot(window, hub.config.exported, name, key)
                     weight.add_metric((*process, window, name), view.total)
                     if hub.fidelity == "flow" and view.total:
                         ratio = view.recovered / (view.total + view.recovered)
@@ -123,10 +125,10 @@ class HubCollector(Collector):
                             decoded.add_metric((*process, window), view.coverage.ratio)
                         if hub.fidelity == "flow" and view.coverage.shed_ratio is not None:
                             shed.add_metric((*process, window), view.coverage.shed_ratio)
-                        for method in view.methods if hub.fidelity == "flow" else ():
-                            if method.invocations is not None:
-                                family = at_least if method.at_least else invocations
-                                family.add_metric((*process, window, method.method), method.invocations)
+                chosen, most = hub.window(window), hub.config.exported
+                for invoked in most_invoked(hub, key, chosen, most) if hub.fidelity == "flow" else ():
+                    family = at_least if invoked.at_least else invocations
+                    family.add_metric((*process, window, invoked.method), invoked.invocations)
         yield from (share, sure, duty, invocations, at_least, weight, decoded, shed, recovered)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:

@@ -15,7 +15,7 @@ from streamer.views import web
 from tests.dashboards.servers import answer, prometheus, until
 from tests.dashboards.test_dashboards import expressions_of_dashboards, names_in
 from tests.hub.reports import Time
-from tests.hub.scene import NOW, scene, second
+from tests.hub.scene import NOW, called, scene, second
 from tests.views.made import NOW as CONTEXTS
 from tests.views.made import tree
 
@@ -38,6 +38,7 @@ async def go_on(hub: Hub, clock: Time) -> None:
         clock.seconds += 1
         second(hub, pane, NOW, {"desync": 1000}, "instructions")
         hub.trees.feed(tree(pane, CONTEXTS))
+        called(hub, pane)
         pane += 1
         await trio.sleep(3)
 

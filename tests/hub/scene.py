@@ -75,6 +75,14 @@ def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80,
     return hub, clock
 
 
+def called(hub: Hub, pane: int) -> Hub:
+    """In that pane a method was invoked, all of it counted, and another, not all of whose invocations are."""
+    for column in ("untold", "invocations"):
+        hub.feed(report(pane, {"a.Some.of": 3}, column=column))
+    hub.feed(report(pane, {"a.All.of": 9}, column="invocations"))
+    return hub
+
+
 def second(
     hub: Hub, pane: int, mixture: dict[str, int], losses: dict[str, int], column: str = "hits", shed: int = 0
 ) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from stages.messages import PROFILE_DTYPE, CodeKind, Loss, PaneReport
 from streamer.views.metrics import KEEP_SECONDS, registry
 from tests.hub.reports import HOST, PID, account, report
-from tests.hub.scene import scene
+from tests.hub.scene import called, scene
 
 LABELS = {"host": HOST, "pid": str(PID)}
 
@@ -32,7 +32,7 @@ def test_shares_of_each_window_add_up_to_one():
                 window = sample.labels["window"]
                 by_window[window] = by_window.get(window, 0) + sample.value
             assert by_window == pytest.approx({"10s": 1, "1m": 1, "5m": 1})
-            assert len(family.samples) == 3 * (20 + 1)
+            assert len(family.samples) == 2 * (4 + 30 + 1) + (4 + 30 + 4 + 1)  # all: fewer than 50
             break
     else:
         pytest.fail("no shares")
@@ -138,11 +138,13 @@ def test_a_process_long_silent_is_not_exported():
 
 
 def test_flow_exports_its_weights_and_invocations():
-    hub, _ = scene(fidelity="flow")
+    hub = called(scene(fidelity="flow")[0], 79)
     own = registry(hub)
     weights = {s.labels["weight"] for f in own.collect() if f.name == "streamer_window_weight" for s in f.samples}
     assert weights == {"instructions", "time", "bytecodes"}
-    assert any(f.name == "streamer_method_invocations" and f.samples for f in own.collect())
+    labels = {**LABELS, "window": "10s"}
+    assert value(own, "streamer_method_invocations", **labels, method="a.All.of") == 9
+    assert value(own, "streamer_method_invocations_at_least", **labels, method="a.Some.of") == 3
 
 
 def test_invocations_are_exact_or_a_lower_bound_or_absent():
@@ -162,6 +164,28 @@ def test_invocations_are_exact_or_a_lower_bound_or_absent():
             assert value(own, f"streamer_method_invocations{family}", **labels) == known.get(name)
     shown = {m.method: (m.invocations, m.at_least) for m in hub.hot("10s").methods if m.method in names.values()}
     assert shown == {"a.All.of": (200, False), "a.Some.of": (200, True), "a.None.of": (None, False)}
+
+
+def test_the_most_invoked_have_a_series_also_where_they_do_little():
+    hub, _ = scene(fidelity="flow", seconds=3)
+    count = 2 * hub.config.exported
+    names = tuple((k + 1, f"a.M{k}.of") for k in range(count))
+    rows = np.zeros(count, PROFILE_DTYPE)
+    rows["method"], rows["kind"] = [number for number, _ in names], CodeKind.C2
+    rows["instructions"] = 10**9 + np.arange(count)[::-1] * 1000  # the more of them, the fewer invocations
+    rows["invocations"] = 10_000 + np.arange(count)
+    rows["untold"][0] = 1  # among the others, so that their sum is a lower bound
+    hub.feed(PaneReport(HOST, PID, 0, 3, rows, names, (), True))
+    own = registry(hub)
+    told = {s.labels["method"]: s.value for f in own.collect() if f.name.startswith("streamer_method_invocations")
+            for s in f.samples if s.labels["window"] == "10s"}  # fmt: skip
+    most = range(count - hub.config.exported, count)
+    assert {name: n for name, n in told.items() if name != "other"} == {f"a.M{k}.of": 10_000 + k for k in most}
+    labels = {**LABELS, "window": "10s", "method": "other"}
+    assert value(own, "streamer_method_invocations_at_least", **labels) == sum(10_000 + k for k in range(most[0]))
+    shown = {s.labels["method"] for f in own.collect() if f.name == "streamer_method_share_ratio" for s in f.samples
+             if s.labels["window"] == "10s" and s.labels["weight"] == "instructions"}  # fmt: skip
+    assert shown == {f"a.M{k}.of" for k in range(hub.config.exported)} | {"other"}
 
 
 def test_bytecodes_are_all_or_a_lower_bound_or_not_known():
@@ -190,7 +214,7 @@ def test_bytecodes_are_all_or_a_lower_bound_or_not_known():
         for s in f.samples if s.labels["weight"] == "bytecodes" and s.labels["window"] == "10s"
     }  # fmt: skip
     assert shares["a.Some.of"] == pytest.approx(300 / 430)
-    assert len(shares) == hub.config.top + 1
+    assert len(shares) == min(len(ran) - 1, hub.config.exported) + 1
     assert sum(shares.values()) == pytest.approx(1)
 
 

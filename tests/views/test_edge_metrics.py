@@ -66,11 +66,15 @@ def test_the_number_of_series_is_bounded() -> None:
     few = {(f.name, len(f.samples)) for f in registry(hub).collect() if "edge" in f.name}
     hub.trees.feed(large(50_000, 59))
     many = {f.name: f.samples for f in registry(hub).collect() if "edge" in f.name}
-    top = hub.config.top
+    top = hub.config.exported
     assert dict(few)["streamer_call_edge_share_ratio"] < 2 * (top + 1)
     by_weight = Counter(s.labels["weight"] for s in many["streamer_call_edge_share_ratio"])
     assert (by_weight["instructions"], by_weight["time"] <= top + 1) == (top + 1, True)
-    assert len(many["streamer_call_edge_invocations"]) <= top
+    calls = {(s.labels["caller"], s.labels["callee"]): s.value for s in many["streamer_call_edge_invocations"]}
+    every = hub.trees.edges.window((HOST, PID))["invocations"]
+    assert sum(calls.values()) == every.total()
+    del calls[OTHER, OTHER], every[OTHER, OTHER]
+    assert sorted(calls.values()) == sorted(n for _, n in every.most_common(top) if n)
     for weight in ("instructions", "time"):
         shares = [s.value for s in many["streamer_call_edge_share_ratio"] if s.labels["weight"] == weight]
         assert sum(shares) == pytest.approx(1)
