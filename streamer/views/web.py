@@ -14,6 +14,7 @@ import structlog
 import trio
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -94,8 +95,22 @@ def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
             *Matrix(hub).routes(),
             *page.routes(),
         ],
+        exception_handlers={HTTPException: _refused},
         middleware=[Middleware(Guard, config), Middleware(Admission, token or Token(config.token_file))],
     )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """A path or a method that there is none of."""
+    assert isinstance(error, HTTPException)
+    why = {
+        404: "there is nothing of that name here: / is the page, docs/metrics.md lists the paths",
+        405: f"this is not for {request.method}, but for {(error.headers or {}).get('Allow', 'others')}",
+    }.get(error.status_code, error.detail)
+    headers = {**(error.headers or {}), **HEADERS}
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": why}, error.status_code, headers)
+    return PlainTextResponse(f"{why}\n", error.status_code, headers)
 
 
 def listen(config: WebConfig) -> socket.socket:

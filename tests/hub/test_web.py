@@ -72,6 +72,24 @@ async def test_wrong_questions_get_a_clear_answer(query):
         assert answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "why"),
+    [
+        ("GET", "/nothing", 404, "nothing of that name"), ("GET", "/api/nothing", 404, "nothing of that name"),
+        ("GET", "/querier.v1.QuerierService/Series", 405, "not for GET, but for POST"),
+        *((method, path, 405, f"not for {method}, but for ") for method in ("POST", "PUT", "DELETE")
+          for path in ("/", "/metrics", "/api/hot", "/api/timeline", "/api/live")),
+    ],
+)  # fmt: skip
+async def test_what_is_not_there_or_cannot_be_done_is_said(method, path, status, why):
+    hub, _ = scene()
+    async with client(hub) as http:
+        answer = await http.request(method, path)
+    assert answer.status_code == status
+    told = answer.json()["error"] if path.startswith("/api/") else answer.text
+    assert why in told
+
+
 async def test_the_page_needs_nothing_from_elsewhere():
     hub, _ = scene()
     async with client(hub) as http:
