@@ -84,14 +84,15 @@ def timeline(
     *,
     window: str | None = None,
     most_bands: int = BANDS,
+    panes_kept: int | None = None,
 ) -> Timeline:
-    """`window`: that of which `bands` are the heaviest methods, else the longest. Raises ValueError for a weight or a
-    window that there is none."""
+    """`window`: that of which `bands` are the heaviest methods, else the longest. `panes_kept`: of each process the
+    newest ones alone. Raises ValueError for a weight or a window that there is none."""
     hub.poll()
     chosen = len(hub.windows) - 1 if window is None else hub.chosen(window)
     column, weight = hub.column(weight), weight or hub.weights[0]
     kept = {key: of.windows.kept() for key, of in hub.processes.items() if process in (None, key)}
-    kept = {key: panes for key, panes in kept.items() if panes}
+    kept = {key: panes[-(panes_kept or len(panes)) :] for key, panes in kept.items() if panes}
     each, most = _bins(hub)
     if not kept:
         return Timeline(each * hub.config.pane_seconds, most, weight)
@@ -130,8 +131,9 @@ def timeline(
 
 def lately(hub: Hub) -> dict[str, Any]:
     """Of the JSON of a timeline what sparklines of the shortest window's methods are made of, the last bins alone."""
-    lanes = timeline(hub, window=next(iter(hub.windows)), most_bands=hub.config.top)
-    bins = max(1, round(LATELY_SECONDS / lanes.seconds))
+    bins = max(1, round(LATELY_SECONDS / bin_seconds(hub)))
+    panes = (bins + 1) * _bins(hub)[0]
+    lanes = timeline(hub, window=next(iter(hub.windows)), most_bands=hub.config.top, panes_kept=panes)
     bands = [{"method": band.method, "weights": band.weights[-bins:]} for band in lanes.bands]
     return {"seconds": lanes.seconds, "total": lanes.total[-bins:], "bands": bands}
 

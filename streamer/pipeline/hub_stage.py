@@ -104,9 +104,12 @@ class HubStage:
     """PaneReport, TreeReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the
     members."""
 
-    def __init__(self, settings: Settings, directory: Path, listener: int, *, first: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, directory: Path, listener: int, *, first: bool = True, terminal: bool = False
+    ) -> None:
         """`first`: this session had no hub before. `listener`: descriptor of the socket that is served on; it stays
-        open."""
+        open. `terminal`: one shows the live table."""
+        self._terminal = terminal
         self._directory, self._listener, self._config = directory, listener, settings.web
         self._push = settings.push
         noted = load(directory)
@@ -140,8 +143,9 @@ class HubStage:
         return ()
 
     def statistics(self) -> Mapping[str, Any]:
-        """`view`: the terminal's view, a `HotView` in JSON, with the timeline of its sparklines."""
-        return {"hub_received": self.received, "view": self.hub.hot().json() | {"timeline": lately(self.hub)}}
+        """`view`: that of the run's own table, a `HotView` in JSON; for a terminal with the timeline of sparklines."""
+        lanes = {"timeline": lately(self.hub)} if self._terminal else {}
+        return {"hub_received": self.received, "view": self.hub.hot().json() | lanes}
 
     def hear(self, status: Mapping[str, Any]) -> None:
         """`Keeper.status` of a member."""

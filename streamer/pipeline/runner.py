@@ -91,7 +91,7 @@ class Runner:
         self._listener = web.listen(settings.web)
         self.url = web.url_of(self._listener, settings.web)
         hub = topology.groups[-1]
-        hub = replace(hub, options={**hub.options, "listener": self._listener.fileno()})
+        hub = replace(hub, options={**hub.options, "listener": self._listener.fileno(), "terminal": live})
         self.supervisor = Supervisor(
             settings,
             Topology((*topology.groups[:-1], hub)),

@@ -134,7 +134,9 @@ def hub(place: Place) -> Any:
     from streamer.pipeline.hub_stage import HubStage
 
     first = place.incarnation == 1 and not place.options.get("resumed")
-    return HubStage(place.settings, place.directory, place.options["listener"], first=first)
+    options = place.options
+    terminal = bool(options.get("terminal"))
+    return HubStage(place.settings, place.directory, options["listener"], first=first, terminal=terminal)
 
 
 def replay(place: Place) -> Any:

@@ -49,7 +49,7 @@ def test_it_goes_on_where_it_was_noted(tmp_path: Path, listener: socket.socket) 
 
 
 def test_the_terminal_of_a_run_is_told_the_last_minute(tmp_path: Path, listener: socket.socket) -> None:
-    told = stage(tmp_path, listener, first=True)
+    told = HubStage(Settings(), tmp_path, listener.fileno(), terminal=True)
     for pane in range(100):
         told.feed(report(pane, {"A.hot": pane}, column="instructions"))
     view = json.loads(json.dumps(told.statistics()["view"]))
@@ -57,6 +57,7 @@ def test_the_terminal_of_a_run_is_told_the_last_minute(tmp_path: Path, listener:
     (band,) = view["timeline"]["bands"]
     assert len(view["timeline"]["total"]) == len(band["weights"]) == 60
     assert band["weights"] == view["timeline"]["total"] == sorted(band["weights"])
+    assert "timeline" not in stage(tmp_path, listener).statistics()["view"]  # nobody looks at it
 
 
 def test_without_a_note_all_that_was_before_is_a_hole(tmp_path: Path, listener: socket.socket) -> None:
