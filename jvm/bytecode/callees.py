@@ -26,7 +26,7 @@ from jvm.bytecode.space import Space
 OPEN = -1  # in place of a number of callees: they cannot be known from the class files
 NATIVE = 0x100  # flag of a method (JVMS 4.6)
 _HANDLE = NATIVE | 0x80  # native and of variable arity: signature polymorphic, in these classes
-_POLYMORPHIC = ("java/lang/invoke/MethodHandle", "java/lang/invoke/VarHandle")
+POLYMORPHIC = ("java/lang/invoke/MethodHandle", "java/lang/invoke/VarHandle")
 Key = tuple[int, Invoked]
 """Of a call: −1 − loader, or the class of an invokespecial; the method as it is named."""
 
@@ -148,7 +148,7 @@ class Callees:
         if owner is not None and resolved is not None:
             if opcode == opcodes.INVOKESPECIAL:
                 resolved = self._special(call, owner, resolved)
-            elif resolved[0].name in _POLYMORPHIC and resolved[0].methods[selector] & _HANDLE == _HANDLE:
+            elif resolved[0].name in POLYMORPHIC and resolved[0].methods[selector] & _HANDLE == _HANDLE:
                 resolved = None  # invokehandle: the handle says which method runs (JVMS 2.9.3)
         turns = owner.turns if owner is not None else -1
         if (owner, resolved, turns) != (call.owner, call.resolved, call.turns):

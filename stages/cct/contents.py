@@ -19,6 +19,7 @@ from stages.cct.tables import (
     BC,
     BLOCK_HANDLER,
     BLOCK_STUB_START,
+    FN_NMETHOD,
     FN_STUB,
     FN_UNPACKS,
     FN_UNWINDS,
@@ -33,6 +34,7 @@ from stages.cct.tables import (
 )
 from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.paths.dictionary import Dictionary, spans
+from stages.paths.refusals import refused
 
 BLOCKS = 1024
 """In one step: in code that runs for the first time each may lie in an nmethod of its own."""
@@ -84,6 +86,7 @@ class Contents:
         tsc = np.concatenate((rows["tsc"][owner], rows["tsc"], rows["tsc"]))
         fn, place, bci, enters, starts, bytecodes = self._locate(every, tsc)
         n = len(addresses)
+        starts[:n][refused(d, ids, (starts[:n] > 0) & (self.functions.rows[fn[:n], 0] == FN_NMETHOD))] = 0
         # items: runs of one range, function and place
         cut = np.arange(n) == 0
         for each in (of_range, fn[:n], place[:n]):

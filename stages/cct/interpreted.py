@@ -33,6 +33,7 @@ from stages.cct.tables import (
     FN_BOTTOM,
     FN_HOLE,
     FN_INTERPRETER,
+    FN_OUTSIDE,
     I64,
     INTERPRETER,
     INTERPRETER_NAME,
@@ -134,8 +135,8 @@ def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
 @inner
 def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     """The lowest known frame of the interpreter's is of `fn`, with `above` others on it: the frame that stands there;
-    the nearest of `fn` below, from which control was never seen to come back (as where the VM throws an exception
-    through it); else this activation's from now on."""
+    the nearest of `fn` below, as far as the last call by the VM, from which control was never seen to come back (as
+    where the VM throws an exception through it); else this activation's from now on."""
     at = a
     for _ in range(above):
         if _called_by_interpreter(t, at):
@@ -145,8 +146,8 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     at = a
     for _ in range(SEARCHED):
         kind = class_of(t, c, at)
-        if fn == INTERPRETER or kind == FN_HOLE or kind == FN_BOTTOM:
-            break
+        if fn == INTERPRETER or kind == FN_HOLE or kind == FN_BOTTOM or kind == FN_OUTSIDE:
+            break  # frames below a call by the VM stay: it returns to them by the machine's stack
         if t.activation[AC * at + A_FN] == fn:
             return at
         at = t.activation[AC * at + A_PARENT]

@@ -131,9 +131,9 @@ class Flow:
         )  # fmt: skip
         self._break_kinds = np.zeros(B_END, np.int64)
         self.search: Search | None = None
-        self.call_updated: Callable[[Piece], None] | None = None
+        self.call_updated: Callable[[Piece], bool] | None = None
         """Told, where contradictions are trapped, right behind a packet by which `FlowOutput.resolved` got another
-        row."""
+        row. False: the call on top of the stack does not lead there, so the walk has been wrong before."""
         self._new_tables()
 
     # -- code
@@ -310,11 +310,14 @@ class Flow:
                 before = max(before, piece.contradicted)
                 if tries > TRIES or not self.search(key, piece):
                     trap, tries = before + 1, 0
+                piece.believe()
                 yield None
                 continue
             if result == CALL_UPDATED:
-                if self.call_updated is not None:
-                    self.call_updated(piece)
+                if self.call_updated is not None and not self.call_updated(piece):
+                    jump = int(piece.resolved["offset"][-1]) - piece.offset
+                    if jump >= trap:
+                        piece.doubt(jump)
                 continue
             yield self._output(key, piece, result == DONE)
             if result == DONE:

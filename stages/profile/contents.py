@@ -19,6 +19,7 @@ from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.messages.paths import BlockEnd, Way
 from stages.paths.counts import WAYS, Executed
 from stages.paths.dictionary import Dictionary
+from stages.paths.refusals import refused
 from stages.profile.entries import Entries
 
 I64 = NDArray[np.int64]
@@ -102,6 +103,9 @@ class Contents:
         whose = np.concatenate((owner, WAYS * ended + TAKEN, WAYS * ended + NOT_TAKEN))
         way = np.repeat((EXECUTED, TAKEN, NOT_TAKEN), (len(addresses), len(ended), len(ended)))
         position, called, times = entries.find(tsc, np.concatenate((addresses, last, last)), way)
+        void = refused(d, ids, np.isin(addresses, entries.verified(tsc)))
+        enters = ~np.append(void, np.zeros(2 * len(ended), np.bool_))[position]
+        position, called, times = position[enters], called[enters], times[enters]
         told.append((whose[position] << 32 | called, INVOCATIONS, times))
         self._branches[whose[position[way[position] != EXECUTED]] // WAYS] = True
         position, template, bytecodes = entries.bytecodes(addresses)

@@ -48,7 +48,7 @@ class Entries:
         self._lost: dict[int, I64] = {}  # by version, of those known: sites of methods inlined in it and not counted
         self._census = -1
         self._versions: list[Version] = []
-        self._start, self._end, self._since, self._until = (np.zeros(0, np.uint64) for _ in range(4))
+        self._start, self._end, self._since, self._until, self._verified = (np.zeros(0, np.uint64) for _ in range(5))
         self._executed: list[tuple[int, Codelet]] = []
         self._interpreter = _none()  # of those
         self._bytecodes = np.zeros(0, np.int64)  # of one execution, by row of that
@@ -104,6 +104,12 @@ class Entries:
         yield from self._lost.values()
         yield self._interpreter.site
 
+    def verified(self, tsc: int) -> U64:
+        """The verified entries of the nmethods that stand at `tsc`."""
+        if self._census != self._image.census:
+            self._gather()
+        return self._verified[(self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc))]
+
     def _standing(self, tsc: int, addresses: U64) -> tuple[I64, I64]:
         """Which versions stand at `tsc`, by start; of (m,) addresses, which of these began last before it, −1: none."""
         here = np.flatnonzero((self._since <= np.uint64(tsc)) & (self._until > np.uint64(tsc)))
@@ -119,9 +125,9 @@ class Entries:
         ids = {v.id for v in self._versions}
         self._known = {id_: rows for id_, rows in self._known.items() if id_ in ids}
         self._lost = {id_: sites for id_, sites in self._lost.items() if id_ in ids}
-        self._start, self._end, self._since, self._until = (
+        self._start, self._end, self._since, self._until, self._verified = (
             np.array([getattr(v, name) for v in self._versions], np.uint64)
-            for name in ("start", "end", "since", "until")
+            for name in ("start", "end", "since", "until", "verified_entry")
         )
         executed = self._image.codelets.executed
         if executed is not self._executed:

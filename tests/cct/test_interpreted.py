@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from jvm.code.version import Kind, Version
 from stages.cct.interpreted import events_told
 from stages.cct.stage import Cct
 from stages.cct.tables import INTERPRETER as PLAIN
 from stages.messages import Bytecodes, Paths
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, FrameEvent
-from stages.messages.paths import BlockEnd
+from stages.messages.paths import DISABLED, BlockEnd
 from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Range
 from tests.cct.test_stage import found, stage, tree_of
 
@@ -86,6 +89,24 @@ def test_frames_that_are_told_anew_are_where_they_were() -> None:
     a = ((UNKNOWN, -1), ("A.a", -1))
     assert found(tree)[(*a, ("B.b", 3)), "instructions"] == 2
     assert len(tree.nodes) == 5  # none beside them: thread, unknown, the first entry's, A.a, B.b
+
+
+def test_a_frame_told_anew_is_not_that_of_its_method_below_a_call_by_the_vm() -> None:
+    """A.a calls the VM, which calls A.a: the frames below that call stay, though what is above is told anew."""
+    d, cct = Dictionaries(), stage()
+    made: Any = cct.images.of("h", 42).image
+    made.known[3] = Version(4, Kind.DYNAMIC, 4 * SPACING, 5 * SPACING, "call_stub", 0, 0)
+    calls_vm = Block((Range(INTERPRETER + 32, INTERPRETER + 37, True, ()),), BlockEnd.INDIRECT)
+    calls_java = Block((Range(4 * SPACING, 4 * SPACING + 2, True, ()),), BlockEnd.INDIRECT)
+    entry, template, out, into = d.path([ENTRY]), d.path([TEMPLATE]), d.path([calls_vm]), d.path([calls_java])
+    order = [entry, template, out, DISABLED, into, entry, template, template]
+    told = events(
+        (1, 0, FrameEvent.ENTER, A, -1), (6, 0, FrameEvent.LOST, -1, -1), (6, 0, FrameEvent.FRAME, A, -1),
+    )  # fmt: skip
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()]))
+    a, stub = ("A.a", -1), ("call_stub", -1)
+    assert counts[((UNKNOWN, -1), a, stub, a), "instructions"] == 2
+    assert counts[((UNKNOWN, -1), a), "instructions"] == 2
 
 
 def test_events_that_matter() -> None:

@@ -253,6 +253,22 @@ def test_an_invocation_is_the_methods_though_its_entry_is_described_as_inlined_c
     assert found(tree)[(*own, ("inlined", 0)), "instructions"] == 1
 
 
+def test_a_call_that_an_nmethod_refuses_is_no_invocation_of_it() -> None:
+    """It is not entrant any more, and the jump over its entry leads to a stub that goes to the method's code of now."""
+    d, cct = Dictionaries(), stage()
+    refusal = Range(SPACING, SPACING + 5, False, OWN)
+    again = Range(2 * SPACING, 2 * SPACING + 1, False, (("m1", -1),))
+    elsewhere = [Block((refusal, again), BlockEnd.INDIRECT)]
+    cut = [Block((refusal,), BlockEnd.RETURN)]  # by an interrupt, say: five bytes that are no jump
+    tree = tree_of(
+        [*cct.feed(d.message(7, [d.path(elsewhere), BREAK] * 3 + [d.path(cut)], (0, 9), False)), *cct.flush()]
+    )
+    calls = Counter[str]()
+    for (stack, count), n in found(tree).items():
+        calls[stack[-1][0]] += n * (count == "invocations")
+    assert calls == {"m0": 1, "m1": 3}
+
+
 def test_a_path_of_more_nodes_than_there_is_room_for_parts() -> None:
     d, cct = Dictionaries(), stage(Room(1 << 12, 1 << 12, 16))
     deep, rounds = PARTS * 16 + 3 * SPARE_PARTS, 4

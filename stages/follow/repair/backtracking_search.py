@@ -15,6 +15,8 @@ known before. So each instruction and its candidates are looked up once and reme
 the first one had its first choice; and all of a search together has a limit (`Effort`).
 """
 
+# ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -22,9 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls.call_sites import CALL_SIZE
 from jvm.kernels import inner, kernel
 from stages.follow.code.code_copy import CodeWords
-from stages.follow.code.jumps import ANYWHERE, BEHIND_CALL, behind_call_out, leads, loaded
+from stages.follow.code.jumps import ANYWHERE, BEHIND_CALL, INTO_COMPILED, UPDATES_CALL, behind_call_out, leads, loaded
+from stages.follow.repair.call_table import names_other
 from stages.follow.repair.candidates import (
     FAR,
     LAST,
@@ -45,6 +49,7 @@ from stages.follow.repair.way import (
     N_NONE,
     N_PGD,
     N_PGE,
+    N_TIP,
     W_AT,
     W_BASE,
     W_BEHIND,
@@ -236,6 +241,10 @@ def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest,
                     b = holder(g.start, g.end, g.blobs, here)
                     to = loaded(code.code, code.data_at[b] + here - code.start[b], here - code.start[b])
                     right = to == 0 or to == w[W_IP]
+                finds = led == UPDATES_CALL or led == INTO_COMPILED
+                if right and finds and w[W_NEXT] == N_TIP and w[W_DEPTH] > 0:
+                    call = stack[w[W_DEPTH] - 1] - CALL_SIZE
+                    right = not names_other(known.calls, call, w[W_IP], tsc, slack)
                 right = right and step(w, stack, insn, target, led, g)
         attempt = 0
         if right:

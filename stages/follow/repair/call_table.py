@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.calls.stubs import Stub
+from jvm.kernels import inner
+from stages.pointers import least_at
 
 I64 = NDArray[np.int64]
 
-OWN, ANY, VTABLE, ITABLE = range(4)
+OWN, ANY, VTABLE, ITABLE, HANDLE = range(5)
 """A callee's kind. The method that runs is that of the very class that the bytecode names; or it may be inherited; or
-it is looked up in the table of virtual methods, or in that of an interface, so that any class may have it."""
+it is looked up in the table of virtual methods, or in that of an interface, so that any class may have it; or it is
+behind a method handle, and has another name."""
 TABLES = {Stub.VTABLE: VTABLE, Stub.ITABLE: ITABLE}
 
 
@@ -56,6 +59,28 @@ class CallTable(NamedTuple):
     # and any, ascending: a class that a callee is named of
     claimed: I64
     claim: I64
+
+
+@inner
+def names_other(calls, site, target, tsc, slack):  # type: ignore[no-untyped-def]
+    """Whether the call at `site` names another method than that whose entry is at `target` at `tsc`, `slack` ticks
+    earlier or later. A call leads to methods of one name and descriptor (JVMS 5.4.6), a constructor's to one of the
+    class that is named; but that of a method handle. False, where one of the two is not known. `calls`: `CallTable` as
+    `Column`s."""
+    k = least_at(calls.site.at, calls.site.n, site)
+    callee = calls.callee.at[k] if k < calls.site.n and calls.site.at[k] == site else np.int64(-1)
+    if callee < 0 or calls.kind.at[callee] == HANDLE:
+        return False
+    name, other = calls.name.at[callee], False
+    holder = calls.owner.at[callee] if calls.kind.at[callee] == OWN else np.int64(-1)
+    for row in range(calls.verified.n):
+        if calls.verified.at[row] != target and calls.unverified.at[row] != target:
+            continue
+        if calls.since.at[row] - slack <= tsc < calls.until.at[row] + slack:
+            if calls.entry_name.at[row] == name and (holder < 0 or calls.holder.at[row] == holder):
+                return False
+            other = True
+    return other
 
 
 NO_CALLS = CallTable(*(np.zeros(0, np.int64) for _ in CallTable._fields))

@@ -13,12 +13,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.callees import POLYMORPHIC
 from jvm.bytecode.class_file import Invoked
 from jvm.calls import call_sites as calls
 from jvm.calls.stubs import stub_of
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
-from stages.follow.repair.call_table import ANY, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
+from stages.follow.repair.call_table import ANY, HANDLE, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.follow.repair.observed_targets import Led, fingerprint
 from stages.pointers import signed, signed_rows
 
@@ -176,6 +177,19 @@ class Callees:
         callee = self._callee(site)
         return self._invoked[callee] if callee >= 0 else None
 
+    def names_other(self, site: int, target: int, tsc: int, slack: int) -> bool:
+        """Whether the call there names another method than that whose entry is at `target` then (as `names_other` of
+        `stages.follow.repair.call_table`). `slack`: ticks."""
+        callee = self._callee(site)
+        if callee < 0 or self._calls.kind[callee] == HANDLE:
+            return False
+        known, at = self._calls, signed(target)
+        rows = np.flatnonzero((known.verified == at) | (known.unverified == at))
+        rows = rows[(known.since[rows] - slack <= tsc) & (tsc < known.until[rows] + slack)]
+        own = known.kind[callee] != OWN or known.holder[rows] == known.owner[callee]
+        same = (known.entry_name[rows] == known.name[callee]) & own
+        return bool(len(rows)) and not bool(same.any())
+
     def _callee(self, site: int) -> int:
         """The number of the callee that the call there names; −1: not known."""
         k = self._call(site)
@@ -298,6 +312,7 @@ class Callees:
         number = self._callees[callee]
         if number == len(self._columns[0]):
             kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
+            kind = HANDLE if callee.owner in POLYMORPHIC else kind
             name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
             self._invoked.append(callee)
             row = name, owner, kind, self._arguments[fingerprint(callee)], self._declared(callee)

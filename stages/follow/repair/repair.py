@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.calls.call_sites import CALL_SIZE
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER
 from stages.follow.cfg.graph import DISABLED_BLOCK, FIRST_BLOCK, G_FILTER_HI, G_FILTER_LO
@@ -142,8 +143,14 @@ class Repair:
         new = shown[shown["offset"] > self._resolved_to]
         if len(new):
             self._resolved_to = int(new["offset"].max())
+            tsc = int(self._segment.tsc_end)
             pairs = zip(new["returns"].tolist(), new["target"].tolist(), strict=True)
-            self._resolved.add(pairs, int(self._segment.tsc_end))
+            self._resolved.add([pair for pair in pairs if not self._leads_elsewhere(*pair, tsc)], tsc)
+
+    def _leads_elsewhere(self, returns: int, target: int, tsc: int) -> bool:
+        """Whether a resolver's jump cannot be that of the call before `returns`: the walk has been wrong before."""
+        known = returns >= CALL_SIZE and target != 0
+        return known and self._callees.names_other(returns - CALL_SIZE, target, tsc, self._slack)
 
     def __call__(self, thread: ThreadKey, piece: Piece) -> bool:
         position = self._position(piece)
@@ -187,15 +194,19 @@ class Repair:
             self._make(piece, choice)
         return True
 
-    def call_updated(self, piece: Piece) -> None:
+    def call_updated(self, piece: Piece) -> bool:
         """`Flow.call_updated`: the call is changed now, not when the next contradiction asks for it."""
         row = piece.resolved[-1]
-        self.take_resolved(piece.resolved)
         tsc = self._time(int(row["offset"]))
+        if self._leads_elsewhere(int(row["returns"]), int(row["target"]), tsc):
+            self.counts["doubted"] += 1
+            return False
+        self.take_resolved(piece.resolved)
         for branch in self._bindings.of(int(row["returns"]), int(row["target"]), int(row["by"]), tsc):
             if self._flow.bytes_at(branch.address, len(branch.code)) != branch.code and self._patch(branch, tsc):
                 piece.settle()
                 self.counts["call_updated"] += 1
+        return True
 
     def _search(
         self, piece: Piece, position: Position, goal: int, known: Known, tsc: int, effort: Effort

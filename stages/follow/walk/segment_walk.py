@@ -33,6 +33,7 @@ from stages.follow.walk.state import (
     X_CONFIRMED_OUT,
     X_CONFIRMED_POS,
     X_DEPTH,
+    X_DOUBTED,
     X_FUP,
     X_LAST_IP,
     X_MODE,
@@ -56,6 +57,7 @@ I64 = NDArray[np.int64]
 PADDING = 32  # bytes behind the end that kernels may look at
 LONGEST = 8  # bytes of a packet with TNT bits
 NEVER = int(driver.NEVER)
+NOWHERE = -1
 Zeros = Callable[[int, type[Any]], NDArray[Any]]
 
 _BREAK_WORDS = np.dtype(
@@ -178,6 +180,7 @@ class Piece:
         x[X_POS] = 0
         x[X_ROOM] = len(buffers.order)
         x[X_LAST_IP] = signed(segment.last_ip)
+        x[X_DOUBTED] = NOWHERE
         self._io = buffers.io
         self._io[IN.x : IN.ring + 1] = thread.addresses
         self._io[driver.IO_N_STOPS] = n
@@ -194,6 +197,18 @@ class Piece:
         x = self.thread.x
         if not 0 <= kept[X_POS] < x[X_POS] or kept[X_BREAKS] != x[X_BREAKS]:
             return None
+        return self._kept(kept)
+
+    def doubt(self, position: int) -> None:
+        """The walk is to be made anew, as far back as is kept, and to be contradicted at the jump at `position`."""
+        self.state = self._kept(self.buffers.kept[FIRST * KEPT : (FIRST + 1) * KEPT])
+        self.thread.x[X_DOUBTED] = position
+
+    def believe(self) -> None:
+        """No jump is doubted any more."""
+        self.thread.x[X_DOUBTED] = NOWHERE
+
+    def _kept(self, kept: I64) -> State:
         stop_at = np.where(self.stops <= kept[X_POS], self.stop_at, -1)
         return State(kept[:X_SIZE].copy(), kept[X_SIZE:].astype(np.int32), stop_at)
 

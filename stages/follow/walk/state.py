@@ -44,8 +44,11 @@ from stages.pt.return_stack import ONE, SLOTS, above, left_under, popped, pushed
 # the state, int64 each
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
-    X_CONFIRMED_POS, X_CONFIRMED_OUT, X_TRAP, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_SIZE,
-) = range(21)  # fmt: skip
+    X_CONFIRMED_POS, X_CONFIRMED_OUT, X_TRAP, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_DOUBTED,
+    X_SIZE,
+) = range(22)  # fmt: skip
+
+# X_DOUBTED: position of a resolver's jump that does not lead where its call does, −1: none
 
 # X_MODE
 M_PSB = 1  # inside PSB+
@@ -252,10 +255,10 @@ def keep_up(w):  # type: ignore[no-untyped-def]
 @inner
 def go_back(w):  # type: ignore[no-untyped-def]
     """To the first copy."""
-    trap = w.x[X_TRAP]
+    trap, doubted = w.x[X_TRAP], w.x[X_DOUBTED]
     for k in range(X_SIZE):
         w.x[k] = w.kept[k]
     for k in range(SLOTS):
         w.ring[k] = np.int32(w.kept[X_SIZE + k])
-    w.x[X_TRAP] = trap
+    w.x[X_TRAP], w.x[X_DOUBTED] = trap, doubted
     w.x[X_CAUSE] = 0

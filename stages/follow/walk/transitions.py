@@ -96,11 +96,13 @@ from stages.follow.walk.state import (
     X_BASE,
     X_CONFIRMED_OUT,
     X_DEPTH,
+    X_DOUBTED,
     X_FUP,
     X_FUP_IP,
     X_MODE,
     X_OUT,
     X_PENDING,
+    X_POS,
     X_SEEN_IP,
     X_TOP,
     break_off,
@@ -253,6 +255,8 @@ def on_tip(t, w, ip, known):  # type: ignore[no-untyped-def]
         emit(t, w, np.int64(t.block[x[X_AT] * BL + BL_TIP_PATH]))
         if kind == RET:
             pop(w)
+        if x[X_POS] == x[X_DOUBTED]:
+            doubt(x, B_WRONG_TARGET)
         if kind == RESOLVE and known:
             update_call(t, w, x[X_OUT] - 1, ip)
         x[X_AT] = LOST_BLOCK
