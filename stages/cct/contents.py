@@ -86,7 +86,8 @@ class Contents:
         tsc = np.concatenate((rows["tsc"][owner], rows["tsc"], rows["tsc"]))
         fn, place, bci, enters, starts, bytecodes = self._locate(every, tsc)
         n = len(addresses)
-        starts[:n][refused(d, ids, (starts[:n] > 0) & (self.functions.rows[fn[:n], 0] == FN_NMETHOD))] = 0
+        void = refused(d, ids, (starts[:n] > 0) & (self.functions.rows[fn[:n], 0] == FN_NMETHOD))
+        starts[:n][void] = 0
         # items: runs of one range, function and place
         cut = np.arange(n) == 0
         for each in (of_range, fn[:n], place[:n]):
@@ -105,7 +106,7 @@ class Contents:
         items[:, 5] = calls * ITEM_CALLS + enters[head] * ITEM_ENTERS
         items[:, 6] = np.where(calls, ranges["hi"][of_range[tail]].view(np.int64), 0)
         items[:, 7] = bci[tail]
-        items[:, 8], items[:, 9] = self._calls(addresses, EXECUTED, fn[:n], head, tail)
+        items[:, 8], items[:, 9] = self._calls(np.where(void, np.uint64(0), addresses), EXECUTED, fn[:n], head, tail)
         self._item = grown(self._item, self._items + len(items))
         self._item[self._items : self._items + len(items)] = items
         count = np.bincount(owner[head], minlength=len(ids)) if len(head) else np.zeros(len(ids), np.int64)

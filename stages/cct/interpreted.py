@@ -30,10 +30,7 @@ from stages.cct.tables import (
     A_RETURN,
     AC,
     BY_BYTECODE,
-    FN_BOTTOM,
-    FN_HOLE,
     FN_INTERPRETER,
-    FN_OUTSIDE,
     I64,
     INTERPRETER,
     INTERPRETER_NAME,
@@ -134,9 +131,9 @@ def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 @inner
 def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
-    """The lowest known frame of the interpreter's is of `fn`, with `above` others on it: the frame that stands there;
-    the nearest of `fn` below, as far as the last call by the VM, from which control was never seen to come back (as
-    where the VM throws an exception through it); else this activation's from now on."""
+    """The lowest known frame of this activation of the interpreter is of `fn`, with `above` others on it: the frame
+    that stands there; the nearest of `fn` below it in this activation, from which control was never seen to come back;
+    else its lowest from now on. Compiled code below, and calls by the VM, are left by what machine code shows."""
     at = a
     for _ in range(above):
         if _called_by_interpreter(t, at):
@@ -145,15 +142,12 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
         return at
     at = a
     for _ in range(SEARCHED):
-        kind = class_of(t, c, at)
-        if fn == INTERPRETER or kind == FN_HOLE or kind == FN_BOTTOM or kind == FN_OUTSIDE:
-            break  # frames below a call by the VM stay: it returns to them by the machine's stack
-        if t.activation[AC * at + A_FN] == fn:
+        if fn != INTERPRETER and t.activation[AC * at + A_FN] == fn:
             return at
+        if not _called_by_interpreter(t, at):
+            return _instead(t, c, at, fn)
         at = t.activation[AC * at + A_PARENT]
-    while _called_by_interpreter(t, a):
-        a = t.activation[AC * a + A_PARENT]
-    return _instead(t, c, a, fn)
+    return a
 
 
 @inner
