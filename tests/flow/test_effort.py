@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from jvm.code.image import CodeImage
+from jvm.code.revisions import SETTLED
 from jvm.code.snapshot import CodeView
 from stages.follow.flow import SLICE, Flow, FlowOutput
+from stages.follow.follower import Follower
 from stages.follow.repair import backtracking_search as choice
 from stages.follow.repair import effort as efforts
 from stages.follow.repair.backtracking_search import Choice, Position, choose
@@ -153,3 +155,22 @@ def test_a_large_piece_is_walked_in_steps() -> None:
     again.search = None
     (whole,) = again.feed(segment(trace))
     assert again.tables.path_instrs[whole.paths] @ whole.times == flow.tables.path_instrs[got.paths] @ got.times
+
+
+def test_patches_that_come_at_once_are_put_into_time_in_steps() -> None:
+    """As at a late attach, before the first piece is walked."""
+    count = 5 * SETTLED
+    written = Writer().at(1000).dynamic_code(BASE, "code", laid_out(*PLAIN))
+    for k in range(count):
+        written.dynamic_code(BASE + 0x1000 * (k + 1), f"code {k}", bytes(range(16, 48)))
+    for k in range(count):
+        written.code_patch(BASE + 0x1000 * (k + 1), 20_000, 30_000, b"\x90")
+    image = CodeImage()
+    image.feed(written.bytes())
+    steps = Follower(image, PtConfig(), 10).steps(segment(START + rounds(6), tsc=(40_000, 40_010)))
+    made = []
+    for step in steps:
+        if step is not None:
+            break
+        made.append(image._revisions.patches)
+    assert made[:5] == [SETTLED * k for k in range(1, 6)]
