@@ -24,9 +24,8 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,24 +114,27 @@ class Chain:
             for out in self._measured(level, part):
                 self.run(out, part, level + 1)
 
-    def _measured(self, level: int, part: Part, *message: Any) -> list[Any]:
-        """The stage's output for the message or, without one, at the end."""
+    def _measured(self, level: int, part: Part, *message: Any) -> Iterator[Any]:
+        """The stage's output for the message or, without one, at the end. As in a worker each goes on before the next
+        is made."""
         name, stage = self.stages[level]
         cost = part.stages.setdefault(name, Cost())
-        memory = self._memory()
-        given: list[Any] = []
-        begin = time.thread_time_ns()
         how = ("steps", stage.feed) if message else ("flush_steps", stage.flush)
-        for out in chain(getattr(stage, *how)(*message), (None,)):
+        steps: Iterator[Any] | None = None
+        cost.messages += len(message)
+        while True:
+            memory, begin = self._memory(), time.thread_time_ns()
+            steps = iter(getattr(stage, *how)(*message)) if steps is None else steps
+            out = next(steps, self)
             spent = time.thread_time_ns() - begin
             cost.cpu_seconds += spent / 1e9
             cost.longest_ms = max(cost.longest_ms, spent / 1e6)
-            given += () if out is None else (out,)
-            begin = time.thread_time_ns()
-        cost.memory_bytes += self._memory() - memory
-        cost.messages += len(message)
-        cost.given += len(given)
-        return given
+            cost.memory_bytes += self._memory() - memory
+            if out is self:
+                return
+            if out is not None:
+                cost.given += 1
+                yield out
 
     def _memory(self) -> int:
         return int(os.pread(self._statm, 64, 0).split()[1]) * self._page

@@ -109,6 +109,7 @@ class Images:
                 p = self.of(message.host, message.pid)
                 if message.tsc - p.forgotten >= p.hz:  # to look through all code takes long
                     p.forgotten = message.tsc
+                    yield from p.image.settling()
                     p.image.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.hz)))
                     self._drop_sites()
 

@@ -148,7 +148,7 @@ class Ready:
             h.watermark = done
             mark = Watermark(*h.process.key, done)
             yield mark  # panes close before the code of their time is forgotten
-            self.images.take(mark)
+            yield from self.images.steps(mark)
 
     def _release(self, h: Held) -> Iterator[object]:
         """The segments that need not wait any longer."""

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from jvm.code.revisions import SETTLED
 from stages.images import MOST_BYTES, Images
-from stages.messages import MARK_DTYPE, Clock, JitBatch, Pieces, PtConfig, Segment, StreamKey, StreamOpen, ThreadKey
+from stages.messages import (
+    MARK_DTYPE,
+    Clock,
+    JitBatch,
+    Pieces,
+    PtConfig,
+    Segment,
+    StreamKey,
+    StreamOpen,
+    ThreadKey,
+    Watermark,
+)
 from stages.ready.stage import Ready
 from tests.jvm.exportwriter import Writer
 
@@ -51,6 +63,19 @@ def test_code_told_at_once_is_taken_in_in_steps() -> None:
     assert list(early.steps(batch)) == []  # waits for the clock
     assert len(list(early.steps(opened))) == len(steps)
     assert early.statistics()["code_versions"] == 300
+
+
+def test_patches_told_at_once_are_put_into_time_in_steps_before_code_is_forgotten() -> None:
+    count = 5 * SETTLED
+    writer = Writer()
+    for k in range(count):
+        writer.dynamic_code(0x10000 + 64 * k, f"code {k}", bytes(range(16, 48)))
+    for k in range(count):
+        writer.code_patch(0x10000 + 64 * k, 20_000, 30_000, b"\x90")
+    images = Images(lateness_ticks=0)
+    images.take(JitBatch("h", 42, 0, np.frombuffer(writer.bytes(), np.uint8)))
+    assert list(images.steps(Watermark("h", 42, 2 * 10**9))) == [None] * 5
+    assert list(images.steps(Watermark("h", 42, 4 * 10**9))) == []
 
 
 def test_pieces_of_two_cpus_that_go_on_together_are_in_the_order_of_time() -> None:
