@@ -89,6 +89,9 @@ class FlowConfig(_Section):
         description="live, trace that waited longer is counted at fidelity ip: load is shed; 0: never",
     )  # fmt: skip
     interpreted: bool = Field(False, description="tell which methods the interpreter runs (docs/reconstruction.md)")
+    each_bytecode: bool = Field(
+        False, description="with it, tell each bytecode that the interpreter executes (streamer flow asks for it)"
+    )
     recover: bool = Field(False, description="fill holes with what threads did at another time (docs/recovery.md)")
     recover_mib: int = Field(64, ge=1, le=4096, description="window of a process in which fillings are looked for")
     contexts: bool = Field(True, description="calling-context trees of a live run or a replay (streamer cct live)")

@@ -21,6 +21,7 @@ from jvm.bytecode.class_file import (
     INTERFACE,
     INVOKEDYNAMIC,
     INVOKESTATIC,
+    LINE_DTYPE,
     PRIVATE,
     STATIC,
     ClassFile,
@@ -99,6 +100,15 @@ class Classes:
         """Whether the bytecode of a method can be asked for."""
         told = self.methods.get(method)
         return told is not None and self._definition.get(told.class_id, 0) in self._data
+
+    def lines(self, class_id: int, name: str, descriptor: str) -> NDArray[np.void]:
+        """LINE_DTYPE rows of a method, in the order of its code; empty where they are not known."""
+        file = self._file(class_id)
+        try:
+            found = file.lines(name, descriptor) if file is not None else np.empty(0, LINE_DTYPE)
+        except ClassFileError:
+            found = np.empty(0, LINE_DTYPE)
+        return found[np.argsort(found["bci"], kind="stable")]
 
     def steps(self, method: int) -> NDArray[np.int32] | None:
         """The jumps in the bytecode of a method (`jvm.bytecode.counts.steps`); None: it is not known."""

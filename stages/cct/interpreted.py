@@ -172,7 +172,7 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
         if _called_by_interpreter(t, a):
             return t.activation[AC * a + A_PARENT]
         if kind != _OSR:
-            return _instead(t, c, a, np.int64(INTERPRETER))
+            return _instead(t, c, a, fn)
     return a
 
 

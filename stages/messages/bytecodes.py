@@ -46,9 +46,10 @@ EVENT_DTYPE = np.dtype(
      ("_", "<i4"), ("bytecodes", "<i8")]
 )  # fmt: skip
 """Row of the `Paths`; FrameEvent; position in `order` of the path in which it happens, and before which of its blocks
-(a repetition −n at its own position has those of n passes, one behind the other); the method entered (−1: unknown, or
-none); the bci in the frame below from which it was called (−1: unknown, or by the VM); bytecodes executed from here to
-the next event, in the frame that is then on top."""
+(a repetition −n at its own position has those of n passes, one behind the other); the method entered, or that
+goes on behind a RETURN, UNWIND, BACK or UPRETURN (−1: unknown, or none); the bci in the frame below from which it was
+called (−1: unknown, or by the VM); bytecodes executed from here to the next event, in the frame that is then on
+top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ class Bytecodes:
     events: NDArray[np.void] = field(metadata={"dtype": EVENT_DTYPE})  # by row; in the order in which they happened
     names: tuple[tuple[int, str], ...]
     behind: bool = False  # nothing was looked for, to keep up: the events only say that no stack is known
+    bcis: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    """Of each bytecode that `events` count, one event's behind the other's, if they were asked for
+    (`flow.each_bytecode`), and could all be told; else empty."""
 
     def explains(self, paths: Paths) -> bool:
         """Whether it was made of that message."""

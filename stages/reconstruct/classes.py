@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm import names
-from jvm.bytecode.cfg import NOWHERE
+from jvm.bytecode.cfg import NOWHERE, Cfg, Nodes, part
 from jvm.bytecode.icfg import Graph, Icfg
+from jvm.bytecode.opcodes import Kind
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
@@ -107,6 +108,33 @@ class Classes:
     def name(self, method: int) -> str:
         holder, name, _ = self.icfg.selector(method)
         return names.display(f"L{holder};", name)
+
+    def selector(self, method: int) -> tuple[str, str, str]:
+        """Class (internal name), name and descriptor. Raises KeyError if there is none of that number."""
+        return self.icfg.selector(method)
+
+    def class_id(self, method: int) -> int:
+        """The agent's number of its class."""
+        return int(self.graph().methods.class_id[method])
+
+    def cfg(self, method: int) -> Cfg | None:
+        """Its part of the graph, numbered from 0; None: it has no code."""
+        graph = self.graph()
+        at, count = int(graph.methods.entry[method]), int(graph.methods.nodes[method])
+        if at == NOWHERE:
+            return None
+        nodes = Nodes._make(column.copy() for column in part(graph.nodes, at, count))
+        nodes.next[nodes.next != NOWHERE] -= at
+        jumps = np.isin(nodes.kind, (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR))
+        nodes.target[jumps] -= at
+        switches = nodes.kind == Kind.SWITCH
+        arms = zip(nodes.target[switches].tolist(), nodes.arms[switches].tolist(), strict=True)
+        arm = [np.zeros(0, np.int32), *(graph.arm[first : first + n] - at for first, n in arms)]
+        nodes.target[switches] = np.cumsum(nodes.arms[switches]) - nodes.arms[switches]
+        first = int(graph.methods.handler[method])
+        handlers = graph.handler[first : first + int(graph.methods.handlers[method])].copy()
+        handlers[:, :3] -= at
+        return Cfg(nodes, np.concatenate(arm), handlers, {})
 
     def _going(self, nodes: range, methods: range) -> None:
         self._named[methods.start : methods.stop] = False

@@ -83,10 +83,13 @@ class Reconstruct:
         most_behind_seconds: float = 0.25,
         ready: Callable[[], bool] | None = None,
         executed: Hears | None = None,
+        each_bytecode: bool = False,
     ) -> None:
         """Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`. `now` and
         `most_behind_seconds`: as of `Follow`; `ready`: before it says so (kernels are compiled) nothing is explained;
-        None: at once. `executed` hears of all bytecodes one by one, which makes it slower."""
+        None: at once. `executed` hears of all bytecodes one by one, which makes it slower; so does `each_bytecode`,
+        which has them told in `Bytecodes.bcis`."""
+        self._each_bytecode = each_bytecode
         self.images = images or Images()
         self._executed = executed
         self._now, self._most_behind_seconds, self._ready = now, most_behind_seconds, ready or (lambda: True)
@@ -150,10 +153,15 @@ class Reconstruct:
             p.classes.forget_names()
         return self.images.introduce()
 
+    def classes(self, host: str, pid: int) -> Classes:
+        """Of a process: the methods that its `Bytecodes` number."""
+        return self._of(host, pid).classes
+
     def _of(self, host: str, pid: int) -> Reconstructed:
         known = self._processes.get((host, pid))
         if known is None:
-            process, matcher = self.images.of(host, pid), Matcher(self._executed is not None)
+            each = self._each_bytecode or self._executed is not None
+            process, matcher = self.images.of(host, pid), Matcher(executed=each)
             tokens = TokensOfBlocks(process.image)
             known = Reconstructed(process, tokens, matcher, Classes(matcher.going))
             self._processes[host, pid] = known
@@ -241,14 +249,22 @@ class Reconstruct:
                     if self._executed is not None:
                         self._executed(message, int(groups["tid"][number]), out.executed, icfg)
                 yield None
-        yield from self._told(p, message, found)
+        bcis = np.zeros(0, np.uint16)
+        if self._each_bytecode:
+            kept = [rows["node"] for f in found for rows in f.executed]
+            bcis = np.concatenate([bcis, *(graph.nodes.bci[nodes[nodes >= 0]] for nodes in kept)])
+        yield from self._told(p, message, found, bcis)
         yield message
 
-    def _told(self, p: Reconstructed, message: Paths, found: list[Found]) -> Iterator[Bytecodes | None]:
+    def _told(
+        self, p: Reconstructed, message: Paths, found: list[Found], bcis: NDArray[np.uint16]
+    ) -> Iterator[Bytecodes | None]:
         methods = joined([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
         events = joined([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
+        if len(bcis) != events["bytecodes"].sum():
+            bcis = bcis[:0]
         if (np.diff(events["row"]) < 0).any():
-            events = _by_row(events)
+            events, bcis = _by_row(events, bcis)
         names = list[tuple[int, str]]()
         for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"]))):
             names.append((m, p.classes.name(m)))
@@ -259,15 +275,20 @@ class Reconstruct:
         known = joined([np.zeros(0, KNOWN_DTYPE), *(f.known for f in found)])
         yield Bytecodes(
             message.host, message.pid, message.generation, message.first_path, len(message.order), methods, known,
-            events, tuple(names),
+            events, tuple(names), bcis=bcis,
         )  # fmt: skip
 
 
-def _by_row(events: NDArray[np.void]) -> NDArray[np.void]:
-    """In the order of their rows, of which each is in few runs."""
+def _by_row(events: NDArray[np.void], bcis: NDArray[np.uint16]) -> tuple[NDArray[np.void], NDArray[np.uint16]]:
+    """In the order of their rows, of which each is in few runs; with their bytecodes, if there are any."""
     first = np.flatnonzero(np.diff(events["row"], prepend=-1))
+    in_order = np.argsort(events["row"][first], kind="stable").tolist()
     runs = np.split(events, first[1:])
-    return joined([runs[k] for k in np.argsort(events["row"][first], kind="stable").tolist()] or [events])
+    if len(bcis):
+        before = np.cumsum(events["bytecodes"]) - events["bytecodes"]
+        told = np.split(bcis, before[first[1:]])
+        bcis = np.concatenate([told[k] for k in in_order])
+    return joined([runs[k] for k in in_order]), bcis
 
 
 def _parts(

@@ -156,7 +156,7 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
     elif event == E_ENTER or event == E_COMPILED:  # noqa: SIM109 -- a tuple costs a kernel more
         tell(s, event, m, _call_bci(g, s, cell), order, passed)
     elif event != E_NONE:
-        tell(s, event, -1, -1, order, passed)
+        tell(s, event, m, -1, order, passed)
     if s.at[KEEP] and event != E_NONE:
         keep(s, -event, order)
     if node >= 0 and flags & BYTECODES:

@@ -82,6 +82,7 @@ def reconstruct(place: Place) -> Any:
         now=tsc.now if live else None,
         most_behind_seconds=settings.flow.most_behind_seconds / 2,  # before anything is shed
         ready=Compiling(middle(settings), _compiling(place)).done if live else None,
+        each_bytecode=settings.flow.each_bytecode,
     )
 
 

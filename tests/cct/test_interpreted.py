@@ -109,6 +109,19 @@ def test_a_frame_told_anew_is_not_that_of_its_method_below_a_call_by_the_vm() ->
     assert counts[((UNKNOWN, -1), a), "instructions"] == 2
 
 
+def test_a_caller_that_is_seen_by_a_return_first_has_its_method() -> None:
+    """Nothing is known below B.b, which returns to A.a."""
+    d, cct = Dictionaries(), stage()
+    template = d.path([TEMPLATE])
+    told = events((1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (3, 0, FrameEvent.RETURN, A, -1))
+    message = d.message(7, [template] * 5, (0, 9), False)
+    tree = tree_of([*explained(cct, message, told), *cct.flush()])
+    assert found(tree) == {
+        (((UNKNOWN, -1), ("[interpreter]", -1)), "instructions"): 1,
+        (((UNKNOWN, -1), ("B.b", -1)), "instructions"): 2, (((UNKNOWN, -1), ("A.a", -1)), "instructions"): 2,
+    }  # fmt: skip
+
+
 def test_events_that_matter() -> None:
     told = events(
         (0, 0, FrameEvent.GOES_ON, -1, -1), (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, A, -1),

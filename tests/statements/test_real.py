@@ -1,0 +1,143 @@
+"""Bytecodes and paths of a real JVM, against the JVM's own log of its steps, which is counted here in plain Python."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.accuracy.truth import Event, methods, record, threads
+from jvm.bytecode.ball_larus import Numbering, number, successors
+from jvm.bytecode.cfg import Cfg, cfg
+from jvm.bytecode.class_file import ClassFile
+from jvm.bytecode.opcodes import Kind
+from stages.statements.statements import Executed
+from streamer.cli import cli
+from streamer.statements.coverage import Covered
+from streamer.statements.source import Recording
+from tests.flow_events.test_inlined import run_of
+from tests.jdks import java, tool
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
+FOLDER = Path(__file__).parents[1] / "flow_events"
+ROUNDS, WAIT = 200, 4000
+Key = tuple[str, str]  # class, method: no two of one name have the same here
+
+
+class Truth:
+    """Runs of each bytecode, and of each path, by the steps of the thread `main`."""
+
+    def __init__(self, version: int, directory: Path) -> None:
+        source = FOLDER / "Methods.java"
+        subprocess.run([tool("javac"), "--release", "17", "-d", str(directory), str(source)], check=True, timeout=120)
+        done = record(
+            [java(version), "-XX:+UseSerialGC", "-cp", str(directory), "Methods", str(ROUNDS), "0"], directory / "truth"
+        )
+        assert done.returncode == 0, done.stderr
+        self.runs = Counter[tuple[Key, int]]()
+        self.paths = Counter[tuple[Key, tuple[int, ...]]]()
+        names = methods(directory / "truth")
+        cfgs = dict[int, tuple[Key, Cfg, Numbering]]()
+        for number_, m in names.items():
+            if m.holder.startswith("Methods") and m.name != "main":
+                file = ClassFile.of((directory / f"{m.holder}.class").read_bytes())
+                found = cfg(file, m.name, m.descriptor)
+                numbered = number(found) if found is not None else None
+                if found is not None and numbered is not None:
+                    cfgs[number_] = (m.holder, m.name), found, numbered
+        (main,) = [thread for thread in threads(directory / "truth") if thread.name == "main"]
+        stack = list[tuple[int, list[int]]]()  # method, nodes of the path so far
+        for block in main.blocks():
+            e = 0
+            for k in range(len(block.bci) + 1):
+                while e < len(block.at) and block.at[e] <= k:
+                    if block.event[e] == Event.ENTRY:
+                        stack.append((int(block.of[e]), []))
+                    elif block.event[e] == Event.EXIT and stack:
+                        self._left(cfgs, *stack.pop())
+                    e += 1
+                if k < len(block.bci) and stack and stack[-1][0] in cfgs:
+                    self._step(*cfgs[stack[-1][0]], stack[-1][1], int(block.bci[k]))
+
+    def _step(self, key: Key, method: Cfg, numbering: Numbering, path: list[int], bci: int) -> None:
+        self.runs[key, bci] += 1
+        node = method.nodes.bci.tolist().index(bci)
+        if path and node not in successors(method)[path[-1]]:
+            path.clear()  # an exception was caught
+        elif path:
+            edges = range(int(numbering.edge[path[-1]]), int(numbering.edge[path[-1] + 1]))
+            if any(numbering.back[edge] and numbering.to[edge] == node for edge in edges):
+                self.paths[key, (*path, node)] += 1
+                path.clear()
+        path.append(node)
+
+    def _left(self, cfgs: dict[int, tuple[Key, Cfg, Numbering]], method: int, path: list[int]) -> None:
+        key, found, _ = cfgs.get(method, (None, None, None))
+        if key is not None and found is not None and path and found.nodes.kind[path[-1]] == Kind.RETURN:
+            self.paths[key, tuple(path)] += 1
+
+
+def own(executed: list[Executed]) -> dict[Key, Executed]:
+    """Of this program, but for `main`, which begins before all classes have been told."""
+    mine = [(e.method.selector[:2], e) for e in executed]
+    return {key: e for key, e in mine if key[0].startswith("Methods") and key[1] != "main"}
+
+
+@pytest.mark.parametrize("version", [17, 25])
+def test_interpreted_bytecodes_and_paths_are_those_that_ran(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMER_EMULATOR__PER_THREAD", "1")
+    path = run_of("Methods", version, ["-Xint", "-XX:+UseSerialGC"], [str(ROUNDS), str(WAIT)], tmp_path)
+    runs, paths = Counter[tuple[Key, int]](), Counter[tuple[Key, tuple[int, ...]]]()
+    for key, e in own(Recording(path, print).statements().executed()).items():
+        times = zip(e.method.cfg.nodes.bci.tolist(), e.times.tolist(), strict=True)
+        runs.update({(key, bci): n for bci, n in times if n})
+        assert e.method.numbering is not None
+        paths.update({(key, tuple(e.method.numbering.nodes(k))): n for k, n in e.paths.tolist()})
+    truth = Truth(version, tmp_path)
+    # `main` is not known, so `rounds` is found in its middle, and its return is not seen: of it the loop is compared.
+    once, loop = {("Methods", "rounds")}, 27
+    assert {at: n for at, n in runs.items() if at[0] not in once or at[1] >= loop} == {
+        at: n for at, n in truth.runs.items() if at[0] not in once or at[1] >= loop
+    }
+    assert paths == {(key, way): n for (key, way), n in truth.paths.items() if key not in once or way[0] == way[-1]}
+    assert sum(n for (key, _), n in paths.items() if key[1] == "pick") == ROUNDS
+
+
+def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
+    """Compiled from the first call on: what was seen and concluded did run by the truth; and lcov reads the file."""
+    options = ["-XX:+UseSerialGC", "-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:CompileCommand=compileonly,Methods*::*"]
+    path = run_of("Methods", 17, options, [str(ROUNDS), str(WAIT)], tmp_path)
+    truth = Truth(17, tmp_path)
+    compiled = seen = all_ = 0
+    for key, e in own(Recording(path, print).statements().executed()).items():
+        covered = Covered.of(e)
+        found = set(e.method.cfg.nodes.bci[covered.ran].tolist())
+        ran = {bci for of, bci in truth.runs if of == key}
+        assert found <= ran, key
+        compiled, seen, all_ = compiled + bool(e.compiled.any()), seen + len(found), all_ + len(ran)
+    assert compiled >= 10
+    assert seen > 0.6 * all_, f"{seen} of {all_}"
+    file = tmp_path / "methods.info"
+    done = CliRunner().invoke(cli, ["flow", "coverage", str(path), "--include", "Methods*", "--lcov", "-o", str(file)])
+    assert done.exit_code == 0, done.output
+    lines = file.read_text().splitlines()
+    assert "SF:Methods.java" in lines
+    hit = {int(line[3:].split(",")[0]) for line in lines if line.startswith("DA:") and not line.endswith(",0")}
+    source = (FOLDER / "Methods.java").read_text().splitlines()
+    assert {k for k, text in enumerate(source, 1) if "static int fib" in text or "total += pick" in text} <= hit
+
+
+def test_a_thread_is_listed_step_by_step(tmp_path: Path) -> None:
+    path = run_of("Methods", 17, ["-Xint", "-XX:+UseSerialGC"], ["3", str(WAIT)], tmp_path)
+    done = CliRunner().invoke(cli, ["flow", "trace", str(path), "--limit", "1000000"])
+    assert done.exit_code == 0, done.output
+    adds = [line.split("Methods.add ")[1] for line in done.stdout.splitlines() if "I   Methods.add " in line]
+    assert adds == ["0 1 2 3"] * 3
+    cut = CliRunner().invoke(cli, ["flow", "trace", str(path), "--limit", "5"])
+    assert len(cut.stdout.splitlines()) == 5
+    assert "stopped at 5 lines" in cut.stderr
