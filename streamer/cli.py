@@ -75,6 +75,7 @@ def cli() -> None:
       streamer replay trace.json              play it again
       streamer top                            live table of hot methods
       streamer cct trace.json                 who called whom
+      streamer flow coverage trace.json       which bytecodes ran; step by step; by path
       streamer diff a.cct b.cct               how two trees differ
       streamer export live -o now.pb.gz       a tree for pprof, speedscope or flamegraph.pl
       streamer report                         where the trace contradicted the code

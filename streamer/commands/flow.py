@@ -55,6 +55,11 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
     12.345678  29318  I   Shop.page 0 3 6 9             interpreted, each bytecode
     12.345680  29318  C2  Shop.escape 4 19 < Shop.page 9  compiled, as debug info tells; < inlined in
     12.345691  29318  --  aux_full                      lost from here on
+
+    \b
+    Examples:
+      streamer flow trace dir/trace.json | less
+      streamer flow trace dir/trace.json --thread 29318 --limit 1000000 -o 29318.txt
     """
     lines = _lines(Recording(path, _say), frozenset(tids))
     _write((str(line) for line in islice(lines, limit)), file)
@@ -73,6 +78,11 @@ def coverage_(path: Path, include: tuple[str, ...], lcov: bool, below: float, fi
     """Which bytecodes of the methods that ran did run: those seen, and those that must have run for these to be seen.
 
     A method that never ran is not listed. Counts of lines are lower bounds where code is compiled.
+
+    \b
+    Examples:
+      streamer flow coverage dir/trace.json --include 'shop.*' --below 0.9
+      streamer flow coverage dir/trace.json --lcov -o shop.info && genhtml shop.info
     """
     covered = [coverage.Covered.of(e) for e in _executed(path, include)]
     _write(coverage.lcov(covered) if lcov else coverage.text(covered, below), file)
@@ -88,6 +98,11 @@ def paths_(path: Path, include: tuple[str, ...], top: int, file: Path | None) ->
 
     A path ends at a return, and at a loop's end, where the next one begins. Listed are the bytecode indices at which it
     could have gone elsewhere, and those where it went.
+
+    \b
+    Examples:
+      streamer flow paths dir/trace.json --top 50
+      streamer flow paths dir/trace.json --include '*.Parser.*'
     """
     _write(paths.text(_executed(path, include), top), file)
 
