@@ -6,7 +6,7 @@ import pytest
 
 from jvm.code.image import CodeImage
 from jvm.kernels import kernel
-from stages.follow.code.jumps import of_image
+from stages.follow.code.jumps import OfImage
 from stages.follow.flow import Flow
 from stages.follow.repair.call_table import names_other
 from stages.follow.repair.call_targets import Callees
@@ -114,7 +114,7 @@ def test_the_first_call_through_a_site_that_was_taken_for_bound() -> None:
     image.feed(told.bytes())
     flow = Flow(PtConfig())
     flow.set_code(image.view(2000))
-    flow.jumps = of_image(image)
+    flow.jumps = OfImage(image).now()
     repair = Repair(flow, image, 1000)
     site, back, inner_back = CALLER + 0x20, CALLER + 0x25, CALLEE + 0x25
     start = w.psb() + w.mode_exec(64) + w.fup(site) + w.psbend()
@@ -137,7 +137,7 @@ def test_a_jump_that_nothing_explains_is_believed_and_teaches_nothing() -> None:
     image.feed(Writer(tsc=LATER).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
     flow = Flow(PtConfig())
     flow.set_code(image.view(3000))
-    flow.jumps = of_image(image)
+    flow.jumps = OfImage(image).now()
     repair = Repair(flow, image, 100)
     unbound = call(site, resolver)
     flow.patch(site, unbound)
