@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.align import Pairs
 from benchmarks.accuracy.executed import ENTER, Truth
 from benchmarks.accuracy.methods import BITS, I64
+from benchmarks.recovery.compare import FAR
 from jvm.kernels import kernel
 from stages.messages.bytecodes import FrameEvent
 
@@ -31,8 +32,9 @@ def _resolving(sequence, out):  # type: ignore[no-untyped-def]
     depth = hidden = 0  # since that depth, 0: not
     for k in range(len(sequence)):
         x = sequence[k]
-        if x == _LOST:
-            depth = hidden = 0
+        if x == _LOST:  # an upcall goes on all the same
+            depth = hidden = 1 if hidden else 0
+            frames[0] = _RESOLVES
         elif x == ENTER:
             runs = k + 1 < len(sequence) and sequence[k + 1] >= 0
             if depth < DEEPEST:
@@ -46,7 +48,8 @@ def _resolving(sequence, out):  # type: ignore[no-untyped-def]
             if not hidden and top == _BYTECODES and depth > 1:
                 hidden = depth
         elif x == _RETURN or x == _UNWIND:  # noqa: SIM109 -- a tuple costs a kernel more
-            depth = max(depth - 1, 0)
+            if depth > DEEPEST or (depth > 0 and frames[depth - 1] < _BOUNDARY):  # else it was lost
+                depth -= 1
         elif x == _UPRETURN:
             while depth > 0:
                 depth -= 1
@@ -67,8 +70,8 @@ def while_resolving(found: I64) -> NDArray[np.bool_]:
 
 
 def unseen(truth: Truth, pairs: Pairs, other: I64) -> NDArray[np.bool_]:
-    """Of the (n,) bytecodes found, those without a partner where since the pair before a method began in the truth
-    and had no step."""
+    """Of the (n,) bytecodes found, those without a partner where, at most FAR bytecodes away, a method began in the
+    truth and had no step: bytecodes alike that ran in both tear such a stretch into parts."""
     sequence = truth.sequence[truth.main :]
     enters = np.flatnonzero(sequence == ENTER)
     entered = truth.entered[len(truth.entered) - len(enters) :]
@@ -81,5 +84,5 @@ def unseen(truth: Truth, pairs: Pairs, other: I64) -> NDArray[np.bool_]:
     gap = np.searchsorted(pairs.other, np.arange(len(other)))
     last = np.concatenate((pairs.one + 1, [int((sequence >= 0).sum()) + 1]))
     first = np.concatenate(([0], pairs.one + 1))
-    count = np.searchsorted(steps_before, last, "left") - np.searchsorted(steps_before, first, "left")
+    count = np.searchsorted(steps_before, last + FAR) - np.searchsorted(steps_before, first - FAR)
     return alone & (count[gap] > 0)

@@ -117,22 +117,43 @@ def test_differences_are_named_by_kind() -> None:
 
 
 def test_bytecodes_are_no_errors_where_the_truth_has_methods_without_steps() -> None:
-    numbers, truth = numbered(300)
+    numbers, truth = numbered(10_000)
     hidden = numbers.number("C", "load", "()V")
     silent = keys([*truth[:100], ENTER, RETURN, *truth[100:]])
-    found = [*truth[:100], ENTER, hidden << BITS, hidden << BITS | 1, RETURN, *truth[100:200], truth[0], *truth[200:]]
+    found = [*truth[:100], ENTER, hidden << BITS, hidden << BITS | 1, RETURN, *truth[100:9000], truth[0], *truth[9000:]]
     a = beside(Truth(silent, keys([hidden]), 0), keys(found))
     told = control_flow(a, numbers, 1)
-    assert (told["right"], told["unseen"], told["found"]) == (1, 2, 301)
-    assert told["wrong"] == pytest.approx(1 / 301)
-    assert sum(executed(a, numbers)[1].values()) == 301
+    assert (told["right"], told["unseen"], told["found"]) == (1, 2, 10_001)
+    assert told["wrong"] == pytest.approx(1 / 10_001)
+    assert sum(executed(a, numbers)[1].values()) == 10_001
 
 
 def test_upcalls_for_a_bytecode_are_unseen_and_those_of_native_methods_are_not() -> None:
     events = [-int(e) for e in (FrameEvent.UPCALL, FrameEvent.UPRETURN)]
     up, back = events
     loads = [up, ENTER, 20, 21, RETURN, ENTER, 30, RETURN, back]
-    sequence = [1, 2, *loads, 3, ENTER, *loads, 22, *loads, 23, RETURN, 4, ENTER, 40, *loads, 41, RETURN, *loads, 5]
+    lost = [up, ENTER, 20, EVENT_LOST, 21, RETURN, ENTER, *loads, 30, RETURN, back]
+    sequence = [
+        1,
+        *lost,
+        2,
+        *loads,
+        3,
+        ENTER,
+        *loads,
+        22,
+        *loads,
+        23,
+        RETURN,
+        4,
+        ENTER,
+        40,
+        *loads,
+        41,
+        RETURN,
+        *loads,
+        5,
+    ]
     seen = keys(sequence)[~while_resolving(keys(sequence))]
     native = [20, 21, 30]
     assert [x for x in seen.tolist() if x >= 0] == [1, 2, 3, *native, 22, *native, 23, 4, 40, 41, 5]
