@@ -32,9 +32,8 @@ def _resolving(sequence, out):  # type: ignore[no-untyped-def]
     depth = hidden = 0  # since that depth, 0: not
     for k in range(len(sequence)):
         x = sequence[k]
-        if x == _LOST:  # an upcall goes on all the same
-            depth = hidden = 1 if hidden else 0
-            frames[0] = _RESOLVES
+        if x == _LOST:  # whether an upcall goes on is not known: it is taken to have ended
+            depth = hidden = 0
         elif x == ENTER:
             runs = k + 1 < len(sequence) and sequence[k + 1] >= 0
             if depth < DEEPEST:
