@@ -1,16 +1,16 @@
 """Costs of the whole chain, from the bytes of a recording to pane reports: in one process, on one core, by stage.
 
     python -m benchmarks.pipeline RECORDING [--speed-up 15] [--fidelity flow] [--no-contexts] [--steady MB]
-        [--copies N] [--first SHARE] [--profile N] [--json]
+        [--copies N] [--first SHARE] [--end MB] [--profile N] [--json]
 
 RECORDING is an output of `streamer record`. --speed-up makes it as dense in time as hardware writes it
 (benchmarks/density.py). Every byte is seen once, so nothing is remembered of it; there may be more or less of them
 (benchmarks/amount.py). Kernels are compiled and messages read
 into memory beforehand: measured is CPU time inside the stages' `feed` and `flush`, each stage's own.
 
-Two parts are told apart. Warm-up: until nearly all compiled methods have been told (or until --steady MB before the
-end); steady: the rest. A stage holds trace until the code of its time is known, so the steady part pays for some of the
-trace of the warm-up.
+Parts are told apart. Warm-up: until nearly all compiled methods have been told (or until --steady MB before the end);
+steady: the rest, without the last --end MB, which are a part of their own: at its end a program runs much for the first
+time. A stage holds trace until the code of its time is known, so a part pays for some of the trace of the one before.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from streamer.pipeline.warm import freeze_heap, warm
 
 SETTLED = 0.95
 """Share of all compiled methods by which the JIT is said to have settled."""
-PARTS = ("warm-up", "steady")
+PARTS = ("warm-up", "steady", "end")
 
 
 @dataclass
@@ -150,19 +150,21 @@ def settled_at(messages: Iterable[Message]) -> int:
     return times[int(SETTLED * (len(times) - 1))] if times else 0
 
 
-def _steady(messages: list[Message], steady_bytes: int | None) -> list[Any]:
-    """Of each message, whether it belongs to the steady part."""
+def _parts(messages: list[Message], steady_bytes: int | None, end_bytes: int) -> list[int]:
+    """Of each message, to which of PARTS it belongs."""
     sizes = np.array([len(m.data) if isinstance(m, Chunk) else 0 for m in messages], np.int64)
-    if steady_bytes is not None:
-        return (np.cumsum(sizes) > sizes.sum() - steady_bytes).tolist()
+    left = sizes.sum() - np.cumsum(sizes)
     times = np.array([getattr(m, "tsc", 0) for m in messages], np.uint64)
-    return (np.maximum.accumulate(times) > settled_at(messages)).tolist()
+    steady = np.maximum.accumulate(times) > settled_at(messages) if steady_bytes is None else left < steady_bytes
+    return np.where(left < end_bytes, 2, steady).tolist()  # type: ignore[no-any-return]
 
 
 def measure(
-    messages: list[Message], settings: Settings, steady_bytes: int | None, profile: cProfile.Profile | None
-) -> tuple[list[Part], Chain]:
-    """Runs the chain over the messages. `steady_bytes`: so many at the end are the steady part."""
+    messages: list[Message], settings: Settings, steady_bytes: int | None, profile: cProfile.Profile | None,
+    end_bytes: int = 0,
+) -> tuple[list[Part], Chain]:  # fmt: skip
+    """Runs the chain over the messages. `steady_bytes`: so many at the end are the steady part, of which the last
+    `end_bytes` are that of the end."""
     with tempfile.TemporaryDirectory() as directory:
         place = Place(settings, Path(directory), 0)
         names = middle(settings)
@@ -173,19 +175,19 @@ def measure(
         hz = next(m.clock.hz for m in messages if isinstance(m, StreamOpen))
         if profile is not None:
             profile.enable()
-        for message, steady in zip(messages, _steady(messages, steady_bytes), strict=True):
-            part = parts[steady]
+        for message, number in zip(messages, _parts(messages, steady_bytes, end_bytes), strict=True):
+            part = parts[number]
             if isinstance(message, Chunk):
                 part.trace_bytes += len(message.data)
             if tsc := int(getattr(message, "tsc", 0)):
                 part.begin, part.end = part.begin or tsc, tsc
             chain.run(message, part)
-        chain.flush(parts[1])
+        chain.flush(parts[2 if end_bytes else 1])
         if profile is not None:
             profile.disable()
         for part in parts:
             part.trace_seconds = (part.end - part.begin) / hz
-    return parts, chain
+    return parts if end_bytes else parts[:2], chain
 
 
 def show(parts: list[Part], console: Console) -> None:
@@ -226,6 +228,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1, metavar="N", help="the recording of N such processes (1)")
     parser.add_argument("--first", type=float, default=1.0, metavar="SHARE", help="so much of its trace (1)")
     parser.add_argument("--steady", type=float, metavar="MB", help="the last MB are the steady part")
+    parser.add_argument("--end", type=float, default=0.0, metavar="MB", help="of these, the last MB are the end")
     parser.add_argument("--profile", type=int, metavar="N", help="also the N slowest Python functions")
     parser.add_argument("--json", action="store_true", help="figures as JSON, with the stages' statistics")
     options = parser.parse_args()
@@ -239,7 +242,7 @@ def main() -> None:
                 raise ValueError("there is no trace in it")
             steady = None if options.steady is None else int(options.steady * 1e6)
             settings = config.load(fidelity=options.fidelity, flow={"contexts": options.contexts})
-            parts, chain = measure(messages, settings, steady, profile)
+            parts, chain = measure(messages, settings, steady, profile, int(options.end * 1e6))
     except (OSError, PerfDataError, ValueError) as error:
         sys.exit(f"benchmarks.pipeline: {options.recording}: {error}")
     if options.json:

@@ -88,7 +88,7 @@ class FlowConfig(_Section):
         0.5, ge=0, le=60,
         description="live, trace that waited longer is counted at fidelity ip: load is shed; 0: never",
     )  # fmt: skip
-    interpreted: bool = Field(False, description="tell which methods the interpreter runs (docs/reconstruction.md)")
+    interpreted: bool = Field(True, description="tell which methods the interpreter runs (docs/reconstruction.md)")
     each_bytecode: bool = Field(
         False, description="with it, tell each bytecode that the interpreter executes (streamer flow asks for it)"
     )

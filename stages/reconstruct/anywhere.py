@@ -17,6 +17,7 @@ from stages.reconstruct.candidates import (
     BEFORE,
     DEPTH,
     E_ENTER,
+    E_FRAME,
     E_NONE,
     FALLBACK,
     METHODS,
@@ -70,7 +71,8 @@ def any_entry(g, s, i, opening):  # type: ignore[no-untyped-def]
 
 @apart
 def returned_below(g, s, i, op):  # type: ignore[no-untyped-def]
-    """Behind any call of the method that has returned out of the first frame that was known."""
+    """Behind any call of the method that has returned out of the first frame that was known. Nothing of this frame has
+    been told."""
     method = np.int64(BOTTOM) - 1 - np.int64(s.front.node[i])
     for k in range(s.at[SITES]):
         node = g.sites.node[k]
@@ -87,7 +89,7 @@ def returned_below(g, s, i, op):  # type: ignore[no-untyped-def]
                 fits = True
                 break
         if fits:
-            emit(s, np.int64(to), np.int64(EMPTY), i, E_NONE)
+            emit(s, np.int64(to), np.int64(EMPTY), i, E_FRAME)
     s.at[SCANNED], s.at[ALONE], s.at[FALLBACK] = 0, 0, -1
     s.at[WORK] += s.at[SITES] >> 2
 

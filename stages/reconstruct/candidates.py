@@ -38,11 +38,11 @@ SCANNED, ALONE, FALLBACK, DEPTH, WAITED, CELL, STAMP, BEFORE, WORK = (
 CALLED, HERE, NUMBERS, TOLD = (AT[name] for name in ("CALLED", "HERE", "NUMBERS", "TOLD"))
 RUN, ENTERED, BEHIND, THROWN, DEOPTIMISED = (int(phase) for phase in Phase)
 CALL, RETURN = int(Kind.CALL), int(Kind.RETURN)
-E_NONE, E_ENTER, E_RETURN, E_UNWIND, E_COMPILED, E_BACK, E_OSR, E_UPCALL, E_UPRETURN = (
+E_NONE, E_ENTER, E_FRAME, E_RETURN, E_UNWIND, E_COMPILED, E_BACK, E_OSR, E_UPCALL, E_UPRETURN = (
     int(e)
     for e in (
-        FrameEvent.GOES_ON, FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.UNWIND, FrameEvent.COMPILED,
-        FrameEvent.BACK, FrameEvent.OSR, FrameEvent.UPCALL, FrameEvent.UPRETURN,
+        FrameEvent.GOES_ON, FrameEvent.ENTER, FrameEvent.FRAME, FrameEvent.RETURN, FrameEvent.UNWIND,
+        FrameEvent.COMPILED, FrameEvent.BACK, FrameEvent.OSR, FrameEvent.UPCALL, FrameEvent.UPRETURN,
     )
 )  # fmt: skip
 _DENSE = 16  # candidates that are compared one by one

@@ -18,6 +18,7 @@ from stages.reconstruct.candidates import (
     COUNT,
     E_COMPILED,
     E_ENTER,
+    E_FRAME,
     E_NONE,
     FALLBACK,
     PHASE,
@@ -48,7 +49,7 @@ STEP, ELEMENT, BLOCK, SEEN, TOUCHED, EVENT, ROW, TOLD = (
     AT[name] for name in ("STEP", "ELEMENT", "BLOCK", "SEEN", "TOUCHED", "EVENT", "ROW", "TOLD")
 )
 KEEP, KEPT = AT["KEEP"], AT["KEPT"]
-E_FRAME, E_LOST, E_UPCALL = int(FrameEvent.FRAME), int(FrameEvent.LOST), int(FrameEvent.UPCALL)
+E_LOST, E_UPCALL = int(FrameEvent.LOST), int(FrameEvent.UPCALL)
 DEEPEST = 1024  # frames of a stack that are told when it is found again
 ROOM = 2 * STEPS + 2 * DEEPEST + 4096  # events that a path may bring
 
@@ -150,14 +151,18 @@ def _tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def
 def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-untyped-def]
     """A step of which it is known what the frame on top is."""
     m = owner(g, node)
+    found = event == E_FRAME  # below all that were known: nothing is lost
     if not s.at[TOLD]:
         keep(s, -E_LOST, order)
+    if found:
+        s.at[TOLD] = 0
+    if not s.at[TOLD]:
         _tell_stack(g, s, node, cell, order, passed)
     elif event == E_ENTER or event == E_COMPILED:  # noqa: SIM109 -- a tuple costs a kernel more
         tell(s, event, m, _call_bci(g, s, cell), order, passed)
     elif event != E_NONE:
         tell(s, event, m, -1, order, passed)
-    if s.at[KEEP] and event != E_NONE:
+    if s.at[KEEP] and event != E_NONE and not found:
         keep(s, -event, order)
     if node >= 0 and flags & BYTECODES:
         keep(s, node, order)

@@ -46,7 +46,7 @@ def command(
     native methods. Decoding a recording takes a while: keep the tree with --save.
 
     \b
-    [interpreter]      all that the interpreter runs from there on: which methods is not in the trace
+    [interpreter]      what the interpreter runs from there on, where it is not known which methods these are
     [unknown caller]   where tracing began, and after each loss: callers are known when they are returned to
     @12                bytecode index of the call
 

@@ -57,7 +57,11 @@ def is_warm(chain: Sequence[str]) -> bool:
 
 def needed(settings: Settings) -> tuple[str, ...]:
     """The stages of a chain without which nothing can be followed."""
-    return tuple(name for name in middle(settings) if name != LATER)
+    return _without_later(middle(settings))
+
+
+def _without_later(chain: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in chain if name != LATER)
 
 
 def sheds(place: Place) -> bool:
@@ -111,7 +115,8 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
     count = _feed(make_chain(chain, place))
     if chain[-1] == MIDDLE[place.settings.fidelity][-1]:
         with suppress(OSError, BuildError):  # then it is compiled, or loaded, once more
-            _stamp(tuple(chain)).touch()
+            for names in (tuple(chain), _without_later(chain)):
+                _stamp(names).touch()
     return count
 
 

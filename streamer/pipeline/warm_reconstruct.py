@@ -26,6 +26,7 @@ def _steps() -> Iterator[object]:
     from stages.paths.dictionary import Dictionary
     from stages.reconstruct.blocks import TokensOfBlocks
     from stages.reconstruct.matcher import Matcher, Parts
+    from stages.reconstruct.walk import compact
 
     events_told(np.zeros(1, EVENT_DTYPE), np.zeros(2, np.int64))
     dictionary, icfg = Dictionary(), Icfg()
@@ -34,6 +35,7 @@ def _steps() -> Iterator[object]:
     dictionary.paths.append(np.zeros(1, PATH_DTYPE))
     dictionary.links.append(np.zeros(1, LINK_DTYPE))
     blocks = yield from TokensOfBlocks(CodeImage()).growing(dictionary, icfg.by_opcode(), np.zeros(0, np.int32))
+    compact(np.zeros(0, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32), 1)
     nothing = np.zeros(0, np.int64)
     parts = Parts(np.zeros((0, 2), np.int64), np.zeros(0, np.bool_), nothing, nothing, nothing)
     yield from Matcher().group(0, 1, parts, icfg.graph(), blocks, np.zeros(0, np.int32), np.zeros(0, BREAK_DTYPE))

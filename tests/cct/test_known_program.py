@@ -10,7 +10,7 @@ import pytest
 from stages.cct.views import View
 from streamer.trees.source import of_recording
 from tests.cct import known
-from tests.flow_events.test_inlined import run_of
+from tests.flow_events.test_inlined import COMPILED_ALONE, run_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 WARM, COUNTED = 12_000, 1000
@@ -35,7 +35,7 @@ def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path
     """Recursion, exceptions, callbacks by the JDK, constructors, receivers of several classes: each call a real one."""
     options = ["-XX:+UseSerialGC", *MODES[mode], *NOT_INLINED]
     recording = run_of("Known", version, options, [str(WARM), str(COUNTED)], tmp_path, Path(__file__).parent)
-    tree = of_recording(recording, print).tree
+    tree = of_recording(recording, print, **COMPILED_ALONE).tree
     threads = known.found(tree, "Known")
     rounds = {tid: sum(n for stack, n in c.items() if stack[-1] == "round") for tid, c in threads.items()}
     tid = next(tid for tid, n in rounds.items() if n == COUNTED)
@@ -65,7 +65,7 @@ def test_frames_of_a_virtual_thread_stand_below_an_unknown_caller_once_it_has_yi
     """Which one is mounted again is not in the trace. The carrier's own frames are those from before."""
     options = ["-XX:+UseSerialGC", "-Xbatch", *[o.replace("Known*", "Virtual") for o in NOT_INLINED]]
     recording = run_of("Virtual", version, options, [str(WARM), "4", str(COUNTED)], tmp_path, Path(__file__).parent)
-    tree = of_recording(recording, print).tree
+    tree = of_recording(recording, print, **COMPILED_ALONE).tree
     calls = sum(known.found(tree, "Virtual").values(), known.Contexts())
     begun = {("task",): 1, ("task", "inner"): 1, ("task", "inner", "before"): 1}
     resumed = {("inner", "after"): 1, ("inner", "after", "leaf"): 2, ("task", "leaf"): 1}
@@ -83,7 +83,7 @@ DEEP, DEEP_ROUNDS, WARM_DEPTH = 100_001, 20, 11
 def test_each_frame_of_a_deep_recursion_is_called_once_a_round(tmp_path: Path) -> None:
     options = ["-XX:+UseSerialGC", "-Xbatch", *[o.replace("Known*", "Deep") for o in NOT_INLINED]]
     recording = run_of("Deep", 17, options, [str(WARM), str(DEEP_ROUNDS)], tmp_path, Path(__file__).parent)
-    tree = of_recording(recording, print).tree
+    tree = of_recording(recording, print, **COMPILED_ALONE).tree
     parent, method = tree.nodes["parent"].tolist(), tree.nodes["method"].tolist()
     calls = tree.nodes["observed_invocations"].tolist()
     down, depth, each = tree.names.index("Deep.down"), [0] * len(parent), Counter[int]()

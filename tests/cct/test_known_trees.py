@@ -15,7 +15,7 @@ from stages.messages.bytecodes import FrameEvent
 from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.trees.source import of_recording
-from tests.flow_events.test_inlined import run_of
+from tests.flow_events.test_inlined import COMPILED_ALONE, run_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 ROUNDS = 500
@@ -38,7 +38,8 @@ def calls(tree: Tree) -> Counter[tuple[str, ...]]:
 
 
 def test_every_context_has_its_calls(tmp_path: Path) -> None:
-    tree = of_recording(run_of("Calls", 17, APART, [str(ROUNDS)], tmp_path, Path(__file__).parent), print).tree
+    recording = run_of("Calls", 17, APART, [str(ROUNDS)], tmp_path, Path(__file__).parent)
+    tree = of_recording(recording, print, **COMPILED_ALONE).tree
     found = calls(View(sites=False).of(tree))
     expected = of_a_round()
     often = {stack: n for stack, n in found.items() if n > ROUNDS // 2 and "".join(stack).startswith("Calls")}

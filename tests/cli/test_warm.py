@@ -11,7 +11,7 @@ from stages.shed import Shedder
 from streamer import config
 from streamer.pipeline.stage_factory import follow
 from streamer.pipeline.topology import Place, middle
-from streamer.pipeline.warm import Compiling, needed, warm
+from streamer.pipeline.warm import Compiling, is_warm, needed, warm
 
 
 @pytest.mark.parametrize("fidelity", ["ip", "flow"])
@@ -19,6 +19,19 @@ def test_every_stage_of_the_chain_is_reached(fidelity: str, tmp_path: Path) -> N
     place = Place(config.load(fidelity=fidelity), tmp_path, 0)
     assert warm(("decode",), place) > 0
     assert warm(("profile",), place) > 0
+
+
+def test_a_chain_that_is_there_is_there_without_the_stage_that_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a live run behind a replay would shed all trace until kernels had been compiled that are there."""
+    monkeypatch.setattr(streamer.pipeline.warm, "_stamp", lambda chain: tmp_path / "-".join(chain))
+    settings = config.load()
+    assert not is_warm(needed(settings))
+    warm(("profile",), Place(settings, tmp_path, 0))
+    assert is_warm(middle(settings))
+    assert is_warm(needed(settings))
+    assert Compiling(needed(settings)).done()
 
 
 def test_a_recording_is_no_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +58,7 @@ ONLY_OF_KERNELS = {
     "jvm.code.lookup.store", "stages.attribute.addresses._slope", "stages.pt.return_stack.call_pushes",
 }  # fmt: skip
 OF_OTHERS = {
-    "jvm.bytecode.instructions._walk", "stages.cct.interpreted._moving", "stages.cct.tree.add_up",
+    "jvm.bytecode.cfg._graph", "jvm.bytecode.instructions._walk", "stages.cct.tree.add_up",
     "stages.follow.cfg.context.fold", "stages.follow.cfg.context.settle", "stages.follow.walk.path_sequence._blocks",
     "stages.follow.walk.path_sequence._addresses", "stages.follow.walk.path_sequence._varint",
     "stages.follow.walk.path_sequence._pack", "stages.follow.walk.path_sequence._unpack",

@@ -28,6 +28,9 @@ from streamer.pipeline.runner import aux_heads
 COMMAND = Path(sys.executable).with_name("streamer")
 DROPPED, TIMES_FULL, OVERFLOWS = 3, 4, 5  # words of a ring's counters (docs/emulator.md)
 PATIENCE = 400.0  # seconds; the machine may have much else to do
+HOTTEST = ("Tiny.step", "[interpreter] invokestatic", "[interpreter] not explained: behind")
+"""One of these is the hottest row of `Tiny`, whose loop is interpreted and calls a method in each round: by its name,
+or, where the kernels that explain the interpreter are not there yet or that stage was behind, one of the others."""
 T = TypeVar("T")
 
 
@@ -62,10 +65,8 @@ class Ended:
         return sum(int(s["decoded"]) for s in self.summary["streams"])
 
     def check_seen(self) -> None:
-        """The loop of `Tiny`, interpreted, is in the table: it calls a method in each round, by its name where the
-        interpreter's methods are told and that stage was not behind. Of shed trace, too, some is followed."""
-        names = ("Tiny.step", "[interpreter] invokestatic", "[interpreter] not explained: behind")
-        assert any(self.methods.get(name, (0,))[0] > 0 for name in names)
+        """The loop of `Tiny` is in the table. Of shed trace, too, some is followed."""
+        assert any(self.methods.get(name, (0,))[0] > 0 for name in HOTTEST)
 
     @property
     def lost(self) -> dict[str, int]:

@@ -19,11 +19,13 @@ from tests.jvm.agent.java_process import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 CALLS = 20_000
+COMPILED_ALONE = {"flow.interpreted": False}
+"""Settings for what compiled code does: the interpreter's methods are not told apart."""
 
 
 def invocations(recording: Path, kinds: tuple[CodeKind, ...]) -> Counter[str]:
     """By method, in code of these kinds."""
-    settings = config.load(fidelity="flow", **{"flow.interpreted": False})
+    settings = config.load(fidelity="flow", **COMPILED_ALONE)
     chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
     out: Counter[str] = Counter()
     names: dict[int, str] = {}

@@ -333,6 +333,30 @@ def test_deoptimised_frames_return_to_the_interpreter_that_called_the_nmethod() 
     assert stack == [3]
 
 
+@pytest.mark.parametrize("first", [[NO_CALL], ops("dup", "return")])
+def test_the_first_frame_below_all_that_are_known_is_told_when_it_is_found(first: Tokens) -> None:
+    """The compiled code, or the method, that a thread begins in returns to one of which nothing was known."""
+    short = [ENTERED, *ops("iconst_0", "pop", "return"), BEHIND]
+    cycle = [*ops("iconst_1", "goto", "nop", "invokestatic"), ENTERED, *ops("nop", "invokestatic"), *short,
+             *ops("pop", "invokestatic"), *short, *ops("dup", "return"), BEHIND]  # fmt: skip
+    found = match(Matcher(), CALLING.graph(), [*first, BEHIND, *cycle, *cycle, *cycle], compiled=IN_0)
+    stack, counted = list[int](), Counter[int]()
+    for event in np.concatenate(found.events):
+        match FrameEvent(int(event["kind"])):
+            case FrameEvent.LOST:
+                stack.clear()
+            case FrameEvent.FRAME | FrameEvent.ENTER:
+                stack.append(int(event["method"]))
+            case FrameEvent.COMPILED:
+                stack.append(-1)
+            case FrameEvent.RETURN | FrameEvent.BACK:
+                stack.pop()
+        if stack:
+            counted[stack[-1]] += int(event["bytecodes"])
+    assert stack == [3]
+    assert +counted == counts(found)[0]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_tokens_that_make_no_sense_do_no_harm(seed: int) -> None:
     random = Random(seed)

@@ -39,26 +39,20 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     settings = Settings(transport=TransportConfig(workers=3))
     assert shape(topology(settings)) == [
         ("capture", ("capture",), 1),
-        ("decode", tuple(name for name in MIDDLE["flow"] if name != "reconstruct"), 3),
+        ("decode", MIDDLE["flow"], 3),
         ("hub", ("hub",), 1),
     ]
-    without = topology(Settings(flow=FlowConfig(contexts=False, interpreted=True))).groups[1].stages
-    assert without == tuple(name for name in MIDDLE["flow"] if name != "cct")
+    for setting, stage in (("contexts", "cct"), ("interpreted", "reconstruct")):
+        without = topology(Settings(flow=FlowConfig(**{setting: False}))).groups[1].stages
+        assert without == tuple(name for name in MIDDLE["flow"] if name != stage)
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
     assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
     assert [*MIDDLE["ip"][:3], MIDDLE["ip"][-1]] == ["decode", "segment", "ready", "profile"]
     assert set(MIDDLE["flow"]) >= {*MIDDLE["ip"], "follow"}
 
 
-def test_the_methods_of_the_interpreter_are_asked_for() -> None:
-    asked = Settings(flow=FlowConfig(interpreted=True))
-    assert middle(asked) == MIDDLE["flow"]
-    assert topology(asked).groups[1].stages == middle(asked)
-    assert middle(Settings(fidelity="ip", flow=FlowConfig(interpreted=True))) == MIDDLE["ip"]
-
-
 def test_recovery_is_asked_for_and_stands_before_all_readers_of_paths() -> None:
-    every = Settings(flow=FlowConfig(recover=True, interpreted=True, contexts=True))
+    every = Settings(flow=FlowConfig(recover=True))
     behind = MIDDLE["flow"].index("follow") + 1
     assert middle(every) == (*MIDDLE["flow"][:behind], "recover", *MIDDLE["flow"][behind:])
     assert make("recover", Place(every, Path(), 0)).statistics()["recover_waiting"] == 0
@@ -72,7 +66,7 @@ def test_every_boundary_can_be_a_socket() -> None:
     assert plan.members == ["capture/0", *(f"{s}/{i}" for s in MIDDLE["flow"] for i in (0, 1)),
                             "hub/0"]  # fmt: skip
     assert plan.groups[1].options == {"pids": [1]}
-    one_cut = topology(Settings(transport=TransportConfig(split=("follow",)), flow=FlowConfig(interpreted=True)))
+    one_cut = topology(Settings(transport=TransportConfig(split=("follow",))))
     assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], MIDDLE["flow"][3:]]
 
 

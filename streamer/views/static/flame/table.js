@@ -18,7 +18,7 @@ function signed(points) {
 // Frames that are no methods, in a few words (docs/cct.md).
 const MEANING = {
   "[unknown caller]": "where tracing began or trace was lost: its callers are known when they are returned to",
-  "[interpreter]": "what the interpreter runs from here on: the trace does not tell which methods",
+  "[interpreter]": "what the interpreter runs from here on, where it is not known which methods these are",
   "[other]": "narrow frames put together",
   "[overflow]": "contexts for which there was no room",
 };
