@@ -48,6 +48,8 @@ from stages.messages import (
 )
 
 Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | OffDuty | EndOfStream
+CALM = 32
+"""A ring is calm while a poll finds no more than this part of it."""
 MAX_BATCHES = 8  # JIT batches of one process in one poll
 MAX_FAULTS = 1000  # told; each thread's ring may have one
 MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
@@ -98,6 +100,7 @@ class Drain:
         self._kept_bytes = 0
         self._raw: dict[tuple[StreamKey, int], Words] = {}
         self._last_tick = 0
+        self._calm = False
         self._past: Counter[str] = Counter()  # sums over closed streams
         self._tick_after = 1 << 26
 
@@ -239,7 +242,7 @@ class Drain:
     def _chunks(self, out: list[Message], now: int, over: bool) -> bool:
         """One chunk of each stream; true when nothing stands in the rings any more. A stream whose source is gone
         is closed one poll after its last chunk, when it is known that this was not refused."""
-        idle = True
+        idle = self._calm = True
         for stream in list(self.streams.values()):
             chunk = stream.chunk(self._chunk_bytes, now)
             if chunk is None and (over or stream.ended):
@@ -255,6 +258,7 @@ class Drain:
                     self._heads.reached(stream.key, chunk.offset + len(chunk.data))
                 out.append(chunk)
                 idle &= not stream.backlog
+                self._calm &= CALM * len(chunk.data) <= stream.ring.aux_size
         return idle
 
     def _close_stream(self, stream: Stream) -> None:
@@ -328,6 +332,11 @@ class Drain:
     def backlog(self) -> int:
         """Bytes of trace that the last poll saw and left in the rings."""
         return sum(stream.backlog for stream in self.streams.values())
+
+    @property
+    def calm(self) -> bool:
+        """Whether the last poll found next to nothing in every ring: of twice as much there is as little to lose."""
+        return self._calm
 
     @property
     def pressed(self) -> bool:

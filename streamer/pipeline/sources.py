@@ -39,6 +39,9 @@ PATIENCE = 0.05
 """Seconds for which capture waits for room in a socket before it looks at its rings again."""
 
 
+CALM_PAUSE = 2
+"""So many times as long is the pause while rings hold next to nothing: a look at a few kilobytes, with the messages
+that come of it, costs as much as one at a megabyte. A ring of the stock size has room for a sudden burst within it."""
 OFF_SECONDS = 0.1
 """Between two looks while tracing is off: at the JVM's export, at new threads."""
 REREAD_PART = 0.1
@@ -108,7 +111,8 @@ class CaptureSource:
                 elif drain.backlog:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await trio.sleep(min(self._poll_seconds if drain.on else OFF_SECONDS, drain.wait()))
+                    pause = self._poll_seconds * (CALM_PAUSE if drain.calm else 1) if drain.on else OFF_SECONDS
+                    await trio.sleep(min(pause, drain.wait()))
         except HardwareError as error:
             raise InputError(str(error)) from error
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
@@ -67,3 +68,38 @@ async def test_capture_waits_for_a_worker_that_does_not_read(
         at = chunk.offset + len(chunk.data)
     assert at == written
     assert [type(m) for m in got].index(JitBatch) < [type(m) for m in got].index(Chunk)
+
+
+class _Taker:
+    """An output that has room for everything; counts looks at the rings, which it is healed before."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def heal(self, introduction: object) -> None:
+        self.looks += 1
+
+    def try_send(self, message: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("size", "looks"), [(8, 50), (8192, 50), (8200, 100)])
+async def test_rings_in_which_there_is_little_are_looked_at_half_as_often(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, size: int, looks: int
+) -> None:
+    """Little is a 32nd of a ring."""
+    session, taker = Session(tmp_path / "session"), _Taker()
+    source = CaptureSource(session.path, CaptureConfig(poll_ms=10, reread_cpu_percent=0))
+    producer = session.ring(aux_pages=64)
+
+    async def write() -> None:
+        await trio.sleep(0.005)  # never at the moment of a look
+        for n in range(100):
+            producer.trace(bytes(size if looks == 100 or n % 2 == 0 else 0), ns=n)
+            await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(source.run, taker)
+        await write()
+        assert looks - 2 <= taker.looks <= looks + 2
+        session.write_state(state="ended")
