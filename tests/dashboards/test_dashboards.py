@@ -34,6 +34,19 @@ def expressions_of_dashboards() -> Iterator[tuple[str, str]]:
                 yield panel["title"], target["expr"]
 
 
+SETTINGS = {
+    "$__rate_interval": "5m", "$host": ".*", "$instance": ".*", "$pid": ".*", "$window": "10s",
+    "$weight": "instructions", "$edge_weight": "instructions",
+}  # fmt: skip
+
+
+def concrete(expression: str, **settings: str) -> str:
+    """With values in the place of a dashboard's variables; `settings`: other ones, by their names."""
+    for name, value in (SETTINGS | {f"${name}": value for name, value in settings.items()}).items():
+        expression = expression.replace(name, value)
+    return expression
+
+
 def rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((RULES / "streamer.rules.yml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]

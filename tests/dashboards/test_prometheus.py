@@ -13,7 +13,7 @@ from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
 from tests.dashboards.servers import answer, prometheus, until
-from tests.dashboards.test_dashboards import expressions_of_dashboards, names_in
+from tests.dashboards.test_dashboards import concrete, expressions_of_dashboards, names_in
 from tests.hub.reports import Time
 from tests.hub.scene import NOW, called, scene, second
 from tests.views.made import NOW as CONTEXTS
@@ -66,13 +66,8 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
                 assert "org.apache.fop.fonts.GlyphTable.lookup -2" in shift["annotations"]["description"]
                 assert "#process=7%40h&base=before" in shift["annotations"]["page"]
                 assert (await answer(http, "up"))[0]["value"][1] == "1"
-                settings = {
-                    "$__rate_interval": "5m", "$host": ".*", "$instance": ".*", "$pid": ".*", "$window": "10s",
-                    "$weight": "instructions", "$edge_weight": "instructions",
-                }  # fmt: skip
                 for _, expression in expressions_of_dashboards():
-                    for name, value in settings.items():
-                        expression = expression.replace(name, value)
+                    expression = concrete(expression)
                     if names_in(expression) & WITH_A_BUDGET:
                         assert await answer(http, expression) == []
                     else:
