@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jvm.bytecode.ball_larus import successors
@@ -38,6 +38,7 @@ def executions(draw: st.DrawFn) -> tuple[Cfg, set[int]]:
     return cfg, ran
 
 
+@settings(deadline=None)
 @given(executions(), st.data())
 def test_nothing_is_concluded_that_did_not_run(made: tuple[Cfg, set[int]], data: st.DataObject) -> None:
     cfg, ran = made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jvm.bytecode.ball_larus import Numbering, number, successors
@@ -51,6 +51,7 @@ def paths_from(n: Numbering, at: int) -> list[list[int]]:
     return found
 
 
+@settings(deadline=None)
 @given(cfgs())
 def test_each_path_has_one_number_and_each_number_a_path(cfg: Cfg) -> None:
     n = number(cfg)
@@ -59,6 +60,7 @@ def test_each_path_has_one_number_and_each_number_a_path(cfg: Cfg) -> None:
     assert sorted(map(n.nodes, range(n.paths))) == sorted(listed)
 
 
+@settings(deadline=None)
 @given(cfgs())
 def test_a_number_is_the_sum_along_its_path(cfg: Cfg) -> None:
     n = number(cfg)
@@ -72,6 +74,7 @@ def test_a_number_is_the_sum_along_its_path(cfg: Cfg) -> None:
         assert total == k
 
 
+@settings(deadline=None)
 @given(cfgs())
 def test_without_back_edges_nothing_goes_round_and_with_them_all_edges_are_there(cfg: Cfg) -> None:
     n = number(cfg)
