@@ -167,6 +167,24 @@ def test_a_call_that_leaves_the_filter_comes_back() -> None:
     assert several.statistics()["window_bytes"] > len(trace)
 
 
+@pytest.mark.parametrize("times", [1, 60])
+def test_a_call_that_left_the_filter_comes_back_to_code_that_has_changed(times: int) -> None:
+    """The code behind the call is another one than when the call was met first: the frame is taken off all the same,
+    with windows and without."""
+    code = bytearray(b"\x90" * 64)
+    code[0:2] = b"\xff\xd0"  # call rax, out of the filter
+    code[2:6] = b"\x90\x90\xff\xe0"  # and behind it jmp rax
+    turn = w.tip_pgd(BASE + 0x1000, 3) + w.tip_pge(BASE + 2, 6)
+    trace = _START + turn + (w.tip(BASE, 1) + turn) * times
+    both = flows(bytes(code), reach=64)
+    for change in (None, b"\x0f\x1f\x00", b"\x90\x90\x90"):  # by one instruction, and back
+        for flow in both:
+            if change is not None:
+                flow.patch(BASE + 2, change)
+            flow.feed(segment(trace))
+            assert flow._threads[THREAD].x[X_DEPTH] == 0
+
+
 def test_a_return_out_of_the_filter_behind_a_unit_is_doubted_when_it_is_deep() -> None:
     """Than where tracing came in, which is in the window."""
     code = bytearray(b"\x90" * 64)

@@ -13,6 +13,7 @@ from stages.follow.cfg.graph import (
     BL_KIND,
     BL_RANGE,
     BL_RANGES,
+    DEAD,
     E_LEADS,
     G_CODE_SIZE,
     G_FILTER_HI,
@@ -23,6 +24,13 @@ from stages.follow.cfg.graph import (
 from stages.follow.code.jumps import LOADED, behind_call_out, loaded
 from stages.pointers import below, within
 from stages.pt import x86
+
+
+@inner
+def goes_on_at(t, after, s):  # type: ignore[no-untyped-def]
+    """Whether block `s` is what comes behind a call, whose entry on the stack is block `after`: that may be of before
+    the code there has changed."""
+    return after == s or (t.block[after * BL + BL_KIND] == DEAD and t.address[after] == t.address[s])
 
 
 @inner

@@ -19,10 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner, kernel
+from stages.follow.cfg.block_queries import goes_on_at
 from stages.follow.cfg.graph import (
-    BL,
-    BL_KIND,
-    DEAD,
     G_CALL_MASK,
     G_CMISSES,
     G_CONTEXT_CACHE,
@@ -106,7 +104,7 @@ def returned(t, node, s):  # type: ignore[no-untyped-def]
         if np.int64(t.node[up * NO + NO_PARENT]) == 0:
             break
         ret = np.int64(t.node[up * NO + NO_RETURN])
-        if ret == s or (t.block[ret * BL + BL_KIND] == DEAD and t.address[ret] == t.address[s]):
+        if goes_on_at(t, ret, s):
             return np.int64(t.node[up * NO + NO_PARENT])
         up = np.int64(t.node[up * NO + NO_PARENT])
     parent = np.int64(t.node[node * NO + NO_PARENT])

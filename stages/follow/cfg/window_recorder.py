@@ -15,6 +15,7 @@ from jvm.kernels import inner
 from stages.follow.cfg.block import (
     new_path,
 )
+from stages.follow.cfg.block_queries import goes_on_at
 from stages.follow.cfg.graph import (
     BL,
     BL_EFFECT,
@@ -165,7 +166,7 @@ def _stack(t, x, parts, n, f, left):  # type: ignore[no-untyped-def]
         if p == P_DISABLED:
             if (k < 0 and (d[D_PLACE] >> 1) - 1 > DISABLED_BLOCK) or after <= DISABLED_BLOCK:
                 continue
-            if not called or (kept > 0 and left[kept - 1] != after):
+            if not called or (kept > 0 and not goes_on_at(t, np.int64(left[kept - 1]), after)):
                 f[WC_BASE] = moves(net, lo, hi)
                 continue
             called = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.follow.cfg.block_queries import leads_out, returns_in
+from stages.follow.cfg.block_queries import goes_on_at, leads_out, returns_in
 from stages.follow.cfg.graph import (
     BL,
     BL_EFFECT,
@@ -223,7 +223,7 @@ def hot(t, w, limit, loop_limit):  # type: ignore[no-untyped-def]
                 if s > DISABLED_BLOCK:
                     break
                 if called and depth > 0:
-                    if np.int64(ring[top]) == target:
+                    if goes_on_at(t, np.int64(ring[top]), target):
                         top = above(top, -ONE)
                         depth -= 1
                         called = 0

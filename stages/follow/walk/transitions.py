@@ -10,7 +10,7 @@ import numpy as np
 
 from jvm.kernels import inner
 from stages.follow.cfg.block import intern
-from stages.follow.cfg.block_queries import enters_vm, leads_out, returns_in
+from stages.follow.cfg.block_queries import enters_vm, goes_on_at, leads_out, returns_in
 from stages.follow.cfg.graph import (
     BL,
     BL_EFFECT,
@@ -329,7 +329,7 @@ def on_pge(t, w, ip):  # type: ignore[no-untyped-def]
     x[X_MODE] &= ~(M_OVF | M_STILL | M_BOUND)
     go_to(t, w, ip)
     if x[X_MODE] & M_CALLED and x[X_DEPTH] > 0:
-        if w.ring[x[X_TOP]] == x[X_AT]:
+        if goes_on_at(t, np.int64(w.ring[x[X_TOP]]), x[X_AT]):
             pop(w)
             x[X_MODE] &= ~M_CALLED
         elif x[X_OUT] > x[X_CONFIRMED_OUT] and returns_in(t, ip):  # else there is nothing to be searched
