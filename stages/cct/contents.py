@@ -107,17 +107,24 @@ class Contents:
         items[:, 6] = np.where(calls, ranges["hi"][of_range[tail]].view(np.int64), 0)
         items[:, 7] = bci[tail]
         items[:, 8], items[:, 9] = self._calls(np.where(void, np.uint64(0), addresses), EXECUTED, fn[:n], head, tail)
+        count = np.bincount(owner[head], minlength=len(ids)) if len(head) else np.zeros(len(ids), np.int64)
+        # A block that an event cuts short at its beginning has no instruction, but its place: one item of no weight.
+        before, here = slice(n, n + len(ids)), slice(n + len(ids), None)
+        none = np.flatnonzero(count == 0)
+        bare = np.zeros((len(none), IC), np.int64)
+        bare[:, 0], bare[:, 1], bare[:, 7] = fn[here][none], place[here][none], bci[here][none]
+        bare[:, 5] = enters[here][none] * ITEM_ENTERS
+        items = np.insert(items, (np.cumsum(count) - count)[none], bare, axis=0)
+        count[none] = 1
         self._item = grown(self._item, self._items + len(items))
         self._item[self._items : self._items + len(items)] = items
-        count = np.bincount(owner[head], minlength=len(ids)) if len(head) else np.zeros(len(ids), np.int64)
         b = self.block[begin:end]
         b[:, 0] = self._items + np.cumsum(count) - count
         b[:, 1] = count
         parts = items[:, 9] - items[:, 8] + (items[:, 4] > 0)
-        most = count + np.bincount(owner[head], parts, len(ids)).astype(np.int64)
+        most = count + np.bincount(np.repeat(np.arange(len(ids)), count), parts, len(ids)).astype(np.int64)
         b[:, 2] = rows["ends"]
         b[:, 3] = rows["start"].view(np.int64)
-        before, here = slice(n, n + len(ids)), slice(n + len(ids), None)
         same = fn[before] == fn[here]
         b[:, 4], b[:, 5] = np.where(same, place[before], 0), np.where(same, bci[before], -1)
         stub = np.isin(self.functions.rows[fn[here], 0], (FN_STUB, FN_UNPACKS, FN_UNWINDS))

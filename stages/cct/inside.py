@@ -100,7 +100,7 @@ def _in_block(c, b, way):  # type: ignore[no-untyped-def]
     """Of a block, its branch left that way: as `look_inside`, and bytecodes."""
     row, bytecodes = BC * b, np.int64(0)
     ends = c.block[row + B_ENDS]
-    if c.block[row + B_ITEMS] == 0 or ends == _RETURN:
+    if ends == _RETURN:
         return np.int64(OUT), bytecodes
     for k in range(c.block[row + B_ITEM], c.block[row + B_ITEM] + c.block[row + B_ITEMS]):
         item = IC * k

@@ -209,6 +209,8 @@ def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-
         fn = c.item[item + I_FN]
         calls = c.item[item + I_FLAGS] & ITEM_CALLS
         own = t.activation[AC * a + A_NODE]
+        if c.item[item + I_INSTRUCTIONS] == 0:  # it only says where the block is
+            continue
         if not same(t, c, a, fn):
             own = child(t, own, c.fns[FC * fn + F_METHOD], np.int64(-1))
         node = own

@@ -104,6 +104,7 @@ class Range(NamedTuple):
 class Block(NamedTuple):
     ranges: tuple[Range, ...]
     ends: BlockEnd
+    start: int = SPACING  # of one without instructions
 
 
 def run(program: Call) -> list[Block]:
@@ -190,7 +191,7 @@ class Dictionaries:
         lengths: list[int] = []
         for row, block in zip(every, blocks, strict=True):
             row["range"], row["length"] = len(ranges), len(lengths)
-            row["start"] = block.ranges[0].lo if block.ranges else SPACING
+            row["start"] = block.ranges[0].lo if block.ranges else block.start
             row["ranges"], row["instructions"] = len(block.ranges), len(block.ranges)
             row["ends"] = block.ends
             ranges += [(r.lo, r.hi, 1, r.calls) for r in block.ranges]

@@ -103,6 +103,21 @@ def test_the_tree_of_a_program_however_its_order_is_cut(program: Call, data: st.
 
 @settings(deadline=None, max_examples=150)
 @given(PROGRAMS, st.data())
+def test_events_between_any_two_blocks_change_nothing(program: Call, data: st.DataObject) -> None:
+    """Behind a call or a return, too: the next block is cut short at its first instruction, and tracing goes off."""
+    blocks, d, cct = run(program), Dictionaries(), stage()
+    order = list[int]()
+    for k, block in enumerate(blocks):
+        if k and data.draw(st.booleans()):
+            order += [d.path([Block((), BlockEnd.EVENT, block.ranges[0].lo)]), DISABLED]
+        order.append(d.path([block]))
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 7), False)), *cct.flush()])
+    assert found(tree) == stretch(blocks)
+    assert cct.statistics()["cct_strange_returns"] == 0
+
+
+@settings(deadline=None, max_examples=150)
+@given(PROGRAMS, st.data())
 def test_frames_behind_a_hole_are_found_out_as_they_are_returned_to(program: Call, data: st.DataObject) -> None:
     blocks, d, cct = run(program), Dictionaries(), stage()
     lost = sorted(data.draw(st.lists(st.integers(0, len(blocks)), min_size=2, max_size=6)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import Streamer
+
+for _number in (signal.SIGINT, signal.SIGHUP):  # started by nohup, or in the background, the tests would hand that down
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 SHOP = Path(__file__).parents[2] / "streamer" / "demo" / "Shop.java"
 TINY = """
