@@ -7,7 +7,6 @@ before is cleared, all of it: for tables with much spare room steps of 100 ms.
 
 from __future__ import annotations
 
-import math
 import mmap
 from typing import Any
 
@@ -21,7 +20,7 @@ LEAST = 1 << 20
 def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
     """As `numpy.zeros`, on whole pages. Dropped with the last array that views it."""
     dtype = np.dtype(dtype)
-    size = dtype.itemsize * math.prod((shape,) if isinstance(shape, int) else shape)
+    size = dtype.itemsize * int(np.prod(shape))
     if size < LEAST:
         return np.zeros(shape, dtype)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -21,6 +21,7 @@ from stages.cct.tables import (
     BLOCK_STUB_START,
     FN_NMETHOD,
     FN_STUB,
+    FN_THAWS,
     FN_UNPACKS,
     FN_UNWINDS,
     I32,
@@ -127,7 +128,7 @@ class Contents:
         b[:, 3] = rows["start"].view(np.int64)
         same = fn[before] == fn[here]
         b[:, 4], b[:, 5] = np.where(same, place[before], 0), np.where(same, bci[before], -1)
-        stub = np.isin(self.functions.rows[fn[here], 0], (FN_STUB, FN_UNPACKS, FN_UNWINDS))
+        stub = np.isin(self.functions.rows[fn[here], 0], (FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_THAWS))
         b[:, 6] = (stub & (starts[here] > 0)) * BLOCK_STUB_START + (bci[here] == BEHIND_ALL) * BLOCK_HANDLER
         b[:, 5][b[:, 5] == BEHIND_ALL] = -1
         some = np.flatnonzero(np.diff(first))  # blocks with an instruction

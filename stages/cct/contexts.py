@@ -54,6 +54,7 @@ from stages.cct.tables import (
     FN_OUTSIDE,
     FN_PENDING,
     FN_STUB,
+    FN_THAWS,
     FN_UNPACKS,
     FN_UNWINDS,
     HOLE,
@@ -153,7 +154,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
 
 @inner
 def _is_stub(kind):  # type: ignore[no-untyped-def]
-    return kind == FN_STUB or kind == FN_UNPACKS or kind == FN_UNWINDS
+    return kind == FN_STUB or kind == FN_UNPACKS or kind == FN_UNWINDS or kind == FN_THAWS
 
 
 @inner
@@ -232,9 +233,9 @@ def _first(t, c, root, fn):  # type: ignore[no-untyped-def]
 
 @inner
 def _resumed_stack(t, c, a, thread):  # type: ignore[no-untyped-def]
-    """The unknown below the first frame of a stack that goes on where it was left, while all of `thread`'s own from `a`
-    on down is known: a virtual thread's, mounted again (JDK: continuationFreezeThaw.cpp, `thaw`). Which one it is the
-    trace does not say. Control comes back to `a`, or below, when it is unmounted."""
+    """The unknown below the first frame of a stack that goes on where it was left, while `thread`'s own frames are
+    those from `a` on down: a virtual thread's, mounted again (JDK: continuationFreezeThaw.cpp, `thaw`). Which one it is
+    the trace does not say. Control comes back to `a`, or below, when it is unmounted."""
     return frame(t, c, a, thread, np.int64(SHARED), thread, np.int64(-1), True)
 
 
@@ -252,6 +253,8 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     if t.activation[AC * root + A_FN] == SHARED:
         to = _returned_to(t, c, t.activation[AC * root + A_PARENT], c.block[BC * b + B_START])
         return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
+    if class_of(t, c, a) == FN_THAWS:  # its frames are not the callers of those of the carrier
+        return _first(t, c, _resumed_stack(t, c, a, t.activation[AC * root + A_CALLER]), fn)
     new = _unknown(t, t.activation[AC * root + A_CALLER], t.activation[AC * root + A_BEFORE])
     caller = _first(t, c, new, fn)
     t.size[Z_LINKS] += 1

@@ -29,6 +29,7 @@ from stages.cct.tables import (
     FN_OUTSIDE,
     FN_PENDING,
     FN_STUB,
+    FN_THAWS,
     FN_UNPACKS,
     FN_UNWINDS,
     I32,
@@ -44,6 +45,8 @@ from stages.inlining.inlining import Inlining
 
 _UNPACKS = re.compile(r"deopt|uncommon.?trap", re.I)
 _UNWINDS = re.compile(r"unwind_exception|rethrow", re.I)
+_THAWS = re.compile(r"cont.thaw|cont_returnBarrier", re.I)  # JDK 21, 25: stubRoutines.hpp
+_STUBS = ((_UNPACKS, FN_UNPACKS), (_UNWINDS, FN_UNWINDS), (_THAWS, FN_THAWS))
 _METHOD_ENTRY = "method entry point"
 T = TypeVar("T", bound=np.generic)
 UNKNOWN_CODE, UNKNOWN_METHOD = "[unknown code]", "[unknown method]"
@@ -157,7 +160,8 @@ class Functions:
             new = self._new(v.id, FN_NMETHOD, v.name)
             entries = v.verified_entry, v.entry, v.osr_entry
         else:
-            kind = FN_UNPACKS if _UNPACKS.search(v.name) else FN_UNWINDS if _UNWINDS.search(v.name) else FN_STUB
+            found = (kind for name, kind in _STUBS if name.search(v.name))
+            kind = next(found, FN_STUB)
             new, entries = self._new(v.id, kind, v.name), (v.start, 0, 0)
         self.code[new, : D_OSR + 1] = np.array((v.start, *entries), np.uint64).view(np.int64)
         return new

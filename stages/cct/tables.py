@@ -47,11 +47,13 @@ FC = 2
 F_CLASS, F_METHOD = range(2)
 (
     FN_NMETHOD, FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_INTERPRETER, FN_OUTSIDE, FN_PENDING, FN_HOLE, FN_BOTTOM, FN_LINKED,
-) = range(10)  # fmt: skip
+    FN_THAWS,
+) = range(11)  # fmt: skip
 """Compiled code; a stub; one that puts interpreted frames in the place of compiled ones; one that leaves the compiled
 frame it came from, for an exception. Of one function each: the interpreter; code outside of the filter; a call of which
 the callee is not seen yet; the unknown below the first frame that was seen after a hole; the ground below a thread's
-first frame; an unknown of which the caller has been found out since."""
+first frame; an unknown of which the caller has been found out since. And a stub that goes on in the frames of a
+virtual thread, which is mounted by it."""
 PENDING, INTERPRETER, OUTSIDE, HOLE, BOTTOM, LINKED, SHARED, FIRST_FN = range(8)
 """Functions. SHARED is of class FN_HOLE: the unknown below many holes of a thread, which is never linked."""
 

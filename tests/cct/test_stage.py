@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jvm.code.debug_info import DebugInfo
+from jvm.code.version import Kind, Version
 from stages.cct.fold import SLICE
 from stages.cct.stage import Cct, Room
 from stages.cct.tables import PARTS, SPARE_PARTS
@@ -216,6 +217,24 @@ def depth_of(tree: Tree) -> int:
 
 
 DEEP = 100_000
+
+
+def test_frames_of_virtual_threads_do_not_pile_up_behind_a_hole() -> None:
+    """Nothing is known below the carrier's m0. It mounts a virtual thread whose m2 goes on, and is left, ten times."""
+    d, cct = Dictionaries(), stage()
+    made: Any = cct.images.of("h", 42).image
+    made.known[3] = Version(4, Kind.DYNAMIC, 4 * SPACING, 5 * SPACING, "[stub] Cont thaw", 0, 0)
+    m0, m2, thaw, back = SPACING, 3 * SPACING, 4 * SPACING, SPACING + 21
+    mounts = Block((Range(back - 5, back, True, ()), Range(thaw, thaw + 1, False, ())), BlockEnd.RETURN)
+    goes_on, leaves = (Block((Range(m2 + n, m2 + n + 1, False, ()),), end)
+                       for n, end in ((2, BlockEnd.CONDITION), (4, BlockEnd.RETURN)))  # fmt: skip
+    returns = Block((Range(back, back + 1, False, ()),), BlockEnd.CONDITION)
+    paths = [d.path([block]) for block in (mounts, goes_on, leaves, returns)]
+    first = d.path([Block((Range(m0 + 2, m0 + 3, False, ()),), BlockEnd.CONDITION)])
+    said = cct.feed(d.message(7, [first, *paths * 10], (0, 9), False))
+    carrier, mounted = ((UNKNOWN, -1), ("m0", -1)), ((UNKNOWN, -1), ("m2", -1))
+    stacks = {stack for stack, _ in found(tree_of([*said, *cct.flush()]))}
+    assert stacks == {carrier, (*carrier, ("[stub] Cont thaw", 0)), mounted}
 
 
 def test_deep_recursion_goes_down_and_up_again() -> None:
