@@ -39,6 +39,9 @@ def test_all_is_found_what_is_planted_counts_and_what_is_lost_comes_back(
     assert 0.1 < lossy["recovery"]["lost"] < 0.5
     assert lossy["control_flow"]["right"] < whole["control_flow"]["right"]
     again = figures(capsys, "--from", str(kept), "--planted", "100", "--loss", "none")["none"]
-    for name, sign in (("right", -1), ("wrong", 1)):
-        change = sign * (again["control_flow"][name] - whole["control_flow"][name])
-        assert change == pytest.approx(0.01, rel=0.05)
+    fallen, risen = (abs(again["control_flow"][name] - whole["control_flow"][name]) for name in ("right", "wrong"))
+    assert fallen == pytest.approx(0.01, rel=0.05)
+    # Near steps that JVMTI hides an error is not told from a bytecode that has no partner (docs/accuracy.md).
+    assert 0.007 < risen < 0.0105
+    assert again["control_flow"]["right"] < whole["control_flow"]["right"]
+    assert again["control_flow"]["wrong"] > whole["control_flow"]["wrong"]

@@ -71,7 +71,7 @@ def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
 def told(recording: Path) -> Hub:
     """A hub's view when all of a recording has been decoded."""
     chain = chains.flow()
-    hub = Hub(WindowConfig(), fidelity="flow")
+    hub = Hub(WindowConfig(exported=500), fidelity="flow")
     with Replay(recording) as replay:
         said = [report for message in replay.messages() for report in feed_chain(chain, message)]
     for report in (*said, *flush_chain(chain)):
