@@ -38,9 +38,9 @@ def test_all_is_found_what_is_planted_counts_and_what_is_lost_comes_back(
     assert 0.15 < lossy["lost_bytes"] < 0.45
     assert 0.1 < lossy["recovery"]["lost"] < 0.5
     assert lossy["control_flow"]["right"] < whole["control_flow"]["right"]
-    again = figures(capsys, "--from", str(kept), "--planted", "100", "--loss", "none")["none"]
+    again = figures(capsys, "--from", str(kept), "--planted", "101", "--loss", "none")["none"]
     fallen, risen = (abs(again["control_flow"][name] - whole["control_flow"][name]) for name in ("right", "wrong"))
-    assert fallen == pytest.approx(0.01, rel=0.05)
+    assert fallen == pytest.approx(1 / 101, rel=0.05)  # a prime: the program goes round in a loop
     # Near steps that JVMTI hides an error is not told from a bytecode that has no partner (docs/accuracy.md).
     assert 0.007 < risen < 0.0105
     assert again["control_flow"]["right"] < whole["control_flow"]["right"]
