@@ -28,6 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.dashboards.servers import alertmanager, answer, prometheus, until
+from tests.dashboards.test_dashboards import concrete, expressions_of_dashboards
 from tests.deploy.test_alertmanager import to_webhook
 from tests.e2e.harness import Streamer
 
@@ -180,6 +181,11 @@ async def test_a_shift_of_the_hot_method_is_told_by_name_and_is_over_when_the_ba
                     page = f"http://{address}/#process={labels['pid']}%40{labels['host']}&base=before"
                     assert texts["page"] == page
                     assert Path(texts["runbook"]).name == f"{SHIFT}.md"
+
+                    window = "10s" if SHIPPED_TIMES else "3s"
+                    every = [concrete(expression, window=window) for _, expression in expressions_of_dashboards()]
+                    empty = [expression for expression in every if not await answer(http, expression)]
+                    assert len(empty) < len(every) / 4, empty  # of budgets, and of causes of loss that there were not
 
                     receiver, over = await first(told, "resolved")
                     assert receiver == "news"
