@@ -36,7 +36,7 @@ class Aligned(NamedTuple):
 
 
 def beside(truth: Truth, found: I64) -> Aligned:
-    """What was found before the first bytecode that is in `main`'s truth too is the JVM's start."""
+    """Bytecodes found before the first one that is in `main`'s truth too are the JVM's start."""
     hidden = while_resolving(found)
     at = np.flatnonzero((found >= 0) & ~hidden)
     one, other = truth.sequence[truth.sequence >= 0], found[at]

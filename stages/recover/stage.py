@@ -181,7 +181,7 @@ class Recover:
             p.free.append(slot)
 
     def _write(self, p: Recovering, hole: bool) -> Iterator[object]:
-        """What was kept, into the window."""
+        """Messages that were kept, into the window."""
         if p.later.gap:  # it does not follow what is there
             p.window.size[:] = p.last_hole = 0
             p.window.head[:] = 0

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm import names
 from jvm.bytecode.ball_larus import Numbering, number
 from jvm.bytecode.cfg import Cfg
 from jvm.bytecode.opcodes import Kind
@@ -53,6 +54,12 @@ class Method:
     numbering: Numbering | None  # None: too many paths
     lines: NDArray[np.void]  # (l,) LINE_DTYPE
     first: int  # its first node, through all methods
+
+    @property
+    def name(self) -> str:
+        """As tables and trees show it."""
+        holder, name, _ = self.selector
+        return names.display(f"L{holder};", name)
 
     @property
     def nodes(self) -> slice:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
-from jvm import names
 from jvm.private import output_file
 from stages.messages import Bytecodes, Paths, StreamOpen
 from stages.statements.statements import Executed
@@ -110,16 +108,11 @@ def paths_(path: Path, include: tuple[str, ...], top: int, file: Path | None) ->
 def _executed(path: Path, include: tuple[str, ...]) -> list[Executed]:
     """Raises Failure if there is none."""
     every = Recording(path, _say).statements().executed()
-    found = [e for e in every if not include or any(fnmatchcase(_name(e), pattern) for pattern in include)]
+    found = [e for e in every if not include or any(fnmatchcase(e.method.name, pattern) for pattern in include)]
     if not found:
         patterns = " or ".join(include)
         raise Failure(f"{path}: no method like {patterns} ran" if every else f"{path}: no bytecode is known of it")
     return found
-
-
-def _name(executed: Executed) -> str:
-    holder, name, _ = executed.method.selector
-    return names.display(f"L{holder};", name)
 
 
 def _lines(recording: Recording, tids: frozenset[int]) -> Iterator[Line]:
@@ -146,5 +139,5 @@ def _write(lines: Iterable[str], file: Path | None) -> None:
         raise Failure(f"cannot write {file}: {error.strerror or error}") from None
 
 
-def _say(text: str, **_: Any) -> None:
+def _say(text: str) -> None:
     click.echo(f"streamer: {text}", err=True)

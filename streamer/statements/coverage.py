@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm import names
 from stages.statements.coverage import concluded
 from stages.statements.methods import Method
 from stages.statements.statements import Executed
@@ -29,11 +28,10 @@ class Covered:
 
     @classmethod
     def of(cls, executed: Executed) -> Covered:
-        holder, name, _ = executed.method.selector
         seen = (executed.times > 0) | executed.compiled
         ran = concluded(executed.method.cfg, seen)
         times = np.maximum(executed.times + executed.compiled, ran)
-        return cls(executed.method, names.display(f"L{holder};", name), ran, int(seen.sum()), times)
+        return cls(executed.method, executed.method.name, ran, int(seen.sum()), times)
 
     def line_times(self) -> dict[int, int]:
         """By source line: how often a bytecode of it ran, at least."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jvm import names
 from stages.statements.statements import Executed
 
 SHOWN = 24
@@ -18,7 +17,6 @@ def text(executed: Iterable[Executed], top: int) -> Iterator[str]:
     total = sum(times for times, _, _ in rows)
     yield f"{'times':>12} {'share':>7} {'path':>12}  method and bytecode indices"
     for times, number, e in rows[:top]:
-        holder, name, _ = e.method.selector
         n, bcis = e.method.numbering, e.method.cfg.nodes.bci.tolist()
         assert n is not None, "it has numbers"
         nodes = n.nodes(number)
@@ -27,9 +25,6 @@ def text(executed: Iterable[Executed], top: int) -> Iterator[str]:
         way = [str(bcis[nodes[k]]) for k in told]
         if len(way) > SHOWN:
             way = [*way[: SHOWN - 1], "…", way[-1]]
-        yield (
-            f"{times:>12,} {times / total:>7.1%} {f'{number} of {n.paths}':>12}  "
-            f"{names.display(f'L{holder};', name)} {' '.join(way)}"
-        )
+        yield (f"{times:>12,} {times / total:>7.1%} {f'{number} of {n.paths}':>12}  {e.method.name} {' '.join(way)}")
     methods = len({id(e) for _, _, e in rows})
     yield f"{len(rows):,} paths of {methods:,} methods, taken {total:,} times by the interpreter"

@@ -28,6 +28,7 @@ from streamer.cli import Failure
 from streamer.commands import top
 from streamer.commands.top import command
 from streamer.config import WebConfig
+from streamer.hub.hub import Hub
 from streamer.hub.screen import FRAME, LEAST
 from streamer.hub.timeline import timeline
 from streamer.navigation import Place, Row
@@ -263,49 +264,13 @@ async def test_sorted_filtered_and_around_a_method() -> None:
     assert "a.B.c is in no calling context" in nowhere.output
 
 
-async def test_keys_change_window_weight_and_order() -> None:
-    hub, _ = scene(fidelity="flow")
+async def typed(hub: Hub, *keys: tuple[str, bytes]) -> None:
+    """`top` in a terminal: behind each key those bytes are shown; q ends it."""
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
         child, terminal = start_in_terminal(url)
         try:
-            for key, seen_ in (
-                ("", b"last 10s"),
-                ("w", b"last 1m"),
-                ("s", b"sorted by shift"),
-                ("b", b"share of time"),
-            ):
-                if key:
-                    os.write(terminal, key.encode())
-                await trio.to_thread.run_sync(read_until, terminal, partial(_in, seen_))
-            os.write(terminal, b"q")
-            rest = partial(_drain, terminal)
-            await trio.to_thread.run_sync(rest)
-            assert await trio.to_thread.run_sync(child.wait) == 0
-        finally:
-            child.kill()
-            child.wait()
-            os.close(terminal)
-        nursery.cancel_scope.cancel()
-
-
-async def test_keys_lead_to_callers_and_callees_and_back() -> None:
-    hub = seen()
-    async with trio.open_nursery() as nursery:
-        url = await nursery.start(web.serve, hub, WebConfig(port=0))
-        child, terminal = start_in_terminal(url)
-        try:
-            for key, shown in (
-                ("", b"Enter callers and callees"),
-                ("\x1b[B\x1b[B\x1b[B", b"\x1b[7m"),  # the third row is marked
-                ("\n", b"GlyphTable.lookup: "),
-                ("\x1b[B", b"\x1b[7m"),
-                ("\x1bOC", b"PageSequence.layout: "),  # its caller
-                ("b", b" of time, itself"),
-                ("w", b"PageSequence.layout: "),
-                ("\x1b[D", b"GlyphTable.lookup: "),
-                ("\x7f", b"last 1m"),
-            ):
+            for key, shown in keys:
                 os.write(terminal, key.encode())
                 await trio.to_thread.run_sync(read_until, terminal, partial(_in, shown))
             os.write(terminal, b"q")
@@ -316,6 +281,26 @@ async def test_keys_lead_to_callers_and_callees_and_back() -> None:
             child.wait()
             os.close(terminal)
         nursery.cancel_scope.cancel()
+
+
+async def test_keys_change_window_weight_and_order() -> None:
+    hub, _ = scene(fidelity="flow")
+    await typed(hub, ("", b"last 10s"), ("w", b"last 1m"), ("s", b"sorted by shift"), ("b", b"share of time"))
+
+
+async def test_keys_lead_to_callers_and_callees_and_back() -> None:
+    await typed(
+        seen(),
+        ("", b"Enter callers and callees"),
+        ("\x1b[B\x1b[B\x1b[B", b"\x1b[7m"),  # the third row is marked
+        ("\n", b"GlyphTable.lookup: "),
+        ("\x1b[B", b"\x1b[7m"),
+        ("\x1bOC", b"PageSequence.layout: "),  # its caller
+        ("b", b" of time, itself"),
+        ("w", b"PageSequence.layout: "),
+        ("\x1b[D", b"GlyphTable.lookup: "),
+        ("\x7f", b"last 1m"),
+    )
 
 
 @pytest.mark.parametrize("lines", [15, 24, 40])

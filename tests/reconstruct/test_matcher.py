@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
@@ -308,17 +309,8 @@ def test_deoptimised_frames_are_those_of_the_scopes(again: bool, mine: bool) -> 
     assert frames[:2] == [3, 0]
 
 
-def test_deoptimised_frames_return_to_the_interpreter_that_called_the_nmethod() -> None:
-    """And the stack that is told has no compiled frame then."""
-    tokens = [*ops("nop", "invokestatic"), CALL_OF_2, NO_CALL, (Token.DEOPTIMISED, 0), *ops("invokestatic"), ENTERED,
-              *ops("iconst_0", "pop", "return"), BEHIND, *ops("dup", "return"), BEHIND,
-              *ops("iconst_1", "goto", "nop")]  # fmt: skip
-    short = [ENTERED, *ops("iconst_0", "pop", "return"), BEHIND]
-    cycle = [*ops("iconst_1", "goto", "nop", "invokestatic"), ENTERED, *ops("nop", "invokestatic"), *short,
-             *ops("pop", "invokestatic"), *short, *ops("dup", "return"), BEHIND]  # fmt: skip
-    found = match(Matcher(), CALLING.graph(), [*cycle, *cycle, *ops("iconst_1", "goto"), *tokens], compiled=IN_0)
-    bytecodes, _ = counts(found)
-    assert bytecodes == {0: 6 + 6 + 3, 1: 6, 2: 6 + 3, 3: 4 + 4 + 2 + 2 + 3}
+def stacks(found: Found) -> Iterator[tuple[np.void, list[int]]]:
+    """Each event, and the methods on the interpreter's stack behind it, −1 for compiled code."""
     stack = list[int]()
     for event in np.concatenate(found.events):
         match FrameEvent(int(event["kind"])):
@@ -330,6 +322,21 @@ def test_deoptimised_frames_return_to_the_interpreter_that_called_the_nmethod() 
                 stack.append(-1)
             case FrameEvent.RETURN | FrameEvent.BACK:
                 stack.pop()
+        yield event, stack
+
+
+def test_deoptimised_frames_return_to_the_interpreter_that_called_the_nmethod() -> None:
+    """And the stack that is told has no compiled frame then."""
+    tokens = [*ops("nop", "invokestatic"), CALL_OF_2, NO_CALL, (Token.DEOPTIMISED, 0), *ops("invokestatic"), ENTERED,
+              *ops("iconst_0", "pop", "return"), BEHIND, *ops("dup", "return"), BEHIND,
+              *ops("iconst_1", "goto", "nop")]  # fmt: skip
+    short = [ENTERED, *ops("iconst_0", "pop", "return"), BEHIND]
+    cycle = [*ops("iconst_1", "goto", "nop", "invokestatic"), ENTERED, *ops("nop", "invokestatic"), *short,
+             *ops("pop", "invokestatic"), *short, *ops("dup", "return"), BEHIND]  # fmt: skip
+    found = match(Matcher(), CALLING.graph(), [*cycle, *cycle, *ops("iconst_1", "goto"), *tokens], compiled=IN_0)
+    bytecodes, _ = counts(found)
+    assert bytecodes == {0: 6 + 6 + 3, 1: 6, 2: 6 + 3, 3: 4 + 4 + 2 + 2 + 3}
+    *_, (_, stack) = stacks(found)
     assert stack == [3]
 
 
