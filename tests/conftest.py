@@ -1,9 +1,25 @@
-"""With NUMBA_DISABLE_JIT=1 kernels run as plain Python, where coverage and a debugger can look into them."""
+"""What all tests share.
+
+With NUMBA_DISABLE_JIT=1 kernels run as plain Python, where coverage and a debugger can look into them.
+"""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from numba.core import config
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     np.seterr(over="ignore")  # hashes wrap around, as in compiled code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_sessions() -> Iterator[None]:
+    """The program's sessions are in a directory of this process: those of a test that runs at once (`pytest -n`) may
+    have left a JVM untraced, which the program says. Its path is short, for sockets are below it."""
+    with tempfile.TemporaryDirectory(prefix="streamer-") as path, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", path)
+        yield

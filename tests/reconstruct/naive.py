@@ -12,6 +12,11 @@ from stages.reconstruct.tokens import Token
 from tests.reconstruct.programs import Tokens
 
 Stack = tuple[int, ...]
+MOST_STATES = 100_000  # of one token: calls of two callees each, nested, double them
+
+
+class TooManyError(Exception):
+    """More ways than can be enumerated."""
 
 
 def _callees(g: Graph, node: int) -> list[int]:
@@ -36,7 +41,7 @@ def _onward(g: Graph, node: int, taken: bool) -> list[int]:
 
 def methods(g: Graph, tokens: Tokens) -> list[set[int]]:
     """For each OP the methods that it may be of, in the ways that explain all tokens. Between two OPs come, if any:
-    TAKEN; ENTER and CLEARs; BEHIND."""
+    TAKEN; ENTER and CLEARs; BEHIND. Raises TooManyError."""
     layers: list[dict[Stack, set[Stack]]] = []  # states, and from which of the layer before
     states: dict[Stack, set[Stack]] = {(node,): set() for node in range(len(g.nodes.kind))}
     between: list[int] = []
@@ -49,6 +54,8 @@ def methods(g: Graph, tokens: Tokens) -> list[set[int]]:
             for stack in layers[-1]:
                 for after in _after(g, stack, between):
                     states.setdefault(after, set()).add(stack)
+                if len(states) > MOST_STATES:
+                    raise TooManyError
         layers.append({s: before for s, before in states.items() if g.nodes.opcode[s[-1]] == argument})
         between = []
     live, found = set(layers[-1]) if layers else set(), list[set[int]]()

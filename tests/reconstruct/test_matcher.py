@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from jvm.bytecode.icfg import ByOpcode, Graph
@@ -123,7 +123,10 @@ def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int
     random, graph = Random(seed), program.graph()
     method = random.randrange(len(program.methods))
     tokens, of = run(program, random.randrange, steps, method, random.randrange(len(program.methods[method])))
-    possible = naive.methods(graph, tokens)
+    try:
+        possible = naive.methods(graph, tokens)
+    except naive.TooManyError:
+        reject()
     assert all(m in may for m, may in zip(of, possible, strict=True))
     found = match(Matcher(executed=True), graph, tokens)
     known = set(found.known["block"].tolist())
