@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agent_overhead import FOP_JARS, JARS
+from benchmarks.real_programs import FOP_JARS, JARS
 from tests.e2e.harness import TIMES_FULL, Ended, Streamer, until
 
 RUN_SECONDS = 3600.0  # a run is given up after

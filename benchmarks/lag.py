@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from benchmarks.agent_overhead import fop, h2
 from benchmarks.flow_truth.table import lucene
+from benchmarks.real_programs import fop, h2
 from streamer import config
 from streamer.pipeline.topology import Place, middle
 from streamer.pipeline.warm import warm

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent_overhead
+from benchmarks import real_programs
 from benchmarks.flow_truth import FlowTruthError, report
 from benchmarks.flow_truth.evaluate import Evaluation
 from benchmarks.flow_truth.record import record
@@ -46,8 +46,8 @@ def sunflow(directory: Path, scale: float) -> list[str]:
 
 
 PROGRAMS: dict[str, Callable[[Path, float], list[str]]] = {
-    "fop": agent_overhead.fop,
-    "h2": agent_overhead.h2,
+    "fop": real_programs.fop,
+    "h2": real_programs.h2,
     "lucene": lucene,
     "sunflow": sunflow,
 }
