@@ -19,11 +19,12 @@ SMALL = (
 
 
 @pytest.mark.slow
-def test_small_inputs() -> None:
+@pytest.mark.parametrize("name", SMALL)
+def test_small_inputs(name: str) -> None:
     here = Path(__file__).parent
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(here / name) for name in SMALL)],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", here / name],
         cwd=here.parent, env=environment | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

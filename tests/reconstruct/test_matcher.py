@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from numba.core import config
 
 from jvm.bytecode.icfg import ByOpcode, Graph
 from jvm.bytecode.opcodes import NAMES, OPCODE
@@ -167,7 +168,7 @@ def test_all_is_counted_but_the_end_of_what_is_open() -> None:
     assert all(0 <= entered[m] - invocations[m] <= SURE for m in (1, 2, 3))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=10 if config.DISABLE_JIT else 100, deadline=None)
 @given(programs(), st.integers(0, 1 << 30), st.integers(2, 60), st.data())
 def test_events_are_of_the_row_in_which_they_happened(
     program: Program, seed: int, steps: int, data: st.DataObject
