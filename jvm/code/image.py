@@ -45,6 +45,7 @@ from jvm.code.standing import Standing
 from jvm.code.version import FOREVER, Kind, Version
 from jvm.export import records as export
 from jvm.export.parse import iter_records
+from jvm.threads import ThreadNames
 
 MAX_BLOB = 1 << 28
 """Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
@@ -70,6 +71,7 @@ class CodeImage:
         self.jdk = 0  # the JVM's feature release; 0: not known
         self.methods: dict[int, str] = {}
         self.classes = Classes()
+        self.threads = ThreadNames()
         self.counts: Counter[str] = Counter()
         self.epoch = 0  # of every change
         self.census = 0  # of changes of dispatch tables, and of versions but for their bytes: one has come, ended,
@@ -136,9 +138,13 @@ class CodeImage:
             case export.Overflow():
                 self.counts["overflows"] += 1
                 self._replayed = None  # the replay under way, if any, is not whole
-            case export.ThreadStart():  # found ones stand behind the code that was found
-                if record.flags & export.RecordFlag.REPLAYED:
+            case export.ThreadStart():
+                found = bool(record.flags & export.RecordFlag.REPLAYED)
+                self.threads.start(record.os_tid, record.name, 0 if found else record.tsc)
+                if found:  # these stand behind the code that was found
                     self._prime(record.tsc)
+            case export.ThreadEnd():
+                self.threads.end(record.os_tid, record.tsc)
             case export.ReplayBegin():
                 self._replayed, self._replay_began = set(), record.tsc
             case export.ReplayEnd():
@@ -278,8 +284,9 @@ class CodeImage:
 
     def forget_before(self, tsc: int) -> None:
         """No time before `tsc` will be asked about again: drops versions that had ended by then, patches made before,
-        and classes and methods that were gone."""
+        and classes, methods and threads that were gone."""
         self._forget_classes(tsc)
+        self.threads.forget_before(tsc)
         ended = [v for v in (*self._retired, *self._standing.nmethods) if v.until <= tsc]
         if not self._revisions.drop(ended, tsc) and not ended:
             return

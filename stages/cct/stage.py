@@ -48,6 +48,7 @@ from stages.cct.tables import (
     Z_STRANGE,
     Tables,
     empty,
+    thread_method,
 )
 from stages.columns import table
 from stages.images import Images, Process, ProcessKey
@@ -94,6 +95,7 @@ class Traced:
     threads: NDArray[np.int64] = field(default_factory=lambda: np.zeros((16, TH), np.int64))
     slot: dict[int, int] = field(default_factory=dict)  # of `threads`, by tid
     free: list[int] = field(default_factory=list)
+    named: int = 0  # threads, since the names were last made anew
     by_path: NDArray[np.int32] = field(default_factory=lambda: np.zeros((1024, BY_PATH), np.int32))
     paths: int = 0  # of which `by_path` knows the instructions
     panes: dict[int, Pane] = field(default_factory=dict)
@@ -188,7 +190,7 @@ class Cct:
             p.contents.forget()
             p.paths = 0
         p.dictionary.take(message)
-        yield from self._make_room(p, begins and p.contents.functions.count > SPARE_FUNCTIONS)
+        yield from self._make_room(p, begins and max(p.contents.functions.count, p.named) > SPARE_FUNCTIONS)
         for _ in p.contents.describe(p.dictionary):
             yield
         d = p.dictionary
@@ -199,7 +201,7 @@ class Cct:
         p.by_path[p.paths : d.paths.size, INSIDE] = 0
         p.paths = d.paths.size
         group, rows = grouped(message, self._ticks(p))
-        slots = np.array([self._slot(p, tid) for tid in group["tid"].tolist()], np.int64)
+        slots = np.array([self._slot(p, tid, message) for tid in group["tid"].tolist()], np.int64)
         row = np.searchsorted(message.rows["stop"], rows.stop, "right") - 1
         first = message.rows["stop"][row] == rows.stop
         fresh = first & (message.rows["continues"][row] == 0)
@@ -247,13 +249,18 @@ class Cct:
             fns[m] = p.contents.functions.interpreted(name)
         return fns
 
-    def _slot(self, p: Traced, tid: int) -> int:
+    def _slot(self, p: Traced, tid: int, message: Paths) -> int:
         slot = p.slot.get(tid)
         if slot is None:
             slot = p.slot[tid] = p.free.pop() if p.free else len(p.slot)
             if slot >= len(p.threads):
                 p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
-            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables_at, 0, THREAD, tid)
+            begins = int(message.rows["tsc"][message.rows["tid"] == tid][0])
+            method, name = THREAD, p.process.image.threads.at(tid, begins, p.process.lateness)
+            if name:
+                method = p.contents.functions.names.number(thread_method(name))
+                p.named += 1
+            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables_at, 0, method, tid)
         return slot
 
     def _settle(self, p: Traced) -> Iterator[None]:
@@ -291,7 +298,7 @@ class Cct:
             old = p.contents.functions
             functions = Functions(p.process.image, p.process.inlining) if anew else old
             if anew:
-                p.contents = Contents(p.process.image, functions)
+                p.contents, p.named = Contents(p.process.image, functions), 0
             rebuilt(before, old, p.tables, functions, p.threads, np.array(sorted(p.slot.values()), np.int64))
             p.by_path[:, LAST_STEP] = 0
             yield

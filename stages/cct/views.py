@@ -3,6 +3,7 @@ are left out by name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,45 +12,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import kernel
+from stages.cct.tables import NAMES, THREAD, thread_method, thread_name
 from stages.cct.tree import COLUMNS, Tree, united
 
 STUB = "[stub]"
 ALL_THREADS = -1
+ROOT = NAMES[THREAD]
+UNNAMED = "[no name]"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """`sites`: call sites apart (JP2's call-site-aware tree), else a caller's calls of one method are one node.
     `recursion`: unfolded, else a method that calls itself, however indirectly, is one node. `stubs`: as nodes, else
-    what they spend is their callers'. `threads`: apart; `tids`: of these alone. `include`: only within the dynamic
-    extent of these methods (patterns), which are the tree's roots below their threads; `exclude`: nothing within the
-    extent of these."""
+    what they spend is their callers'. `threads`: apart; `by_name`: those apart of which the names differ in more than
+    numbers (`family`). `tids`, `named`: threads with these ids, with names like these (patterns) alone. `include`: only
+    within the dynamic extent of these methods (patterns), which are the tree's roots below their threads; `exclude`:
+    nothing within the extent of these."""
 
     sites: bool = True
     recursion: bool = True
     stubs: bool = False
     threads: bool = False
+    by_name: bool = False
     tids: tuple[int, ...] = ()
+    named: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def of(self, tree: Tree) -> Tree:
         if self.tids:
             tree = _subtrees(tree, (tree.nodes["parent"] < 0) & np.isin(tree.nodes["bci"], self.tids))
+        if self.named:
+            like = [any(fnmatchcase(thread_name(name), pattern) for pattern in self.named) for name in tree.names]
+            tree = _subtrees(tree, (tree.nodes["parent"] < 0) & np.array(like, np.bool_)[tree.nodes["method"]])
         if self.exclude:
             tree = _subtrees(tree, (tree.nodes["parent"] < 0), without=_matches(tree, self.exclude))
         if self.include:
             tree = _extents(tree, _matches(tree, self.include))
         if not self.stubs:
             tree = _without(tree, np.array([name.startswith(STUB) for name in tree.names], np.bool_))
-        rows = tree.nodes.copy()
+        rows, names = tree.nodes.copy(), tree.names
         roots = rows["parent"] < 0
         if not self.threads:
             rows["bci"][roots] = ALL_THREADS
+            methods, which = np.unique(rows["method"][roots], return_inverse=True)
+            called = [family(names[m]) if self.by_name else ROOT for m in methods.tolist()]
+            new = list(dict.fromkeys(called))
+            rows["method"][roots] = np.array([len(names) + new.index(name) for name in called], np.int32)[which]
+            names = (*names, *new)
         if not self.sites:
             rows["bci"][~roots] = -1
-        tree = united(rows, tree.names)
+        tree = united(rows, names)
         return tree if self.recursion else united(_folded(tree.nodes), tree.names)
+
+
+def family(method: str) -> str:
+    """Of a thread's root, for all threads whose names differ from this one's in numbers alone: "pool-#-thread-#"."""
+    return thread_method(re.sub(r"[0-9]+", "#", thread_name(method)) or UNNAMED)
 
 
 def _matches(tree: Tree, patterns: Iterable[str]) -> NDArray[np.bool_]:

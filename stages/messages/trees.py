@@ -13,9 +13,10 @@ TREE_DTYPE = np.dtype(
     [("parent", "<i4"), ("method", "<i4"), ("bci", "<i4"), ("_", "<i4"),
      *((f"{certainty}_{count}", "<u8") for certainty in CERTAINTIES for count in COUNTS)]
 )  # fmt: skip
-"""A node: the row of its parent, which stands before it (−1: it is a thread); position in the names; bci of the call in
-the parent (−1: not known, or no call of bytecode; of a thread its tid); its own counts, without its children's. No two
-rows have the same first three columns. `bytecodes` are those that the interpreter executed."""
+"""A node: the row of its parent, which stands before it (−1: it is a thread); position in the names (of a thread,
+"[thread]" and its name); bci of the call in the parent (−1: not known, or no call of bytecode; of a thread its tid);
+its own counts, without its children's. No two rows have the same first three columns. `bytecodes` are those that the
+interpreter executed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def command(
     url: str,
     window: str | None,
     pid: int | None,
+    host: str | None,
     view: View,
     weight: str,
     observed: bool,
@@ -48,6 +49,7 @@ def command(
     \b
     [interpreter]      what the interpreter runs from there on, where it is not known which methods these are
     [unknown caller]   where tracing began, and after each loss: callers are known when they are returned to
+    threads pool-#     of --thread-names: all threads pool-1, pool-2 …
     @12                bytecode index of the call
 
     \b
@@ -55,10 +57,12 @@ def command(
       streamer cct dir/trace.json                        the tree of a recording
       streamer cct dir/trace.json --save a.cct           keep it
       streamer cct a.cct --include 'shop.Cart.*'         only what these methods do
+      streamer cct a.cct --thread-names --depth 2        what each pool of threads does
+      streamer cct a.cct --thread-name 'http-*'          of these threads alone
       streamer cct a.cct --collapsed | flamegraph.pl     as a flame graph
       streamer cct live                                  of the streamer on this machine
     """
-    saved = loaded(source, url, window, pid, kept=file is not None)
+    saved = loaded(source, url, window, pid, host, kept=file is not None)
     if file is not None:
         try:
             with os.fdopen(output_file(file), "wb") as out:

@@ -25,6 +25,7 @@ def command(
     url: str,
     window: str | None,
     pid: int | None,
+    host: str | None,
     view: View,
     weight: str,
     observed: bool,
@@ -45,7 +46,7 @@ def command(
     """
     live = LIVE in (first, second)
     a, b = (
-        seen(loaded(name, url, *((window, pid) if name == LIVE or not live else (None, None))), view, name)
+        seen(loaded(name, url, *((window, pid, host) if name == LIVE or not live else (None,) * 3)), view, name)
         for name in (first, second)
     )
     pair = measures.paired(*(text.weighted(tree, weight, observed) for tree in (a, b)))

@@ -32,6 +32,7 @@ def command(
     url: str,
     window: str | None,
     pid: int | None,
+    host: str | None,
     view: View,
     weight: str,
     observed: bool,
@@ -54,7 +55,7 @@ def command(
     """
     if FORMATS[kind].experimental and not experimental:
         raise click.UsageError(f"{kind} is experimental and may change: ask for it with --experimental too")
-    saved = loaded(source, url, window, pid)
+    saved = loaded(source, url, window, pid, host)
     if kind != "cct":  # which is whole, whatever the view
         seen(saved, view, source)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stages.cct.tables import thread_name
 from stages.cct.tree import Tree
 from streamer.exports.pprof import UNITS
 from streamer.exports.protos import messages
@@ -71,7 +72,7 @@ def profile(tree: Tree, observed: bool, hz: float, host: str = "", pid: int = 0)
     own = {name: weights(tree, name, observed).astype(np.float64) for name in UNITS}
     own["time"] *= 1e9 / hz
     used = np.flatnonzero((np.stack(list(own.values())) >= 0.5).any(axis=0) & (tree.nodes["parent"] >= 0))
-    attribute: dict[int, int] = {}
+    attribute: dict[int | str, int] = {}
     parents, methods, bcis = (tree.nodes[name].tolist() for name in ("parent", "method", "bci"))
     samples: list[tuple[int, int, list[int]]] = []  # node, stack, attributes
     for node in used.tolist():
@@ -80,11 +81,16 @@ def profile(tree: Tree, observed: bool, hz: float, host: str = "", pid: int = 0)
             frames.append(methods[at] + 1)
             at = parents[at]
         d.stack_table.add(location_indices=frames)
-        tid = bcis[at]
-        if tid >= 0 and tid not in attribute:
-            attribute[tid] = len(d.attribute_table)
-            d.attribute_table.add(key_strindex=text("thread.id")).value.int_value = tid
-        samples.append((node, len(d.stack_table) - 1, [attribute[tid]] if tid >= 0 else []))
+        told: list[int | str] = [bcis[at]] if bcis[at] >= 0 else []
+        told += [called] if (called := thread_name(tree.names[methods[at]])) else []
+        for value in told:
+            if value not in attribute:
+                attribute[value] = len(d.attribute_table)
+                if isinstance(value, int):
+                    d.attribute_table.add(key_strindex=text("thread.id")).value.int_value = value
+                else:
+                    d.attribute_table.add(key_strindex=text("thread.name")).value.string_value = value
+        samples.append((node, len(d.stack_table) - 1, [attribute[value] for value in told]))
     for number, (name, unit) in enumerate(UNITS.items()):
         made = scope.profiles.add(profile_id=bytes([0] * 15 + [number + 1]))
         made.sample_type.type_strindex, made.sample_type.unit_strindex = text(name), text(unit)

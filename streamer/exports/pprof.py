@@ -10,6 +10,7 @@ import gzip
 
 import numpy as np
 
+from stages.cct.tables import thread_name
 from stages.cct.tree import Tree
 from streamer.exports.protos import messages
 from streamer.trees.text import WEIGHTS, weights
@@ -51,17 +52,20 @@ def profile(tree: Tree, observed: bool, hz: float, began_ns: int = 0, seconds: f
         out.location.add(id=method, mapping_id=1).line.add(function_id=method)
     own = np.stack([weights(tree, name, observed) for name in WEIGHTS], axis=1)
     own[:, list(WEIGHTS).index("time")] = np.rint(own[:, list(WEIGHTS).index("time")] * (1e9 / hz))
-    thread = text("thread")
+    thread, called = text("thread"), text("thread_name")
     paths: list[tuple[int, ...]] = []  # of each node, the innermost location first
-    tids: list[int] = []
+    tids: list[tuple[int, str]] = []  # and the threads' names
     for (parent, method, bci), values in zip(
         tree.nodes[["parent", "method", "bci"]].tolist(), own.tolist(), strict=True
     ):
         paths.append((method + 1, *paths[parent]) if parent >= 0 else ())
-        tids.append(tids[parent] if parent >= 0 else bci)
+        tids.append(tids[parent] if parent >= 0 else (bci, thread_name(tree.names[method])))
         if any(values) and parent >= 0:
             sample = out.sample.add(location_id=paths[-1], value=values)
-            if tids[-1] >= 0:
-                sample.label.add(key=thread, num=tids[-1])
+            tid, name = tids[-1]
+            if tid >= 0:
+                sample.label.add(key=thread, num=tid)
+            if name:
+                sample.label.add(key=called, str=text(name))
     out.string_table.extend(strings)
     return gzip.compress(out.SerializeToString(deterministic=True), 6, mtime=0)

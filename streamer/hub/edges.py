@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 import numpy as np
 
 from stages.cct.measures import call_matrix
+from stages.cct.tables import NAMES, THREAD
 from stages.cct.tree import Tree
 from stages.messages import TreeReport
 from stages.messages.trees import CERTAINTIES
@@ -70,11 +71,18 @@ def _edges(report: TreeReport) -> dict[str, Counter[Edge]]:
         np.add.at(sum_, where, np.sum([rows[f"{c}_{name}"] for c in CERTAINTIES], axis=0).astype(np.int64))
     heaviest = np.argsort(-sums[0], kind="stable")[:MOST]
     edges = [divmod(pair, len(report.names)) for pair in pairs[heaviest].tolist()]
-    named = [(report.names[caller], report.names[callee]) for caller, callee in edges]
+    named = [(_caller(report.names[caller]), report.names[callee]) for caller, callee in edges]
     out = {}
     for sum_, name in zip(sums, COLUMNS, strict=True):
-        out[name] = Counter(dict(zip(named, sum_[heaviest].tolist(), strict=True)))
+        out[name] = Counter[Edge]()
+        for edge, spent in zip(named, sum_[heaviest].tolist(), strict=True):
+            out[name][edge] += spent
         out[name][OTHER, OTHER] += int(sum_.sum() - sum_[heaviest].sum())
     cells = call_matrix(Tree(report.nodes, report.names)).tolist()
     out[MATRIX] = Counter({(SIDES[k], SIDES[m]): n for k, row in enumerate(cells) for m, n in enumerate(row)})
     return out
+
+
+def _caller(name: str) -> str:
+    """All threads are one."""
+    return NAMES[THREAD] if name.startswith(NAMES[THREAD]) else name

@@ -29,7 +29,7 @@ from streamer.hub.profile import (
 )
 from streamer.hub.ranking import coverage
 from streamer.hub.stretch import NOWHERE, Stretch, parsed
-from streamer.hub.trees import Trees
+from streamer.hub.trees import Trees, Which, among
 from streamer.hub.view import CAUSES, Coverage, HotView, window_label
 from streamer.hub.windows import DECODED, HOLES, NOTHING, SHED, Pane, Window
 
@@ -268,22 +268,22 @@ class Hub:
         instructions = sum(int(self.processes[key].table.run[:, INSTRUCTIONS].sum()) for key in keys)
         return sums.view(self.fidelity, instructions, top)
 
-    def tree_parts(self, window: str | None = None, process: ProcessKey | None = None) -> tuple[list[Tree], float]:
-        """The trees of which that of a window (default: the shortest) is merged, of one process or of all together, and
-        ticks a second. Raises ValueError for a window that there is none."""
+    def tree_parts(self, window: str | None = None, process: Which = None) -> tuple[list[Tree], float]:
+        """The trees of which that of a window (default: the shortest) is merged, and ticks a second. Raises ValueError
+        for a window that there is none."""
         chosen = self.chosen(window)
-        keys = [key for key in self.processes if process in (None, key)]
+        keys = [key for key in self.processes if among(process, key)]
         clocks = [clock for key in keys if (clock := self.processes[key].clock) is not None]
         hz = clocks[0].hz if clocks else 1e9
         if isinstance(chosen, int):
             return self.trees.parts(self._spans[chosen], process), hz
         return [tree for key in keys for _, tree in self._stretches(key, chosen)], hz
 
-    def tree_stretch(self, stretch: Stretch, process: ProcessKey | None = None) -> Stretch:
+    def tree_stretch(self, stretch: Stretch, process: Which = None) -> Stretch:
         """The time of which the trees of `tree_parts` are: wider than the stretch where old panes are put together."""
         whole, length = NOWHERE, self.config.pane_seconds
         for key in self.processes:
-            if process in (None, key):
+            if among(process, key):
                 for panes, _ in self._stretches(key, stretch):
                     whole = whole.with_(self.pane_end(key, panes[0]) - length, self.pane_end(key, panes[-1]))
         return whole
@@ -304,7 +304,7 @@ class Hub:
             return (pane + 1) * self.config.pane_seconds
         return wall / 1e9 - process.clock.seconds_since((pane + 1) * process.ticks_per_pane, wall)
 
-    def shift_parts(self, process: ProcessKey | None = None) -> tuple[list[Tree], list[Tree], tuple[int, int]] | None:
+    def shift_parts(self, process: Which = None) -> tuple[list[Tree], list[Tree], tuple[int, int]] | None:
         """As `tree_parts`, of the shift's reference and of the shortest window, and how many panes these are at most;
         None: the process is too young for it."""
         now, before = self._spans[0], self._spans[min(1, len(self._spans) - 1)]

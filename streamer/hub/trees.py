@@ -16,6 +16,8 @@ from stages.messages import TreeReport
 from streamer.hub.edges import Edges
 
 ProcessKey = tuple[str, int]
+Which = ProcessKey | str | None
+"""One process; those of a host; all."""
 MOST_NODES = 1 << 20
 NOTED_NODES = 1 << 15
 TOGETHER = 10
@@ -73,17 +75,17 @@ class Trees:
             if not self._kept[key]:
                 del self._kept[key]
 
-    def window(self, panes: int, process: ProcessKey | None = None) -> Tree:
-        """The tree of the newest `panes` panes, of one process or of all together."""
+    def window(self, panes: int, process: Which = None) -> Tree:
+        """The tree of the newest `panes` panes."""
         chosen = self.parts(panes, process)
         return merged(chosen) if chosen else EMPTY
 
-    def parts(self, panes: int, process: ProcessKey | None = None, behind: int = 0) -> list[Tree]:
+    def parts(self, panes: int, process: Which = None, behind: int = 0) -> list[Tree]:
         """The trees that are merged for it, the newest `behind` panes left out. No later report changes them, so
         another thread may do that."""
         chosen: list[Tree] = []
         for key, kept in self._kept.items():
-            if process in (None, key) and kept:
+            if among(process, key) and kept:
                 newest = max(kept) - behind
                 chosen += (tree for pane, tree in kept.items() if newest - panes < pane <= newest)
         return chosen
@@ -95,9 +97,9 @@ class Trees:
         before = {last: range(last - TOGETHER + 1, last) for last in panes if last == _last_of_ten(last) <= old}
         return [([*before.get(pane, ()), pane], panes[pane]) for pane in sorted(panes)]
 
-    def age(self, process: ProcessKey | None = None) -> int:
+    def age(self, process: Which = None) -> int:
         """Panes from the first that is kept to the newest, of the oldest process."""
-        kept = [panes for key, panes in self._kept.items() if process in (None, key)]
+        kept = [panes for key, panes in self._kept.items() if among(process, key)]
         return max((max(panes) - min(panes) + 1 for panes in kept), default=0)
 
     def forget(self, process: ProcessKey) -> None:
@@ -115,6 +117,10 @@ class Trees:
             tree = merged((known, tree))
         panes[pane] = tree
         self._nodes += len(tree.nodes)
+
+
+def among(which: Which, key: ProcessKey) -> bool:
+    return which is None or which in (key, key[0])
 
 
 def _last_of_ten(pane: int) -> int:

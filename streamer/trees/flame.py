@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.measures import paired
-from stages.cct.tables import NAMES
+from stages.cct.tables import thread_name
 from stages.cct.tree import COLUMNS, Tree, united
-from stages.cct.views import View
+from stages.cct.views import ROOT, View
 from streamer.trees.levels import by_level, pruned
 from streamer.trees.text import WEIGHTS, label, weighted, weights
 
 MOST = 20_000
 """Frames that are sent unless another number is asked for."""
 MOST_THREADS = 200
-ROOT = NAMES[0]
 _FINE = 1 << 40  # parts of a share
 _SIDES = COLUMNS[:2]  # of a pair
 U64 = NDArray[np.uint64]
@@ -42,7 +41,7 @@ class Wanted:
         tids = () if self.thread is None else (self.thread,)
         seen = View(threads=self.thread is not None, tids=tids).of(tree)
         roots = seen.nodes["parent"] < 0
-        if {seen.names[k] for k in seen.nodes["method"][roots].tolist()} <= {ROOT}:
+        if all(seen.names[k].startswith(ROOT) for k in seen.nodes["method"][roots].tolist()):
             return seen
         rows = seen.nodes.copy()  # of a file from elsewhere, which names its threads in other ways
         rows["method"][roots] = len(seen.names)
@@ -88,16 +87,19 @@ def _hidden(all_: U64, shown: U64) -> int:
 
 
 def _about(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
-    """`unit`: how many of the weight are one second, or one; `threads`: (tid, weight), the heaviest first."""
+    """`unit`: how many of the weight are one second, or one; `threads`: (tid, weight, name), the heaviest first."""
     roots = np.flatnonzero(tree.nodes["parent"] < 0)
     total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))[roots]
-    first = np.argsort(total)[::-1][:MOST_THREADS]
-    tids = tree.nodes["bci"][roots]
+    threads: dict[int, tuple[int, str]] = {}  # an id may have been two threads'
+    for row, spent in zip(tree.nodes[roots], total.tolist(), strict=True):
+        before, name = threads.get(int(row["bci"]), (0, ""))
+        threads[int(row["bci"])] = before + spent, name or thread_name(tree.names[row["method"]])
+    first = sorted(threads.items(), key=lambda thread: -thread[1][0])[:MOST_THREADS]
     return {
         "weight": wanted.weight,
         "observed": wanted.observed,
         "unit": hz if wanted.weight == "time" else 1,
-        "threads": [[int(tids[k]), int(total[k])] for k in first],
+        "threads": [[tid, spent, name] for tid, (spent, name) in first],
     }
 
 

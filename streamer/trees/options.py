@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from stages.cct.tables import thread_name
 from stages.cct.tree import Tree
 from stages.cct.views import View
 from streamer.cli import Failure
 from streamer.client import fetch_tree
+from streamer.hub.text import plain
 from streamer.trees import source as sources
 from streamer.trees.file import CctFileError, Saved, unpacked
 from streamer.trees.text import WEIGHTS
@@ -24,16 +26,21 @@ _SOURCE = [
     click.option("--url", default="http://127.0.0.1:9464", show_default=True, help="live: where the streamer serves."),
     click.option("--window", help="live: 10s, 1m, … as configured; default: the shortest."),
     click.option("--pid", type=click.IntRange(0, 999_999_999), help="live: one process only; default: all together."),
+    click.option("--host", metavar="NAME", help="live: the processes of one host together; with --pid: whose that is."),
 ]
 _VIEW = [
     click.option("--include", multiple=True, metavar="PATTERN", help="Only within these methods; repeatable."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Nothing within these methods; repeatable."),
     click.option("--thread", "tids", type=int, multiple=True, metavar="TID", help="Only these threads; repeatable."),
+    click.option("--thread-name", "named", multiple=True, metavar="PATTERN",
+                 help="Only threads with such a name ('pool-1-*'); repeatable."),
     click.option("--threads", is_flag=True, help="Threads apart."),
+    click.option("--thread-names", "by_name", is_flag=True,
+                 help="Threads apart whose names differ in more than numbers: pool-#-thread-#."),
     click.option("--merge-sites", is_flag=True, help="A caller's calls of one method as one node."),
     click.option("--fold-recursion", is_flag=True, help="A method that is called within itself as one node."),
     click.option("--stubs", is_flag=True, help="Stubs of the JVM as nodes, too."),
-]
+]  # fmt: skip
 _WEIGHT = [
     click.option("--weight", type=click.Choice(list(WEIGHTS)), default="instructions", show_default=True,
                  help="bytecodes: those that the interpreter executed."),
@@ -59,12 +66,14 @@ def view_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def made(
-        include: tuple[str, ...], exclude: tuple[str, ...], tids: tuple[int, ...], threads: bool, merge_sites: bool,
-        fold_recursion: bool, stubs: bool, **others: Any,
+        include: tuple[str, ...], exclude: tuple[str, ...], tids: tuple[int, ...], named: tuple[str, ...],
+        threads: bool, by_name: bool, merge_sites: bool, fold_recursion: bool, stubs: bool, **others: Any,
     ) -> Any:  # fmt: skip
+        if threads and by_name:
+            raise click.UsageError("--threads has each thread apart, --thread-names each name: one of them")
         view = View(
-            sites=not merge_sites, recursion=not fold_recursion, stubs=stubs, threads=threads, tids=tids,
-            include=include, exclude=exclude,
+            sites=not merge_sites, recursion=not fold_recursion, stubs=stubs, threads=threads, by_name=by_name,
+            tids=tids, named=named, include=include, exclude=exclude,
         )  # fmt: skip
         return command(view=view, **others)
 
@@ -75,22 +84,26 @@ def seen(saved: Saved, view: View, source: str) -> Tree:
     """What `view` leaves of a tree. Raises Failure where it leaves nothing of one in which there is something."""
     tree = view.of(saved.tree)
     if (saved.tree.nodes["parent"] >= 0).any() and not (tree.nodes["parent"] >= 0).any():
-        roots = saved.tree.nodes[saved.tree.nodes["parent"] < 0]["bci"]
-        if view.tids and not {*view.tids} & {*roots.tolist()}:
-            threads = ", ".join(str(tid) for tid in sorted({*roots.tolist()})[:LISTED]) + ", …" * (len(roots) > LISTED)
-            raise Failure(f"{source} has no such thread; it has {threads}")
+        roots = saved.tree.nodes[saved.tree.nodes["parent"] < 0]
+        if not (View(threads=True, tids=view.tids, named=view.named).of(saved.tree).nodes["parent"] < 0).any():
+            threads = {int(row["bci"]): thread_name(saved.tree.names[row["method"]]) for row in roots}
+            known = [f"{tid} {plain(name)}".rstrip() for tid, name in sorted(threads.items())]
+            told = ", ".join(known[:LISTED]) + ", …" * (len(known) > LISTED)
+            raise Failure(f"{source} has no such thread; it has {told}")
         why = "a pattern is a whole name, or has a *"
         raise Failure(f"nothing of {source} is left by --include, --exclude and --thread: {why}")
     return tree
 
 
-def loaded(source: str, url: str, window: str | None, pid: int | None, *, kept: bool = False) -> Saved:
+def loaded(
+    source: str, url: str, window: str | None, pid: int | None, host: str | None = None, *, kept: bool = False
+) -> Saved:
     """`kept`: the user keeps the tree. Raises Failure."""
-    if source != LIVE and (window is not None or pid is not None):
-        raise Failure(f"--window and --pid choose from a running streamer (live): {source} is taken whole")
+    if source != LIVE and (window, pid, host) != (None, None, None):
+        raise Failure(f"--window, --pid and --host choose from a running streamer (live): {source} is taken whole")
     if source == LIVE:
         try:
-            return unpacked(fetch_tree(url, {"window": window, "pid": pid}))
+            return unpacked(fetch_tree(url, {"window": window, "pid": pid, "host": host}))
         except CctFileError as error:
             raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
     return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True), kept=kept)

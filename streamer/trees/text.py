@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.measures import Pair, call_matrix, contributions
+from stages.cct.tables import thread_name
 from stages.cct.tree import Tree
 from stages.cct.views import ALL_THREADS
 from stages.messages.trees import CERTAINTIES, COUNTS
@@ -66,7 +67,10 @@ def label(tree: Tree, node: int) -> str:
     row = tree.nodes[node]
     name, bci = plain(tree.names[row["method"]]), int(row["bci"])
     if row["parent"] < 0:
-        return "all threads" if bci == ALL_THREADS else f"thread {bci}"
+        called = plain(thread_name(tree.names[row["method"]]))
+        if bci == ALL_THREADS:
+            return f"threads {called}" if called else "all threads"
+        return f"thread {bci} {called}".rstrip()
     return f"{name} @{bci}" if bci >= 0 else name
 
 

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from streamer.hub import Hub
 from streamer.hub.hub import ProcessKey
+from streamer.hub.trees import Which
 
 MAX_TOP = 500
 HEADERS = {
@@ -67,6 +68,16 @@ def process(hub: Hub, query: Query) -> ProcessKey | None:
         known = ", ".join(f"{h}/{p}" for h, p in list(hub.processes)[:20]) or "none"
         raise ValueError(f"no process {pid}, or not one only: name its host (known: {known})")
     return hosts[0], pid
+
+
+def processes(hub: Hub, query: Query) -> Which:
+    """`process`, or with a host alone all of that."""
+    host = query.get("host")
+    if not host or query.get("pid"):
+        return process(hub, query)
+    if host not in (hosts := {h for h, _ in hub.processes}):
+        raise ValueError(f"no process of host {host[:50]!r} (known: {', '.join(sorted(hosts)[:20]) or 'none'})")
+    return host
 
 
 def integer(query: Query, name: str) -> int | None:

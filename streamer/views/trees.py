@@ -20,6 +20,7 @@ from stages.cct.tree import EMPTY, Tree, merged
 from stages.cct.views import View
 from streamer.exports.formats import FORMATS, Export
 from streamer.hub import Hub
+from streamer.hub.trees import Which
 from streamer.trees import flame
 from streamer.trees.file import Saved, packed, unpacked
 from streamer.trees.levels import pruned
@@ -54,18 +55,18 @@ class Trees:
 
     def parts(self, query: Query, window: str = "window") -> tuple[list[Tree], float]:
         """Of the query's window and process. Raises ValueError."""
-        return self._hub.tree_parts(query.get(window) or None, ask.process(self._hub, query))
+        return self._hub.tree_parts(query.get(window) or None, ask.processes(self._hub, query))
 
     async def cct(self, request: Request) -> Response:
         query = request.query_params
-        process = ask.process(self._hub, query)
+        process = ask.processes(self._hub, query)
         (parts, hz), wanted = self.parts(query), _wanted(query)
 
         def body() -> bytes:
             tree = merged(parts) if parts else EMPTY
             total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))
             tree = pruned(tree, total, wanted.share, len(total)) if wanted.share else tree
-            return packed(Saved(tree, hz, *(process or ())))
+            return packed(Saved(tree, hz, *_of(process)))
 
         return Response(await self.in_thread(body), media_type=FILE, headers=HEADERS)
 
@@ -94,7 +95,7 @@ class Trees:
         asked = self._hub.chosen(query.get(name) or None) if query.get(name) != BEFORE else 0
         if isinstance(asked, int):
             return None
-        told = self._hub.tree_stretch(asked, ask.process(self._hub, query))
+        told = self._hub.tree_stretch(asked, ask.processes(self._hub, query))
         return (told.begin, told.end) if told.seconds > 0 else None
 
     async def _posted(self, request: Request) -> bytes:
@@ -114,20 +115,23 @@ class Trees:
         """`before`: the time that a shift is measured against, of a young process nothing; else a window."""
         if query.get("base") != BEFORE:
             return self.parts(query, "base") if query.get("base") else None
-        parts = self._hub.shift_parts(ask.process(self._hub, query))
+        parts = self._hub.shift_parts(ask.processes(self._hub, query))
         return parts[0] if parts is not None else [], self.parts(query)[1]
 
     async def export(self, request: Request) -> Response:
         query = request.query_params
-        process, threads = ask.process(self._hub, query), ask.flag(query, "threads")
+        process, threads = ask.processes(self._hub, query), ask.one_of(query, "threads", ("0", "1", "names"))
         (parts, hz), wanted = self.parts(query), _wanted(query)
         kind = FORMATS[ask.one_of(query, "format", tuple(FORMATS))]
         if kind.experimental and not ask.flag(query, "experimental"):
             raise ValueError("this format is experimental and may change: ask for it with experimental=1 too")
-        view = View(threads=threads, tids=() if wanted.thread is None else (wanted.thread,))
+        view = View(
+            threads=threads == "1", by_name=threads == "names",
+            tids=() if wanted.thread is None else (wanted.thread,), named=_listed(query.get("thread_name")),
+        )  # fmt: skip
 
         def body() -> bytes:
-            saved = Saved(merged(parts) if parts else EMPTY, hz, *(process or ()))
+            saved = Saved(merged(parts) if parts else EMPTY, hz, *_of(process))
             return kind.write(Export(saved, view, wanted.weight, wanted.observed, wanted.share))
 
         as_file = {"Content-Disposition": f'attachment; filename="profile{kind.suffix}"'}
@@ -139,6 +143,14 @@ class Trees:
             Route("/api/export", ask.answered(self.export)),
             Route("/api/flame", ask.answered(self.flame), methods=["GET", "POST"]),
         ]
+
+
+def _of(which: Which) -> tuple[str, int]:
+    return which if isinstance(which, tuple) else (which or "", 0)
+
+
+def _listed(name: str | None) -> tuple[str, ...]:
+    return (name,) if name else ()
 
 
 def _flame(

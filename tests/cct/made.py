@@ -14,6 +14,7 @@ from jvm.code.codelets import Codelets
 from jvm.code.debug_info import DebugInfo
 from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
+from jvm.threads import ThreadNames
 from stages.messages import Paths, StreamKey
 from stages.messages.paths import (
     BLOCK_DTYPE,
@@ -45,6 +46,7 @@ class Made:
 
     def __init__(self) -> None:
         self.codelets, self.classes, self.census = Codelets(), Classes(), 0
+        self.threads, self.lateness = ThreadNames(), 0
         self.methods = {m + 1: f"m{m}" for m in range(METHODS)} | {100: "inlined"}
         self.known = [self._version(m) for m in range(METHODS)]
         start = SPACING * (METHODS + 1)
@@ -211,7 +213,7 @@ class Dictionaries:
         breaks["cause"] = OVERFLOW
         taken = np.zeros(1, TAKEN_DTYPE)
         taken["tid"], taken["order_end"], taken["stop_end"], taken["broken_end"] = tid, len(order), 2, len(breaks)
-        taken["continues"] = continues
+        taken["continues"], taken["tsc"] = continues, tsc[0]
         return Paths(
             "h", 42, 1, (STREAM,), taken, np.array(order, np.int32),
             np.array([(0, tsc[0]), (len(order), tsc[1])], STOP_DTYPE), breaks, (), first_block, every[first_block:],

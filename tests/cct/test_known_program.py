@@ -39,6 +39,9 @@ def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path
     threads = known.found(tree, "Known")
     rounds = {tid: sum(n for stack, n in c.items() if stack[-1] == "round") for tid, c in threads.items()}
     tid = next(tid for tid, n in rounds.items() if n == COUNTED)
+    assert [tree.names[row["method"]] for row in tree.nodes if row["parent"] < 0 and row["bci"] == tid] == [
+        "[thread] counted"
+    ]
     expected = {stack: COUNTED * n for stack, n in known.of_a_round().items() if stack != TRAPPED.get(mode)}
     assert known.from_a_round_on(threads[tid]) == expected
     assert known.from_a_round_on(known.found(tree, "Known", recursion=False)[tid]) == known.folded(Counter(expected))

@@ -21,12 +21,13 @@ from stages.cct.tables import PARTS, SPARE_PARTS
 from stages.cct.tree import Tree, merged, method_totals
 from stages.images import Images
 from stages.inlining.inlining import Inlining
-from stages.messages import TreeReport
+from stages.messages import ThreadEnd, ThreadKey, TreeReport
 from stages.messages.paths import BREAK, DISABLED, BlockEnd
 from tests.cct.made import (
     PROGRAMS,
     SITES,
     SPACING,
+    STREAM,
     UNKNOWN,
     Block,
     Call,
@@ -189,6 +190,41 @@ def test_steps_that_are_worked_out_a_few_at_a_time(program: Call, data: st.DataO
     got = tree_of([*(out for out in steps if out is not None), *few.flush()])
     assert got.names == want.names
     assert got.nodes.tobytes() == want.nodes.tobytes()
+
+
+def test_a_thread_that_has_the_id_of_another_has_a_tree_of_its_own() -> None:
+    """Its name is that of the time at which its trace begins; of a thread that nobody has named it is not known."""
+    d, cct = Dictionaries(), stage()
+    threads = cct.images.of("h", 42).image.threads
+    threads.start(7, "main", 0)
+    threads.end(7, 50)
+    threads.start(7, "pool-1-thread-1", 60)
+    order = [d.path([INNERMOST])]
+    said = cct.feed(d.message(7, order, (0, 10), False))
+    said += cct.feed(ThreadEnd(ThreadKey("h", 42, 7), STREAM, 50))
+    said += cct.feed(d.message(7, order, (60, 70), False))
+    said += cct.feed(d.message(8, order, (60, 70), False))
+    tree = tree_of([*said, *cct.flush()])
+    roots = tree.nodes[tree.nodes["parent"] < 0]
+    assert {(tree.names[row["method"]], int(row["bci"])) for row in roots} == {
+        ("[thread] main", 7), ("[thread] pool-1-thread-1", 7), ("[thread]", 8)
+    }  # fmt: skip
+
+
+def test_names_of_threads_that_come_and_go_do_not_pile_up() -> None:
+    cct = stage()
+    threads = cct.images.of("h", 42).image.threads
+    with mock.patch("stages.cct.stage.SPARE_FUNCTIONS", 100):
+        for k in range(1000):
+            threads.start(7, f"thread {k}", 10 * k)
+            if k % 50 == 0:
+                d = Dictionaries()
+                order = [d.path([INNERMOST])]
+            cct.feed(replace(d.message(7, order, (10 * k, 10 * k + 5), False), generation=k // 50))
+            threads.end(7, 10 * k + 6)
+            cct.feed(ThreadEnd(ThreadKey("h", 42, 7), STREAM, 10 * k + 6))
+    known = next(iter(cct._processes.values()))
+    assert len(known.contents.functions.names.all) < 200
 
 
 OWN: Stack = (("m0", -1),)

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.cct.measures import call_matrix, contributions, hot_edge_coverage, overlap, paired
-from stages.cct.tables import CERTAINTIES, COUNTS, N_METHOD, N_PARENT, Z_NODES, empty
+from stages.cct.tables import CERTAINTIES, COUNTS, N_METHOD, N_PARENT, Z_NODES, empty, thread_method
 from stages.cct.tree import COLUMNS, ROWS, Tree, exporting, merged, merging
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from streamer.cli import Failure
 from streamer.trees.file import MAGIC, MOST_NAMES, CctFileError, Saved, packed, unpacked
 from streamer.trees.source import load
-from streamer.trees.text import Cut, collapsed, lines
+from streamer.trees.text import Cut, collapsed, label, lines
 
 NAMES = ("[thread]", "[stub] s", "App.a", "App.b", "java.util.C.c", "java.util.D.d")
 Path = tuple[tuple[str, int], ...]
@@ -138,6 +138,33 @@ def test_views_against_paths(tree: Tree, sites: bool, recursion: bool, stubs: bo
                 expected[(root if threads else (root[0], -1), *kept), name] += int(row[name])
     found = sums(View(sites=sites, recursion=recursion, stubs=stubs, threads=threads).of(tree))
     assert {key: n for key, n in found.items() if n} == {key: n for key, n in expected.items() if n}
+
+
+def test_threads_by_their_names() -> None:
+    called = ("pool-1-thread-1", "pool-1-thread-22", "pool-2-thread-1", "main", "")
+    rows = np.zeros(2 * len(called), TREE_DTYPE)
+    rows["parent"][::2], rows["parent"][1::2] = -1, np.arange(0, len(rows), 2)
+    rows["method"][::2], rows["method"][1::2] = np.arange(1, 1 + len(called)), 0
+    rows["bci"] = np.arange(len(rows))
+    rows["observed_instructions"] = 1 << np.arange(len(rows))
+    tree = Tree(rows, ("App.a", *map(thread_method, called)))
+
+    def shown(view: View) -> dict[str, int]:
+        seen = view.of(tree)
+        total = seen.inclusive(seen.nodes["observed_instructions"])
+        roots = np.flatnonzero(seen.nodes["parent"] < 0).tolist()
+        return {label(seen, n): int(total[n]) for n in roots}
+
+    assert shown(View()) == {"all threads": 1023}
+    assert shown(View(threads=True)) == {
+        "thread 0 pool-1-thread-1": 3, "thread 2 pool-1-thread-22": 12, "thread 4 pool-2-thread-1": 48,
+        "thread 6 main": 192, "thread 8": 768,
+    }  # fmt: skip
+    assert shown(View(by_name=True)) == {
+        "threads pool-#-thread-#": 63, "threads main": 192, "threads [no name]": 768,
+    }  # fmt: skip
+    assert shown(View(named=("pool-1-*",))) == {"all threads": 15}
+    assert shown(View(named=("pool-1-*", "main"), by_name=True)) == {"threads pool-#-thread-#": 15, "threads main": 192}
 
 
 @settings(deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -117,6 +118,14 @@ def test_more_trees_than_a_note_has_room_for() -> None:
     assert again.window(1).total("observed_instructions") == 6
 
 
+def test_processes_of_a_host_together() -> None:
+    trees = Trees(50)
+    for host, pid in (("h", 42), ("h", 43), ("other", 42)):
+        trees.feed(replace(report(5, (0, 0, pid)), host=host, pid=pid))
+    spent = [trees.window(1, which).total("observed_instructions") for which in (None, "h", "other", ("h", 43), "none")]
+    assert spent == [127, 85, 42, 43, 0]
+
+
 def test_the_newest_ten_panes_are_exact() -> None:
     trees = Trees(300)
     for pane in range(100):
@@ -131,13 +140,15 @@ async def run(command: object, *arguments: str) -> Result:
 
 async def test_the_tree_of_a_running_streamer() -> None:
     hub, _ = scene()
-    hub.trees.feed(report(100, (0, 30, 70)))
+    hub.trees.feed(replace(report(100, (0, 30, 70)), names=("[thread] http-7", *NAMES[1:])))
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
         shown = await run(cct.command, "live", "--url", url)
         wrong = await run(cct.command, "live", "--url", url, "--window", "7s")
         not_ours = await run(cct.command, "live", "--url", f"{url}/metrics")
         same = await run(diff.command, "live", "live", "--url", url)
+        of_host = await run(cct.command, "live", "--url", url, "--host", "h", "--thread-names")
+        of_none = await run(cct.command, "live", "--url", url, "--host", "x")
         nursery.cancel_scope.cancel()
     assert shown.output.splitlines() == [
         "instructions: 100",
@@ -146,6 +157,11 @@ async def test_the_tree_of_a_running_streamer() -> None:
         " 100.0%   30.0%                 A.a",
         "  70.0%   70.0%                   B.b @4",
     ]
+    assert of_host.output.splitlines()[2:] == [
+        " 100.0%    0.0%               threads http-#",
+        *shown.output.splitlines()[3:],
+    ]
+    assert (of_none.exit_code, of_none.output) == (1, "streamer: no process of host 'x' (known: h)\n")
     assert wrong.exit_code == 1
     assert wrong.output.startswith("streamer: no window '7s'; there are 10s, 1m, 5m, and stretches")
     assert "HTTP status 404: it is not a streamer" in not_ours.output

@@ -12,6 +12,8 @@ from streamer.cli import cli
 from streamer.trees.file import Saved, packed
 from tests.views.made import NOW, tree
 
+CHOOSE = "--window, --pid and --host choose from a running streamer"
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
@@ -27,8 +29,10 @@ def file(tmp_path: Path) -> str:
     [
         (["--include", "no.such.*"], "nothing of {file} is left by --include"),
         (["--thread", "5"], "{file} has no such thread; it has 7"),
-        (["--window", "1m"], "--window and --pid choose from a running streamer (live): {file} is taken whole"),
-        (["--pid", "3"], "--window and --pid choose from a running streamer (live): {file} is taken whole"),
+        (["--thread-name", "pool-*"], "{file} has no such thread; it has 7"),
+        (["--window", "1m"], f"{CHOOSE} (live): {{file}} is taken whole"),
+        (["--pid", "3"], f"{CHOOSE} (live): {{file}} is taken whole"),
+        (["--host", "h"], f"{CHOOSE} (live): {{file}} is taken whole"),
     ],
 )
 def test_what_leaves_nothing_is_an_error(command: list[str], options: list[str], why: str, file: str) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -80,6 +81,11 @@ def test_threads_are_labels(tmp_path: Path) -> None:
     shown = subprocess.run([go_pprof(), "-tags", str(file)], capture_output=True, text=True, timeout=60, check=True)
     assert re.search(r"thread: Total", shown.stdout)
     assert re.search(r"100%: +7\b|7 *$", shown.stdout, re.MULTILINE)
+    one = saved()
+    names = ("[thread] http-7", *one.tree.names[1:])
+    file.write_bytes(FORMATS["pprof"].write(Export(replace(one, tree=Tree(one.tree.nodes, names)), View(by_name=True))))
+    shown = subprocess.run([go_pprof(), "-tags", str(file)], capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"thread_name: Total.*http-#", shown.stdout, re.DOTALL)
 
 
 def test_pprof_is_read_back_by_another_description() -> None:

@@ -112,7 +112,7 @@ async def test_frames_of_a_window() -> None:
         assert shares(answer, "suspect")[glyph] == 10_000 * 90
         assert shares(answer, "own")[glyph] == 10_000 * (220 + 90)
         assert shares(answer, "calls")[glyph] == 1000 * (220 + 90)
-        assert answer["threads"] == [[7, whole - 50_000], [8, 50_000]]
+        assert answer["threads"] == [[7, whole - 50_000, ""], [8, 50_000, ""]]
         sure = (await http.get("/api/flame?observed=1")).json()
         assert shares(sure)[glyph] == 10_000 * (220 + 160 + 70)
         assert set(sure["suspect"]) == {0}

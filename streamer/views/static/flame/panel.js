@@ -129,7 +129,10 @@ export class Panel {
     at("flame").classList.toggle("empty", !this.frames.count);
     const threads = told.threads.map(([tid]) => String(tid)), sum = told.threads.reduce((all, [, n]) => all + n, 0) || 1;
     if (state.thread && !threads.includes(state.thread)) threads.push(state.thread);
-    const labels = threads.map((tid, k) => `${tid} (${percent((told.threads[k]?.[1] ?? 0) / sum, 0)})`);
+    const labels = threads.map((tid, k) => {
+      const [, spent, name] = told.threads[k] ?? [tid, 0, ""];
+      return `${name ? `${name}, ` : ""}${tid} (${percent(spent / sum, 0)})`;
+    });
     options(at("thread"), ["", ...threads], ["all", ...labels], state.thread);
     this.painter.frames = this.frames;
     this.painter.focus = focus ? this.frames.find(focus) : -1;
