@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from jvm.bytecode.opcodes import template
 from jvm.export.records import Codelet, DispatchTable
 
+NO_OPCODE = 255  # in the place of that of a template that has none
 TABLES = 4  # a JVM has two: in use, and to be swapped in at safepoints
 
 
@@ -94,10 +95,12 @@ def _same(a: Codelet, b: Codelet) -> bool:
     return (a.start, a.end, a.bytecode, a.description) == (b.start, b.end, b.bytecode, b.description)
 
 
-def executes(codelet: Codelet) -> int:
+def executes(codelet: Codelet, costs: NDArray[np.int64] | None = None) -> int:
     """How many of the program's bytecodes one pass through this template is: two where HotSpot has made one of them.
-    `wide` is one itself, for it goes on behind the place at which the other template's passes are counted."""
-    return max(1, len(template(codelet.description)))
+    `wide` is one itself, for it goes on behind the place at which the other template's passes are counted. With `costs`
+    ((256,) by opcode) what these cost."""
+    opcodes = template(codelet.description) or (NO_OPCODE,)
+    return len(opcodes) if costs is None else sum(int(costs[opcode]) for opcode in opcodes)
 
 
 def label(codelet: Codelet) -> str:

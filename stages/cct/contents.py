@@ -44,8 +44,9 @@ BLOCKS = 1024
 class Contents:
     """Of one process. Blocks go with the generation."""
 
-    def __init__(self, image: CodeImage, functions: Functions) -> None:
-        self._image = image
+    def __init__(self, image: CodeImage, functions: Functions, costs: I64 | None = None) -> None:
+        """`costs`: (256,) by opcode. What the interpreter's bytecodes cost is counted then, in the place of them."""
+        self._image, self.costs = image, costs
         self.functions = functions
         self._executed: list[tuple[int, Codelet]] = []
         self._templates = np.zeros(0, np.uint64)  # addresses of those, ascending
@@ -171,7 +172,7 @@ class Contents:
         if executed is not self._executed:
             self._executed = executed
             self._templates = np.array([ip for ip, _ in executed], np.uint64)
-            self._bytecodes = np.array([executes(codelet) for _, codelet in executed], np.int64)
+            self._bytecodes = np.array([executes(codelet, self.costs) for _, codelet in executed], np.int64)
         if not len(self._templates):
             return np.zeros(len(addresses), np.int64)
         at = np.minimum(np.searchsorted(self._templates, addresses), len(self._templates) - 1)

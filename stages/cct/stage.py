@@ -108,10 +108,11 @@ class Traced:
 class Cct:
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0,
-        room: Room = Room(), presume: bool = False,
+        room: Room = Room(), presume: bool = False, costs: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Seconds become ticks by the first stream's clock, unless ticks are given. `presume` callers behind a hole."""
-        self.worker = worker
+        """Seconds become ticks by the first stream's clock, unless ticks are given. `presume` callers behind a hole.
+        `costs`: see Contents; trees have them as `bytecodes`."""
+        self.worker, self._costs = worker, costs
         self.images = images or Images()
         self._room, self._presume = room, presume
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
@@ -172,7 +173,7 @@ class Cct:
             process, room = self.images.of(host, pid), self._room
             tables = empty(room.activations, room.nodes, room.steps)
             tables.size[Z_PRESUME] = self._presume
-            contents = Contents(process.image, Functions(process.image, process.inlining))
+            contents = Contents(process.image, Functions(process.image, process.inlining), self._costs)
             known = self._processes[host, pid] = Traced(process, contents, tables, table(tables))
         return known
 
@@ -298,7 +299,7 @@ class Cct:
             old = p.contents.functions
             functions = Functions(p.process.image, p.process.inlining) if anew else old
             if anew:
-                p.contents, p.named = Contents(p.process.image, functions), 0
+                p.contents, p.named = Contents(p.process.image, functions, self._costs), 0
             rebuilt(before, old, p.tables, functions, p.threads, np.array(sorted(p.slot.values()), np.int64))
             p.by_path[:, LAST_STEP] = 0
             yield

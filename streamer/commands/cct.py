@@ -10,9 +10,14 @@ import click
 from jvm.private import output_file
 from stages.cct.views import View
 from streamer.cli import Failure
+from streamer.crossprofile.estimate import COLUMN
+from streamer.crossprofile.recording import of
+from streamer.crossprofile.table import CostTableError, load, shipped
+from streamer.hub.text import plain
+from streamer.trees import source as sources
 from streamer.trees import text
-from streamer.trees.file import packed
-from streamer.trees.options import loaded, seen, source_options, view_options, weight_options
+from streamer.trees.file import Saved, packed
+from streamer.trees.options import LIVE, loaded, seen, source_options, view_options, weight_options
 
 
 @click.command()
@@ -25,6 +30,12 @@ from streamer.trees.options import loaded, seen, source_options, view_options, w
 @click.option("--depth", type=click.IntRange(0, 1_000_000), default=1000, show_default=True, help="Levels shown.")
 @click.option("--collapsed", is_flag=True, help="A line a stack, as flame-graph tools read it; of all nodes.")
 @click.option("--matrix", is_flag=True, help="Calls between application and JDK instead of the tree.")
+@click.option(
+    "--cost",
+    metavar="TABLE",
+    help="Of a recording: estimated cycles of another platform; a file, or "
+    f"{', '.join(shipped())} (docs/cost-tables.md).",
+)
 @click.option("--save", "file", type=click.Path(path_type=Path, dir_okay=False), help="Keep the whole tree in FILE.")
 def command(
     source: str,
@@ -39,6 +50,7 @@ def command(
     depth: int,
     collapsed: bool,
     matrix: bool,
+    cost: str | None,
     file: Path | None,
 ) -> None:
     """Show the calling-context tree: calls between methods, how often, and at what cost.
@@ -60,8 +72,14 @@ def command(
       streamer cct a.cct --thread-names --depth 2        what each pool of threads does
       streamer cct a.cct --thread-name 'http-*'          of these threads alone
       streamer cct a.cct --collapsed | flamegraph.pl     as a flame graph
+      streamer cct dir/trace.json --cost jop             estimated cycles of a Java processor
       streamer cct live                                  of the streamer on this machine
     """
+    if cost is not None:
+        if matrix or file is not None:
+            raise click.UsageError("--cost is of the tree alone: without --matrix and --save")
+        _estimated(source, cost, view, observed, text.Cut(share, depth), collapsed)
+        return
     saved = loaded(source, url, window, pid, host, kept=file is not None)
     if file is not None:
         try:
@@ -78,3 +96,32 @@ def command(
         shown = text.lines(tree, weight, observed, text.Cut(share, depth), saved.hz)
     for line in shown:
         click.echo(line)
+
+
+def _estimated(source: str, cost: str, view: View, observed: bool, cut: text.Cut, collapsed: bool) -> None:
+    """Raises Failure."""
+    if source == LIVE:
+        raise Failure("--cost needs a recording: a running streamer does not tell which bytecodes were executed")
+    try:
+        table = load(cost)
+    except CostTableError as error:
+        raise Failure(f"{cost}: {error}") from None
+    except OSError as error:
+        there = f"shipped: {', '.join(shipped())}"
+        raise Failure(f"cannot read the cost table {cost}: {error.strerror or error}; {there}") from None
+    found = sources.read(source, lambda path: of(path, table, lambda line: click.echo(f"streamer: {line}", err=True)))
+    tree = seen(Saved(found.tree, 1e9), view, source)
+    if collapsed:
+        for line in text.collapsed(tree, COLUMN, observed):
+            click.echo(line)
+        return
+    whole = max(1, found.counted + found.invoked + found.loaded)
+    lines = text.lines(tree, COLUMN, observed, cut, 1e9)
+    click.echo(next(lines).replace(COLUMN, f"estimated cycles on {plain(table.name)}", 1))
+    for line in lines:
+        click.echo(line)
+    click.echo(
+        f"of the whole recording {found.counted / whole:.1%} counted by bytecode, {found.invoked / whole:.1%} by "
+        f"invocation of compiled code, {found.loaded / whole:.1%} to load code; {found.unknown:,} invocations have no "
+        "estimate (native, or never interpreted)"
+    )

@@ -99,7 +99,10 @@ def cct(place: Place) -> Any:
     from stages.cct.stage import Cct
 
     settings = place.settings
-    return Cct(_worker(place), _images(place), pane_seconds=settings.window.pane_seconds, presume=settings.flow.presume)
+    return Cct(
+        _worker(place), _images(place), pane_seconds=settings.window.pane_seconds, presume=settings.flow.presume,
+        costs=place.options.get("costs"),
+    )  # fmt: skip
 
 
 def attribute(place: Place) -> Any:

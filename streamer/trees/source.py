@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from capture.live.drain import Message
 from capture.perf import perf_data
@@ -22,12 +22,21 @@ from streamer.pipeline.warm import is_warm, needed
 from streamer.trees.file import MAGIC, MOST_PACKED, CctFileError, Saved, unpacked
 from streamer.trees.progress import Progress
 
+T = TypeVar("T")
 _ALL = 1e9
 """Seconds of a pane: the whole recording is one."""
 
 
 def load(source: str, say: Callable[[str], None], *, kept: bool = False) -> Saved:
     """`kept`: the user keeps the tree, and needs no advice to. Raises Failure."""
+    return read(
+        source, lambda path: of_recording(path, say, kept=kept), lambda path: unpacked(read_input(path, MOST_PACKED))
+    )
+
+
+def read(source: str, recording: Callable[[Path], T], kept: Callable[[Path], T] | None = None) -> T:
+    """What one of these makes of a file: of a recording, or of a tree that was kept (None: it cannot be had of one).
+    Raises Failure."""
     path = Path(source)
     try:
         if stat.S_ISFIFO(path.stat().st_mode):  # its writer may never come
@@ -35,12 +44,14 @@ def load(source: str, say: Callable[[str], None], *, kept: bool = False) -> Save
         with path.open("rb") as file:
             begin = file.read(len(MAGIC))
         if begin == MAGIC:
-            return unpacked(read_input(path, MOST_PACKED))
+            if kept is None:
+                raise Failure(f"{path} is a kept tree: only a recording tells which bytecodes were executed")
+            return kept(path)
         if begin != perf_data.MAGIC and path.suffix not in (".json", ".zst"):
             raise Failure(
                 f"{path} is neither a recording (NAME.json, NAME.perf.data) nor a tree kept by streamer cct --save"
             )
-        return of_recording(path, say, kept=kept)
+        return recording(path)
     except CctFileError as error:
         raise Failure(f"{path}: {error}") from None
     except PerfDataError as error:
@@ -52,10 +63,12 @@ def load(source: str, say: Callable[[str], None], *, kept: bool = False) -> Save
 def of_recording(
     path: Path, say: Callable[[str], None], *, kept: bool = True,
     through: Callable[[Iterable[Message]], Iterable[Message]] = iter,
+    last: str = "cct", told: Callable[[object], object] = id, options: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> Saved:  # fmt: skip
     """All of its processes together. `kept`: the user keeps the tree. `through`: its messages as they are to be seen;
-    `overrides`: settings by their names. Raises OSError, PerfDataError."""
+    `last`: of the stages; `told`: is given all that comes out of it; `options`: of the stages' factories; `overrides`:
+    settings by their names. Raises OSError, PerfDataError."""
     settings = config.load(None, fidelity="flow", **{"flow.contexts": True, **overrides})
     settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
     names = middle(settings)
@@ -67,12 +80,19 @@ def of_recording(
         if not is_warm(needed(settings)):
             say("on first use kernels are compiled: a minute or two")
         progress = Progress(path.name, replay.trace_bytes())
-        chain = make_chain(names[: names.index("cct") + 1], Place(settings, Path(directory), 0))
+        chain = make_chain(names[: names.index(last) + 1], Place(settings, Path(directory), 0, options=options or {}))
         for message in through(replay.messages()):
             if isinstance(message, StreamOpen) and not hz:
                 hz, host, pid = message.clock.hz, message.stream.host, message.stream.pid
             progress.passed(len(message.data) if isinstance(message, Chunk) else 0)
-            trees += (Tree(out.nodes, out.names) for out in feed_chain(chain, message) if isinstance(out, TreeReport))
-        trees += (Tree(out.nodes, out.names) for out in flush_chain(chain) if isinstance(out, TreeReport))
+            trees += _trees(feed_chain(chain, message), told)
+        trees += _trees(flush_chain(chain), told)
         progress.ended(kept=kept)
     return Saved(merged(trees), hz or 1e9, host, pid)
+
+
+def _trees(messages: Iterable[object], told: Callable[[object], object]) -> Iterator[Tree]:
+    for message in messages:
+        told(message)
+        if isinstance(message, TreeReport):
+            yield Tree(message.nodes, message.names)

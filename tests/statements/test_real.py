@@ -14,10 +14,13 @@ from jvm.bytecode.ball_larus import Numbering, number, successors
 from jvm.bytecode.cfg import Cfg, cfg
 from jvm.bytecode.class_file import ClassFile
 from jvm.bytecode.opcodes import Kind
+from stages.cct.tree import method_totals
 from stages.statements.statements import Executed
 from streamer.cli import cli
+from streamer.crossprofile.table import load
 from streamer.statements.coverage import Covered
 from streamer.statements.source import Recording
+from streamer.trees.source import of_recording
 from tests.flow_events.test_inlined import run_of
 from tests.jdks import java, tool
 
@@ -41,6 +44,7 @@ class Truth:
         self.paths = Counter[tuple[Key, tuple[int, ...]]]()
         names = methods(directory / "truth")
         cfgs = dict[int, tuple[Key, Cfg, Numbering]]()
+        self.cfgs = dict[Key, Cfg]()
         for number_, m in names.items():
             if m.holder.startswith("Methods") and m.name != "main":
                 file = ClassFile.of((directory / f"{m.holder}.class").read_bytes())
@@ -48,6 +52,7 @@ class Truth:
                 numbered = number(found) if found is not None else None
                 if found is not None and numbered is not None:
                     cfgs[number_] = (m.holder, m.name), found, numbered
+                    self.cfgs[m.holder, m.name] = found
         (main,) = [thread for thread in threads(directory / "truth") if thread.name == "main"]
         stack = list[tuple[int, list[int]]]()  # method, nodes of the path so far
         for block in main.blocks():
@@ -106,6 +111,22 @@ def test_interpreted_bytecodes_and_paths_are_those_that_ran(
     }
     assert paths == {(key, way): n for (key, way), n in truth.paths.items() if key not in once or way[0] == way[-1]}
     assert sum(n for (key, _), n in paths.items() if key[1] == "pick") == ROUNDS
+    if version == 17:
+        _cycles_are_those_of_the_bytecodes(path, truth)
+
+
+def _cycles_are_those_of_the_bytecodes(recording: Path, truth: Truth) -> None:
+    """By a cost table: each bytecode that the JVM says it ran, times the cycles of its opcode, wherever it stands."""
+    table, expected = load("jop"), Counter[str]()
+    for (key, bci), times in truth.runs.items():
+        nodes = truth.cfgs[key].nodes
+        opcode = int(nodes.opcode[nodes.bci.tolist().index(bci)])
+        expected[".".join(key)] += times * int(table.cycles[opcode])
+    tree = of_recording(recording, print, options={"costs": table.cycles}).tree
+    spent = method_totals(tree, "observed_bytecodes")
+    del expected["Methods.rounds"]  # found in its middle
+    assert {name: spent.get(name, 0) for name in expected} == dict(expected)
+    assert len(expected) > 5
 
 
 def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
