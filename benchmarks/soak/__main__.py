@@ -47,6 +47,7 @@ COUNTERS = re.compile(
     | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice)$
     | \.segment_(pieces|segments|switches|undated|unknown_thread_bytes|told_twice|settled_\w+)$
     | \.search_\w+$
+    | \.cct_(holes|shared_holes|links|strange_returns|overflow|presumed\w*|rebuilt|not_profiled)$
     | \.attribute_(bytes|addresses|unknown_addresses|time_jumps)$
     | \.(ready_pending_bytes|profile_instructions)$
     | \.follow_(bytes|shed_bytes|desync|code_missing)$

@@ -21,6 +21,7 @@ from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of
 from stages.cct.panes import Pane
 from stages.cct.rebuild import rebuilt
+from stages.cct.selection import NOT_PROFILED, Selection
 from stages.cct.tables import (
     BY_PATH,
     INSIDE,
@@ -50,10 +51,12 @@ from stages.cct.tables import (
     empty,
     thread_method,
 )
+from stages.cct.tree import Tree
 from stages.columns import table
 from stages.images import Images, Process, ProcessKey
 from stages.messages import Bytecodes, EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
 from stages.messages.bytecodes import EVENT_DTYPE
+from stages.messages.trees import CERTAINTIES
 from stages.paths.counts import Rows
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
@@ -103,6 +106,7 @@ class Traced:
     closed: int = -1
     bytecodes: Bytecodes | None = None  # of the `Paths` that comes next
     methods: dict[int, str] = field(default_factory=dict)  # of `Bytecodes`: names by its numbers
+    selected: list[tuple[int, Selection]] = field(default_factory=list)  # from a pane on; those of closed panes go
 
 
 class Cct:
@@ -118,7 +122,8 @@ class Cct:
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
         self._processes: dict[ProcessKey, Traced] = {}
         self._holes = min(room.activations, math.ceil(room.holes * pane_seconds))  # a pane
-        self._rebuilt = 0
+        self._rebuilt = self._not_profiled = 0
+        self._selection = Selection()
 
     def feed(self, message: object) -> list[object]:
         return [out for out in self.steps(message) if out is not None]
@@ -157,6 +162,13 @@ class Cct:
         for p in self._processes.values():
             yield from self._report(p, max([*p.panes, p.pane, p.closed]))
 
+    def select(self, selection: Selection) -> None:
+        """The threads of which contexts are kept, from the next pane of each process on."""
+        self._selection = selection
+        for p in self._processes.values():
+            begin = max([*p.panes, p.pane, p.closed]) + 1
+            p.selected = [*(known for known in p.selected if known[0] < begin), (begin, selection)]
+
     def statistics(self) -> dict[str, int | float]:
         sizes = [p.tables.size for p in self._processes.values()]
         rows = (("activations", Z_ACTIVATIONS), ("nodes", Z_NODES), ("steps", Z_STEPS), ("parts", Z_PARTS), *_COUNTERS)
@@ -165,6 +177,7 @@ class Cct:
             "cct_threads": sum(len(p.slot) for p in self._processes.values()),
             "cct_panes": sum(len(p.panes) for p in self._processes.values()),
             "cct_rebuilt": self._rebuilt,
+            "cct_not_profiled": self._not_profiled,
         }
 
     def _of(self, host: str, pid: int) -> Traced:
@@ -175,6 +188,7 @@ class Cct:
             tables.size[Z_PRESUME] = self._presume
             contents = Contents(process.image, Functions(process.image, process.inlining), self._costs)
             known = self._processes[host, pid] = Traced(process, contents, tables, table(tables))
+            known.selected.append((0, self._selection))
         return known
 
     def _ticks(self, p: Traced) -> int:
@@ -311,5 +325,21 @@ class Cct:
             yield from self._settle(p)
         for number in sorted(n for n in p.panes if n <= upto):
             tree = yield from p.panes.pop(number).tree(p.tables, p.contents.functions.names.all)
+            tree = yield from self._selected(p, number).seen(tree)
+            self._not_profiled += _instructions_of(tree, NOT_PROFILED)
             yield TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names) if len(tree.nodes) else None
         p.closed = max(p.closed, upto)
+
+    @staticmethod
+    def _selected(p: Traced, pane: int) -> Selection:
+        """Of a pane that is told now, and no earlier one will be."""
+        while len(p.selected) > 1 and p.selected[1][0] <= pane:
+            del p.selected[0]
+        return p.selected[0][1]
+
+
+def _instructions_of(tree: Tree, name: str) -> int:
+    if name not in tree.names:
+        return 0
+    rows = tree.nodes[tree.nodes["method"] == tree.names.index(name)]
+    return int(sum(rows[f"{certainty}_instructions"].sum() for certainty in CERTAINTIES))

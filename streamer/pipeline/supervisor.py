@@ -29,6 +29,7 @@ from streamer.pipeline.members import Starter, TaskRun, start_process
 from streamer.pipeline.spec import Spec
 from streamer.pipeline.spending import Spending
 from streamer.pipeline.topology import Topology
+from streamer.session.selected import Watched
 from streamer.transport.control import Control, Words, control_pair
 from streamer.transport.transport import Transport, addresses, open_transport, with_keys
 
@@ -68,6 +69,7 @@ class Supervisor:
         self.members = {k.name: k for level in self._levels for k in level}
         receiving = [k.name for level in self._levels[1:] for k in level]
         self._addresses = addresses(transport, directory, receiving)
+        self._selected = Watched(directory)
         self._stopping = trio.Event()
         self._ending = trio.Event()
         self._stopped_at = math.inf
@@ -81,6 +83,7 @@ class Supervisor:
         async with open_transport(self.settings.transport) as transport, trio.open_nursery() as nursery:
             async with trio.open_nursery() as keepers:
                 nursery.start_soon(self._pass_stop_on)
+                nursery.start_soon(self._tell_the_selection)
                 if self.settings.capture.cpu_budget is not None:
                     nursery.start_soon(self._tell_what_is_spent)
                 nursery.start_soon(self._bound_the_end, keepers.cancel_scope)
@@ -261,6 +264,8 @@ class Supervisor:
             case {"is": "ready"}:
                 self._change(keeper, State.UP)
                 keeper.ready.set()
+                if self._selected.words is not None:
+                    await self._tell(keeper, do="contexts", selection=self._selected.words)
                 for before in self._before(keeper):
                     again = keeper.incarnation > 1
                     await self._tell(before, do="up", worker=keeper.index, stranger=keeper.level == 1, again=again)
@@ -353,6 +358,17 @@ class Supervisor:
                 continue
             for source in self._levels[0]:
                 await self._tell(source, do="spent", cpu_seconds=spending.total(self.members.values()))
+
+    async def _tell_the_selection(self) -> None:
+        """Of which threads contexts are kept (`streamer contexts`)."""
+        while True:
+            try:
+                if self._selected.changed():
+                    for keeper in self.members.values():
+                        await self._tell(keeper, do="contexts", selection=self._selected.words)
+            except (OSError, ValueError) as error:
+                log.warning("the selection of threads cannot be read", why=str(error))
+            await trio.sleep(WATCH_SECONDS)
 
     async def _pass_stop_on(self) -> None:
         await self._stopping.wait()

@@ -10,6 +10,7 @@ configuration comes over the control line on descriptor FD. The messages there, 
         {"do": "heard", "members": [status, …]}    each of `Keeper.status`
         {"do": "spent", "cpu_seconds": x}   by all members, to a source that has a budget
         {"do": "introduce"}                 introduce all workers to the past
+        {"do": "contexts", "selection": {…}}    of which threads contexts are kept: `Selection.words`
         {"do": "ended", "source": member}   it will not come back
         {"do": "stop"}                      a source: stop; others: finish the input
     member → supervisor
@@ -34,7 +35,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import structlog
 import trio
@@ -53,6 +54,9 @@ from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
 from streamer.transport.security import TransportError
 from streamer.transport.transport import Address, Transport, open_transport
+
+if TYPE_CHECKING:
+    from stages.cct.selection import Selection
 
 BEAT_SECONDS = 1.0  # the terminal shows a new table as often
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
@@ -83,6 +87,13 @@ class Spending(Protocol):
     """A source that has a budget."""
 
     def spent(self, cpu_seconds: float, /) -> None: ...
+
+
+@runtime_checkable
+class Selecting(Protocol):
+    """A stage that keeps contexts of some threads."""
+
+    def select(self, selection: Selection, /) -> None: ...
 
 
 @runtime_checkable
@@ -265,12 +276,24 @@ class Member:
                 for stage in self._stages:
                     if isinstance(stage, Spending):
                         stage.spent(seconds)
+            case {"do": "contexts", "selection": dict(selection)}:
+                self._select(selection)
             case {"do": "heard", "members": list(statuses)}:
                 for stage in self._stages:
                     for status in statuses if isinstance(stage, Hearing) else ():
                         stage.hear(status)
             case _:
                 log.warning("not understood", words=words)
+
+    def _select(self, words: dict[str, Any]) -> None:
+        for stage in self._stages:
+            if isinstance(stage, Selecting):
+                from stages.cct.selection import Selection  # with numba, which the others may not need
+
+                try:
+                    stage.select(Selection.of(words))
+                except ValueError as error:
+                    log.warning("not understood", why=str(error))
 
     def stop(self) -> None:
         """Finish: a source stops, others work off their input."""

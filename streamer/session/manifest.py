@@ -28,7 +28,7 @@ FILES = (  # each of them also with .new behind its name, until it is whole
     *("jit-*.ring", "jit-*.export", "told-*.records", "heads"),  # the agent, capture
     *("pt/*.ring", "pt/emulator.json"),  # the emulator
     *("*.ipc", "*.ipc.acks", "keys/own.key", "keys/own.key_secret", "keys/peers/own.key"),
-    *("hub.state", "hub.state.*", MEMBERS),
+    *("hub.state", "hub.state.*", "contexts.json", MEMBERS),
 )
 
 

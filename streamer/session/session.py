@@ -115,6 +115,18 @@ def untraced(runtime_dir: Path) -> list[tuple[Path, Process]]:
     return found
 
 
+def running(runtime_dir: Path) -> list[tuple[Path, tuple[int, ...]]]:
+    """Sessions whose own process runs: the directory, and the pids of that and of the JVM."""
+    found = []
+    for directory in sorted(runtime_dir.iterdir()) if runtime_dir.is_dir() else []:
+        with suppress(ManifestError):
+            known = manifest.read(directory)
+            if known.owner.lives():
+                target = () if known.target is None else (known.target.pid,)
+                found.append((directory, (known.owner.pid, *target)))
+    return found
+
+
 @contextmanager
 def resumed(runtime_dir: Path, pid: int | None = None) -> Iterator[tuple[Path, Process]]:
     """A session of `untraced`, taken up by this process; that of process `pid`, or the only one. Its directory is

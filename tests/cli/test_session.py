@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from streamer.cli import cli
 from streamer.session import manifest
 from streamer.session.manifest import Manifest, ManifestError, Process
+from streamer.session.selected import NAME, Watched
 from streamer.session.session import SessionError, resumed, session, traces
 
 
@@ -239,3 +242,36 @@ def test_it_is_not_taken_up_before_the_earlier_processes_are_gone(
             member.kill()
         with resumed(runtime):
             jvm.communicate(b"\n")
+
+
+def test_contexts_of_some_threads_are_asked_for_in_the_session_that_runs(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMER_RUNTIME_DIR", str(runtime))
+
+    def said(*words: str) -> str:
+        return CliRunner().invoke(cli, ["contexts", *words]).output
+
+    assert said("off").startswith(f"streamer: no streamer runs here (runtime_dir: {runtime})")
+    with session(runtime) as path:
+        watched = Watched(path)
+        assert said() == "contexts are kept of all threads\n"
+        assert not watched.changed()
+        assert said("on", "--thread-name", "http-*", "--thread", "7") == "contexts are kept of http-*, 7\n"
+        assert (watched.changed(), watched.changed()) == (True, False)
+        assert watched.words == {"on": True, "named": ["http-*"], "tids": [7]}
+        assert said("off", "--thread-name", "a\x1b[0m") == "contexts are kept of all threads but a?[0m\n"
+        assert said("off", "--pid", str(os.getpid())) == "contexts are kept of no thread\n"
+        assert said() == "contexts are kept of no thread\n"
+        assert said("off", "--pid", "1").startswith("streamer: no streamer runs here for process 1 ")
+        assert "say whether these threads are on or off" in said("--thread", "7")
+        assert "at most 64 threads" in said("on", *["--thread=1"] * 65)
+        (path / NAME).write_text("[]")
+        assert said().startswith(f"streamer: {path / NAME}: no selection of threads")
+        with pytest.raises(ValueError, match="no selection"):
+            watched.changed()
+        assert not watched.changed()
+        (runtime / "other").mkdir(0o700)
+        manifest.create(runtime / "other")
+        assert said("on").startswith("streamer: several streamers run: name one of ")
+    assert not path.exists()

@@ -14,11 +14,13 @@ import pytest
 import trio
 import zmq
 
+from stages.cct.selection import Selection
 from stages.messages import PROFILE_DTYPE, PaneReport
 from streamer.config import Settings, TransportConfig
 from streamer.pipeline.keeper import Policy, State
 from streamer.pipeline.supervisor import Supervisor
 from streamer.pipeline.topology import Group, Topology
+from streamer.session import selected
 from streamer.transport.codec import encode
 from streamer.transport.routing import shard
 from tests.processes import has_ended
@@ -301,6 +303,46 @@ async def test_the_last_member_is_told_how_all_are(tmp_path: Path) -> None:
             await eventually(lambda: all(ear.heard.get(name, {}).get("up") for name in topology.members))
             supervisor.stop()
     assert "poisoned" in ear.heard["work0/0"]["why"]
+
+
+class Chooser:
+    """A stage that keeps contexts."""
+
+    def __init__(self) -> None:
+        self.chosen: list[Selection] = []
+
+    def select(self, selection: Selection) -> None:
+        self.chosen.append(selection)
+
+    def feed(self, message: object) -> tuple[object, ...]:
+        return ()
+
+    def flush(self) -> tuple[object, ...]:
+        return ()
+
+    def statistics(self) -> dict[str, int]:
+        return {}
+
+
+async def test_members_are_told_of_which_threads_contexts_are_kept(tmp_path: Path) -> None:
+    """When they begin, and when it changes; what is no selection is told in the log, and the last one holds."""
+    directory = tmp_path / "s"
+    directory.mkdir(mode=0o700)
+    before, after = Selection(False), Selection(True, ("http-*",), (7,))
+    selected.write(directory, before.words())
+    settings = Settings(transport=TransportConfig(mode="inproc"), runtime_dir=tmp_path)
+    chooser = Chooser()
+    supervisor = Supervisor(settings, plan(1, wait=True), directory, here={"work0": [chooser], "sink": [Ledger()]})
+    with trio.fail_after(150):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.run)
+            await eventually(lambda: before in chooser.chosen)
+            selected.write(directory, {"on": 1})
+            await eventually(lambda: supervisor._selected.words == {"on": 1})
+            selected.write(directory, after.words())
+            await eventually(lambda: chooser.chosen[-1] == after)
+            supervisor.stop()
+    assert {*chooser.chosen} == {before, after}
 
 
 @pytest.mark.slow
