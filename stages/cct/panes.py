@@ -47,6 +47,9 @@ class Pane:
         return self.trees[0] if len(self.trees) == 1 else (yield from merging(self.trees))
 
     def _sum(self, t: Tables) -> Generator[None, None, Part]:
+        """All parts as one, each node once, as it is in a part."""
+        if len(self.parts) == 1:
+            return self.parts[0]
         every, counts, ticks = yield from _joined(self.parts)
         where, ids = np.empty(len(every), np.int64), np.empty(len(every), np.int32)
         ids = ids[: int(distinct(every, np.zeros(int(t.size[Z_NODES]), np.int32), where, ids))]
