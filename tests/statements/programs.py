@@ -10,36 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jvm.bytecode.ball_larus import successors
-from jvm.bytecode.cfg import Cfg, empty_nodes
+from jvm.bytecode.cfg import Cfg
 from jvm.bytecode.class_file import LINE_DTYPE
-from jvm.bytecode.opcodes import OPCODE, Kind
+from jvm.bytecode.opcodes import Kind
 from stages.messages.bytecodes import EVENT_DTYPE, FrameEvent
-
-_OPCODES = {
-    Kind.PLAIN: "iadd", Kind.CONDITIONAL: "ifeq", Kind.GOTO: "goto", Kind.SWITCH: "tableswitch",
-    Kind.CALL: "invokestatic", Kind.RETURN: "return", Kind.THROW: "athrow",
-}  # fmt: skip
-
-
-@st.composite
-def cfgs(draw: st.DrawFn, most: int = 10) -> Cfg:
-    size = draw(st.integers(1, most))
-    node = st.integers(0, size - 1)
-    nodes, arm = empty_nodes(size), list[int]()
-    kinds = st.sampled_from(list(_OPCODES))
-    for k in range(size):
-        kind = draw(kinds) if k + 1 < size else draw(st.sampled_from([Kind.RETURN, Kind.THROW, Kind.GOTO]))
-        nodes.kind[k], nodes.bci[k], nodes.opcode[k] = kind, 3 * k, OPCODE[_OPCODES[kind]]
-        if kind in (Kind.PLAIN, Kind.CONDITIONAL, Kind.CALL):
-            nodes.next[k] = k + 1
-        if kind in (Kind.CONDITIONAL, Kind.GOTO):
-            nodes.target[k] = draw(node)
-        if kind == Kind.SWITCH:
-            arms = draw(st.lists(node, min_size=1, max_size=4))
-            nodes.target[k], nodes.arms[k] = len(arm), len(arms)
-            arm += arms
-    handlers = [(0, size, handler, 0) for handler in draw(st.lists(node, max_size=1))]
-    return Cfg(nodes, np.array(arm, np.int32), np.array(handlers, np.int32).reshape(-1, 4), {})
 
 
 class Program:

@@ -11,7 +11,7 @@ from jvm.bytecode.ball_larus import successors
 from jvm.bytecode.cfg import Cfg, empty_nodes
 from jvm.bytecode.opcodes import OPCODE, Kind
 from stages.statements.coverage import SAFE, concluded
-from tests.statements.programs import cfgs
+from tests.jvm.bytecode.graphs import cfgs
 
 UNSAFE = OPCODE["iaload"]
 

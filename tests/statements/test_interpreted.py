@@ -16,7 +16,8 @@ from stages.messages.paths import TAKEN_DTYPE
 from stages.statements.interpreted import Interpreted
 from stages.statements.methods import Known
 from tests.cct.made import Dictionaries
-from tests.statements.programs import Program, Run, cfgs, runs
+from tests.jvm.bytecode.graphs import cfgs
+from tests.statements.programs import Program, Run, runs
 
 
 def message(rows: NDArray[np.void], bcis: NDArray[np.uint16], tids: list[int]) -> tuple[Bytecodes, Paths]:

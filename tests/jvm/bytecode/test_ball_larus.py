@@ -6,37 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jvm.bytecode.ball_larus import Numbering, number, successors
 from jvm.bytecode.cfg import NOWHERE, Cfg, empty_nodes
 from jvm.bytecode.opcodes import Kind
+from tests.jvm.bytecode.graphs import cfgs
 
-SIZE = 9
-
-
-@st.composite
-def cfgs(draw: st.DrawFn) -> Cfg:
-    """Any graph of few nodes: jumps forwards and backwards, switches, handlers, code that is not reached."""
-    size = draw(st.integers(1, SIZE))
-    node = st.integers(0, size - 1)
-    nodes, arm = empty_nodes(size), list[int]()
-    for k in range(size):
-        kind = draw(
-            st.sampled_from([Kind.PLAIN, Kind.CONDITIONAL, Kind.GOTO, Kind.SWITCH, Kind.RETURN, Kind.THROW, Kind.JSR])
-        )
-        nodes.kind[k], nodes.bci[k] = kind, 3 * k
-        if kind in (Kind.PLAIN, Kind.CONDITIONAL, Kind.JSR) and k + 1 < size:
-            nodes.next[k] = k + 1
-        if kind in (Kind.CONDITIONAL, Kind.GOTO, Kind.JSR):
-            nodes.target[k] = draw(node)
-        if kind == Kind.SWITCH:
-            arms = draw(st.lists(node, min_size=1, max_size=4))
-            nodes.target[k], nodes.arms[k] = len(arm), len(arms)
-            arm += arms
-    handlers = draw(st.lists(node, max_size=2))
-    rows = np.array([(0, size, handler, 0) for handler in handlers], np.int32).reshape(-1, 4)
-    return Cfg(nodes, np.array(arm, np.int32), rows, {})
+METHODS = cfgs(9, verified=False, handlers=2)
 
 
 def paths_from(n: Numbering, at: int) -> list[list[int]]:
@@ -52,7 +28,7 @@ def paths_from(n: Numbering, at: int) -> list[list[int]]:
 
 
 @settings(deadline=None)
-@given(cfgs())
+@given(METHODS)
 def test_each_path_has_one_number_and_each_number_a_path(cfg: Cfg) -> None:
     n = number(cfg)
     assert n is not None
@@ -61,7 +37,7 @@ def test_each_path_has_one_number_and_each_number_a_path(cfg: Cfg) -> None:
 
 
 @settings(deadline=None)
-@given(cfgs())
+@given(METHODS)
 def test_a_number_is_the_sum_along_its_path(cfg: Cfg) -> None:
     n = number(cfg)
     assert n is not None
@@ -75,7 +51,7 @@ def test_a_number_is_the_sum_along_its_path(cfg: Cfg) -> None:
 
 
 @settings(deadline=None)
-@given(cfgs())
+@given(METHODS)
 def test_without_back_edges_nothing_goes_round_and_with_them_all_edges_are_there(cfg: Cfg) -> None:
     n = number(cfg)
     assert n is not None
