@@ -12,8 +12,8 @@ than writing them, the age stays, sockets fill, and capture makes holes (TRANSPO
 then, too, one in `EACH` of the pieces to shed is followed all the same: by number, so that large and small pieces, and
 threads that write much and little, are sampled alike.
 
-`stages.reconstruct` goes by the same clock, and leaves off earlier: first it is not said any more which methods the
-interpreter runs, and only then not every branch.
+`stages.recover` and `stages.reconstruct` go by the same clock, and leave off earlier: first no hole is filled any more,
+then it is not said which methods the interpreter runs, and only then not every branch.
 
 A recording waits for its reader: there nothing is ever shed, and there is no such clock.
 """

@@ -70,7 +70,7 @@ class Batch:
         begin, end = output.stops["tsc"][[0, -1]].tolist()
         self._rows.append(
             (s.thread.tid, stream, s.number, s.offset, output.end, begin, end, order, ends[0], stop, ends[1], broken,
-             ends[2], s.continues, Provenance.OBSERVED, not output.whole, 0)
+             ends[2], s.continues, Provenance.OBSERVED, not output.whole, s.arrival)
         )  # fmt: skip
         self._orders.append(output.order)
         output.stops["order"] += order

@@ -71,15 +71,17 @@ def segments(pieces: Pieces, quantum: int) -> Iterator[tuple[Segment, int, int]]
     columns = (
         first, behind, heads["tid"], heads["stream"], heads["number"], heads["offset"], heads["begin"], tails["end"],
         heads["mark"], tails["mark_end"], heads["last_ip"], heads["tsc"], tails["tsc_end"], heads["continues"],
+        heads["arrival"],
     )  # fmt: skip
-    for a, b, tid, stream, number, offset, begin, end, mark, mark_end, last_ip, tsc, tsc_end, continues in zip(
+    for a, b, tid, stream, number, offset, begin, end, mark, mark_end, last_ip, tsc, tsc_end, continues, arrival in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         thread = ThreadKey(pieces.host, pieces.pid, tid)
         data, marks = pieces.data[begin:end], pieces.marks[mark:mark_end]
         yield (
             Segment(
-                thread, pieces.streams[stream], number, offset, data, marks, last_ip, tsc, tsc_end, bool(continues)
+                thread, pieces.streams[stream], number, offset, data, marks, last_ip, tsc, tsc_end, bool(continues),
+                arrival=arrival,
             ),
             a,
             b,

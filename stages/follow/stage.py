@@ -24,6 +24,7 @@ from stages.follow.walk.state import B_OFF_CODE, B_OVERFLOW
 from stages.images import Images, ProcessKey
 from stages.messages import (
     Account,
+    Arrival,
     Contradicted,
     EndOfStream,
     JitBatch,
@@ -133,9 +134,9 @@ class Follow:
                 yield self._shed(s)
                 yield None
                 continue
-            if s.thread in self._unfollowed:
+            if s.thread in self._unfollowed and s.arrival != Arrival.LATE:
                 self._unfollowed.remove(s.thread)
-                s = replace(s, continues=False)
+                s = replace(s, continues=False, arrival=Arrival.IN_ORDER)
             holes = [mark for row, mark in pieces.holes if row == a] if pieces.holes else []
             rest = s
             for output in follower.steps(s):
@@ -182,7 +183,8 @@ class Follow:
 
     def _shed(self, s: Segment) -> Account:
         events = ((Loss.SHED, 1),) if s.thread not in self._unfollowed else ()
-        self._unfollowed.add(s.thread)
+        if s.arrival != Arrival.LATE:
+            self._unfollowed.add(s.thread)
         self.counts["shed_bytes"] += len(s.data)
         return Account(s.stream, s.offset, s.offset, 0, (), (), events)
 

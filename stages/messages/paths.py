@@ -103,13 +103,13 @@ TAKEN_DTYPE = np.dtype(
     [("tid", "<i4"), ("stream", "<i4"), ("number", "<i8"), ("offset", "<u8"), ("end", "<u8"), ("tsc", "<u8"),
      ("tsc_end", "<u8"), ("order", "<i8"), ("order_end", "<i8"), ("stop", "<i8"), ("stop_end", "<i8"),
      ("broken", "<i8"), ("broken_end", "<i8"), ("continues", "<i4"), ("provenance", "<i4"), ("goes_on", "<i4"),
-     ("_", "<i4")]
+     ("arrival", "<i4")]
 )  # fmt: skip
 """A thread's control flow in one piece of a segment: thread, stream (position in `streams`), segment number, bytes of
 the stream [offset, end), time; its part of `order`, `stops`, `breaks`; whether it follows its thread's row before it
 without a hole; Provenance; whether the piece goes on in its thread's next row. It does where a generation ended in it
 (that row is in the next message), or there was no room for all of it in one row: of the last packet before `end` some
-branches may stand in the next row then."""
+branches may stand in the next row then. Arrival."""
 STOP_DTYPE = np.dtype([("order", "<i8"), ("tsc", "<u8")])
 """At that position in `order`, before the number there, it was that time. A row's first and last are its ends."""
 BREAK_DTYPE = np.dtype(

@@ -14,11 +14,11 @@ from stages.messages.trace import MARK_DTYPE, U8
 PIECE_DTYPE = np.dtype(
     [("tid", "<i4"), ("stream", "<i4"), ("number", "<i8"), ("offset", "<u8"), ("begin", "<i8"), ("end", "<i8"),
      ("mark", "<i8"), ("mark_end", "<i8"), ("last_ip", "<u8"), ("tsc", "<u8"), ("tsc_end", "<u8"),
-     ("continues", "<i4"), ("_", "<i4")]
+     ("continues", "<i4"), ("arrival", "<i4")]
 )  # fmt: skip
 """One piece of a segment: thread, stream (position in `streams`), segment number; where its bytes stand in the stream
 (`offset`) and in `data` [begin, end); its marks [mark, mark_end); the IP and time before it, and the time at its end;
-whether it follows the piece of its thread before it without a hole."""
+whether it follows the piece of its thread before it without a hole; Arrival."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,14 @@ class Decoded:
     tsc: int  # time estimate before data[0]
 
 
+class Arrival(IntEnum):
+    """How a piece comes in its thread's order of time."""
+
+    IN_ORDER = 0
+    LATE = 1  # bytes of a CPU that the thread had left came into view when later ones had gone on: it continues nothing
+    BEHIND_LATE = 2  # nothing is lost between it and the piece before the late ones; it does not continue these
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of one thread's trace with no loss inside, or a piece of one (`continues`)."""
@@ -154,6 +162,7 @@ class Segment:
     tsc_end: int
     continues: bool  # True: follows the piece before it without a hole
     hole: tuple[LossMark, ...] = ()  # the losses before it, if not
+    arrival: int = Arrival.IN_ORDER
 
 
 @dataclass(frozen=True, slots=True)

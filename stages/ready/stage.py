@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +27,11 @@ from jvm.code.version import FOREVER
 from stages.images import Images, Process
 from stages.messages import (
     PIECE_DTYPE,
+    Arrival,
     EndOfStream,
     JitBatch,
     Loss,
+    LossMark,
     Pieces,
     Segment,
     StreamEnd,
@@ -48,6 +51,14 @@ ENOUGH = 1 << 20
 """So many bytes of complete segments wait no longer."""
 
 
+class Last(NamedTuple):
+    """Of one thread."""
+
+    began: int = 0  # its latest piece
+    late: bool = False  # its last one was
+    hole: tuple[LossMark, ...] = ()  # before late pieces: somewhere between their neighbours in time
+
+
 @dataclass(slots=True)
 class Held:
     """Of one process."""
@@ -58,10 +69,13 @@ class Held:
     given: int = 0  # segments that came
     taken: int = 0  # … and have gone on, or become a hole
     ends: deque[tuple[int, StreamEnd | ThreadEnd]] = field(default_factory=deque)  # behind so many segments
-    last: dict[int, tuple[int, bool]] = field(default_factory=dict)  # of threads, until they end: see `_in_order`
+    last: dict[int, Last] = field(default_factory=dict)  # of threads, until they end
     now: int = 0  # time of the drain whose messages are coming
     complete: int = 0  # time of the one before
     watermark: int = 0
+
+
+_FIRST = Last()
 
 
 class Ready:
@@ -185,15 +199,19 @@ class Ready:
 
     def _in_order(self, h: Held, segments: list[Segment]) -> list[Segment]:
         """A CPU's last bytes may come into view so late that what the thread did on another CPU since has gone on: such
-        a piece continues nothing, nor does the thread's next one continue it. `last`: when the latest piece of the
-        thread began, and whether the last one was late."""
+        a piece continues nothing, nor does the thread's next one continue it; but nothing is lost between them."""
         for n, s in enumerate(segments):
-            began, behind_late = h.last.get(s.thread.tid, (0, False))
-            late = s.tsc_end < began
-            if late or behind_late:
-                self.counts["late"] += late
-                segments[n] = replace(s, continues=False)
-            h.last[s.thread.tid] = max(began, s.tsc), late
+            last = h.last.get(s.thread.tid, _FIRST)
+            late, hole = s.tsc_end < last.began, last.hole
+            if late:
+                self.counts["late"] += 1
+                hole += s.hole
+                segments[n] = replace(s, continues=False, hole=(), arrival=Arrival.LATE)
+            elif last.late:
+                arrival = Arrival.BEHIND_LATE if s.continues and not hole else Arrival.IN_ORDER
+                segments[n] = replace(s, continues=False, hole=hole + s.hole, arrival=arrival)
+                hole = ()
+            h.last[s.thread.tid] = Last(max(last.began, s.tsc), late, hole)
         return segments
 
     @staticmethod
@@ -228,9 +246,9 @@ def _pieces(h: Held, segments: list[Segment], ended: bool) -> Pieces:
     streams = {s.stream: 0 for s in segments}
     streams = {stream: n for n, stream in enumerate(streams)}
     rows = np.zeros(len(segments), PIECE_DTYPE)
-    columns = ("tid", "stream", "number", "offset", "last_ip", "tsc", "tsc_end", "continues")
+    columns = ("tid", "stream", "number", "offset", "last_ip", "tsc", "tsc_end", "continues", "arrival")
     values = [
-        (s.thread.tid, streams[s.stream], s.number, s.offset, s.last_ip, s.tsc, s.tsc_end, s.continues)
+        (s.thread.tid, streams[s.stream], s.number, s.offset, s.last_ip, s.tsc, s.tsc_end, s.continues, s.arrival)
         for s in segments
     ]
     for name, column in zip(columns, zip(*values, strict=True), strict=True):

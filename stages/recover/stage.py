@@ -5,20 +5,35 @@ well as what came before; its filling goes out before the watermark that closes 
 
 To write control flow into the window costs many times what it costs to follow it, and without a hole nobody looks at
 it. So messages are kept as they are (`later.py`), as many as the window has room for; they are written when a hole
-comes, and from then on at once, until as much as the window holds has come without another.
+comes, and from then on at once, as long as a hole waits.
+
+A live process does not wait. Where the stage is behind (`stages.shed`), or its kernels are not compiled, holes stay
+empty, at next to no cost, and the window begins anew behind that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.images import Images, Process, ProcessKey
-from stages.messages import EndOfStream, JitBatch, Loss, Paths, StreamEnd, StreamKey, StreamOpen, ThreadEnd, Watermark
+from stages.messages import (
+    Arrival,
+    EndOfStream,
+    JitBatch,
+    Loss,
+    Paths,
+    Pieces,
+    StreamEnd,
+    StreamKey,
+    StreamOpen,
+    ThreadEnd,
+    Watermark,
+)
 from stages.messages.paths import Provenance
 from stages.messages.recovered import FILLING_DTYPE, Recovered
 from stages.paths.dictionary import Dictionary
@@ -28,6 +43,7 @@ from stages.recover.filling import HC
 from stages.recover.later import Later
 from stages.recover.trace_size import EncodedBlocks
 from stages.recover.window import LONGEST, Window
+from stages.shed import Shedder
 
 I64 = NDArray[np.int64]
 MOST_WAITING = 4096
@@ -58,8 +74,8 @@ class Recovering:
     waiting: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, WAITING_DTYPE))
     closed: int = -1
     later: Later = field(default_factory=Later)  # not in the window yet
-    at_once: bool = False  # it is written as it comes
-    last_hole: int = 0  # how far the window had come then
+    shedder: Shedder | None = None  # None: it may take as long as it takes
+    drained: int = 0  # the newest drain that has been heard of
 
 
 class Recover:
@@ -68,13 +84,17 @@ class Recover:
     def __init__(
         self, images: Images | None = None, *, window_bytes: int = 64 << 20, pane_seconds: float = 1.0,
         pane_ticks: int = 0, holes_at_once: int = 16, search: Callable[[Window, I64, int, int], None] = filling.fill,
+        now: Callable[[], int] | None = None, most_behind_seconds: float = 0.125,
+        ready: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
         """`window_bytes`: of each process's window. `holes_at_once`: so many are searched for in one step, by
-        `search`. Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`."""
+        `search`. Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`. `now`,
+        `most_behind_seconds`, `ready`: as of `Reconstruct`."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
         self._bytes, self._at_once, self._search = window_bytes, holes_at_once, search
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
+        self._now, self._most_behind_seconds, self._ready = now, most_behind_seconds, ready or (lambda: True)
         self._processes: dict[ProcessKey, Recovering] = {}
 
     def feed(self, message: object) -> list[object]:
@@ -84,8 +104,12 @@ class Recover:
         """`feed` in steps: None between two of them."""
         match message:
             case Paths():
-                yield from self._add(self._of(message.host, message.pid), message)
+                p = self._of(message.host, message.pid)
+                p.drained = message.drained
+                yield from self._add(p, message)
                 return
+            case Pieces():  # shed
+                self._of(message.host, message.pid).drained = message.drained
             case Watermark():
                 p = self._of(message.host, message.pid)
                 done = message.tsc // self._ticks(p) - 1
@@ -135,7 +159,12 @@ class Recover:
         known = self._processes.get((host, pid))
         if known is None:
             known = self._processes[host, pid] = Recovering(self.images.of(host, pid), window.empty(self._bytes))
+        if self._now is not None and known.shedder is None and known.process.clocked:
+            known.shedder = Shedder(self._now, round(self._most_behind_seconds * known.process.hz))
         return known
+
+    def _late(self, p: Recovering) -> bool:
+        return not self._ready() or (p.shedder is not None and p.shedder.behind(p.drained))
 
     def _ticks(self, p: Recovering) -> int:
         """Of a pane."""
@@ -162,43 +191,73 @@ class Recover:
             p.window.head[:] = 0
             p.slot.clear()
             p.free.clear()
-            p.later, p.at_once = Later(), False
+            p.later = Later()
         p.dictionary.take(message)
-        hole = p.later.add(message, p.dictionary)
+        holes = p.later.add(message, p.dictionary)
         yield message
-        if hole or p.at_once:
-            yield from self._write(p, hole)
+        if self._late(p):
+            self.counts["holes_not_looked_for"] += len(holes)
+            yield from self._give_way(p)
+        elif holes or len(p.waiting):
+            yield from self._write(p, holes)
         else:
-            for dropped in p.later.shorten(len(p.window.steps)):
-                if isinstance(dropped, Paths):
-                    self._lost(p, dropped)
-                else:
-                    self._forget(p, dropped)
+            self._drop(p, len(p.window.steps))
 
     def _forget(self, p: Recovering, tid: int) -> None:
-        slot = p.slot.pop(tid, None)
-        if slot is not None:
-            p.free.append(slot)
+        for each in (tid, ~tid):
+            slot = p.slot.pop(each, None)
+            if slot is not None:
+                p.free.append(slot)
 
-    def _write(self, p: Recovering, hole: bool) -> Iterator[object]:
-        """Messages that were kept, into the window."""
+    def _drop(self, p: Recovering, most: int) -> None:
+        """Of the messages that are kept, all but the last ones, of `most` steps."""
+        for dropped in p.later.shorten(most):
+            if dropped.message is None:
+                self._forget(p, dropped.ended)
+            elif dropped.lost is None:
+                self._lost(p, dropped.message)
+
+    def _give_way(self, p: Recovering) -> Iterator[object]:
+        """Nothing is written and nothing is looked for."""
+        self._drop(p, 0)
+        self.counts["holes_not_looked_for"] += len(p.waiting)
+        yield from self._told(p, p.waiting)
+        p.waiting = p.waiting[:0]
+
+    def _write(self, p: Recovering, holes: list[int]) -> Iterator[object]:
+        """Messages that were kept, into the window: the last of them, with `holes` before these rows, as far as they
+        need it; without, as far as one waits."""
+        if not len(p.waiting):
+            p.later.skip(len(p.window.steps), holes[0])
         if p.later.gap:  # it does not follow what is there
-            p.window.size[:] = p.last_hole = 0
+            p.window.size[:] = 0
             p.window.head[:] = 0
             p.threads[:], p.threads[:, append.T_END] = 0, -1
         for kept in p.later.taken():
-            if isinstance(kept, Paths):
-                yield from self._write_one(p, kept)
-            else:
-                self._forget(p, kept)
-        size = int(p.window.size[0])
-        p.last_hole = size if hole else p.last_hole
-        p.at_once = len(p.waiting) > 0 or size - p.last_hole < len(p.window.steps)
+            if kept.message is None:
+                self._forget(p, kept.ended)
+                continue
+            lost = self._lost(p, kept.message) if kept.lost is None else kept.lost
+            row = yield from self._write_one(p, kept.message, kept.first, lost, kept.last_hole, bool(p.later))
+            if row < 0:
+                p.later.gap = True
+                yield from self._give_way(p)
+                break
+            if row < len(kept.message.rows):
+                p.later.put_back(kept, row, lost)
+                break
 
-    def _write_one(self, p: Recovering, message: Paths) -> Iterator[object]:
+    def _write_one(
+        self, p: Recovering, message: Paths, row: int, lost: I64, last_hole: int, whole: bool
+    ) -> Generator[object, None, int]:
+        """From `row` on and, unless it is to be the whole, as far as a hole waits, and beyond row `last_hole`: the row
+        at which it goes on; −1: there was no time for it.
+
+        Late rows are as of a thread of their own: a hole of their thread lies between those that are in order.
+        """
         m = message.rows
         rows = np.zeros((len(m), RC), np.int64)
-        tids, where = np.unique(m["tid"], return_inverse=True)
+        tids, where = np.unique(np.where(m["arrival"] == Arrival.LATE, ~m["tid"], m["tid"]), return_inverse=True)
         rows[:, append.R_SLOT] = np.array([self._slot(p, tid) for tid in tids.tolist()], np.int64)[where]
         for column, name in (
             (append.R_CONTINUES, "continues"), (append.R_ORDER, "order"), (append.R_ORDER_END, "order_end"),
@@ -209,12 +268,12 @@ class Recover:
         rows[:, append.R_BYTES] = m["end"] - m["offset"]
         order = message.order if message.order.flags.writeable else message.order.copy()
         found, at = np.zeros((len(m), FC), np.int64), np.zeros(AC, np.int64)
+        at[append.A_ROW] = row
         confirmed, broken = message.breaks["confirmed"].copy(), message.breaks["order"].copy()
         d = p.dictionary
         blocks = p.blocks.take(d)
-        lost = self._lost(p, message)
         capacity = len(p.window.steps)
-        done, row = False, 0
+        done = False
         while not done:
             done = append.add(
                 p.window, p.threads, p.recents, p.paces, rows, order, confirmed, broken, blocks, d.paths.rows,
@@ -227,14 +286,21 @@ class Recover:
             old = int(p.window.size[0]) - int(p.waiting["hole"][0, filling.H_FIRST]) if len(p.waiting) else 0
             if len(p.waiting) > MOST_WAITING or old > capacity // 4:
                 yield from self._fill(p)
+            if not done and self._late(p):
+                return -1
+            if not whole and last_hole < row and not len(p.waiting):
+                rows = rows[: row + int(at[append.A_BEGUN])]  # the row under way is the last
+                done |= row == len(rows)
         self.counts["steps"] += int(found[:, append.F_STEPS].sum())
+        return row
 
     @staticmethod
     def _wait(p: Recovering, message: Paths, found: I64, lost: I64, first: int, end: int) -> None:
         """The holes before the rows [first, end) of the message, of which all is in the window."""
         m = message.rows
         f = found[first:end]
-        holes = (m["continues"][first:end] == 0) & (f[:, append.F_LAST] >= 0) & (f[:, append.F_STEPS] > 0)
+        holes = (m["continues"][first:end] == 0) & (m["arrival"][first:end] == Arrival.IN_ORDER)
+        holes &= (f[:, append.F_LAST] >= 0) & (f[:, append.F_STEPS] > 0)
         those = first + np.flatnonzero(holes)
         if not len(those):
             return
@@ -253,7 +319,7 @@ class Recover:
         hole = new["hole"]
         hole[:, filling.H_TID], hole[:, filling.H_LAST] = rows["tid"], f[:, append.F_LAST]
         hole[:, filling.H_FIRST] = f[:, append.F_FIRST]
-        hole[:, filling.H_COUNTED] = known
+        hole[:, filling.H_COUNTED], hole[:, filling.H_SOURCE] = known, -1
         hole[:, filling.H_EXPECTED] = np.minimum(np.rint(parts * pace[:, append.P_SIZE]), 1 << 60)
         p.waiting = np.concatenate((p.waiting, new))
 
@@ -285,8 +351,18 @@ class Recover:
         told, p.waiting = p.waiting[go], p.waiting[~go]
         holes = np.ascontiguousarray(told["hole"])
         for k in range(0, len(holes), self._at_once):
+            if self._late(p):
+                self.counts["holes_not_looked_for"] += len(holes) - k
+                break
             self._search(p.window, holes, k, min(k + self._at_once, len(holes)))
             yield None
+        told["hole"] = holes
+        yield from self._told(p, told)
+
+    def _told(self, p: Recovering, told: NDArray[np.void]) -> Iterator[Recovered]:
+        if not len(told):
+            return
+        holes = np.ascontiguousarray(told["hole"])
         lengths = holes[:, filling.H_LENGTH]
         out = np.zeros(len(holes), FILLING_DTYPE)
         out["tid"] = holes[:, filling.H_TID]

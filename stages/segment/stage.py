@@ -39,7 +39,7 @@ from stages.messages import (
 )
 from stages.messages.columns import joined
 from stages.messages.loss import RESYNC
-from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows
+from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows, was_tracing
 from stages.segment.thread_attribution import NEAR, Bounds, Owner, Special, assign, thread
 from stages.segment.threads import Threads
 
@@ -236,10 +236,11 @@ class Segmentation:
             self._spans(s, inside, owners, to, dated, tsc != _END_OF_TIME, tracing, out)
         else:
             tid = s.owner.tid
-            if tid == Special.NOBODY and (s.tracing or bool((inside["kind"] == PGE).any())):
+            if tid == Special.NOBODY and (s.tracing or was_tracing(inside)):
                 tid = int(Special.LOST)  # a thread ran
             if tid == Special.LOST and s.at < to and s.key.tid < 0:
-                self._mark_holes(s, [Owner(0, tid)], [LossMark(s.at, Loss.UNKNOWN_THREAD, 0, s.tsc)], out)
+                doubt = LossMark(s.at, Loss.UNKNOWN_THREAD, 0, s.tsc)
+                self._mark_holes(s, [Owner(0, tid)], [doubt], out, dated)
             self._give(s, owners, tid, s.at, to, s.tsc, dated, out)
         due = [m for m in s.losses if m.offset <= to]
         self._mark_holes(s, owners, due, out)
@@ -292,18 +293,20 @@ class Segmentation:
         for start, end, tid, bound, since, until in spans:
             if tid == Special.LOST and start < end:
                 doubt = LossMark(start, Loss.UNKNOWN_THREAD, 0, s.tsc)
-                self._mark_holes(s, owners[bound.lo : bound.hi + 1], [doubt], out)
+                self._mark_holes(s, owners[bound.lo : bound.hi + 1], [doubt], out, until)
             self._give(s, owners, tid, start, end, since, until, out)
 
-    def _mark_holes(self, s: Stream, owners: list[Owner], marks: list[LossMark], out: list[object]) -> None:
+    def _mark_holes(
+        self, s: Stream, owners: list[Owner], marks: list[LossMark], out: list[object], until: int = _END_OF_TIME
+    ) -> None:
         """These losses may have taken trace of these threads, behind what they have been given so far; of any, if it
-        is not known of which."""
+        is not known of which, but of those that have been given trace of later than `until`."""
         if not marks:
             return
         self._emit(s, out)
         tids = {s.key.tid} if s.key.tid >= 0 else {owner.tid for owner in owners}
         if not tids or Special.LOST in tids:
-            tids |= self._threads.tids(s.key.host, s.key.pid)
+            tids |= self._threads.tids(s.key.host, s.key.pid, until)
         for tid in tids:
             if tid >= 0:
                 holes = self._threads.of(ThreadKey(s.key.host, s.key.pid, tid)).holes

@@ -195,6 +195,12 @@ def overflows(marks: NDArray[np.void]) -> list[LossMark]:
     ]
 
 
+def was_tracing(marks: NDArray[np.void]) -> bool:
+    """Was code being traced anywhere between these?"""
+    kind = marks["kind"]
+    return bool(((kind == PGE) | (kind == OVF) | ((kind == PSB) & (marks["ip"] != 0))).any())
+
+
 def is_tracing(marks: NDArray[np.void], before: bool) -> bool:
     """Is code being traced behind `marks`, if it was (or was not) `before`?"""
     kind = marks["kind"]

@@ -34,8 +34,9 @@ class Threads:
     def of(self, key: ThreadKey) -> Thread:
         return self.known.setdefault(key, Thread())
 
-    def tids(self, host: str, pid: int) -> set[int]:
-        return {key.tid for key in self.known if (key.host, key.pid) == (host, pid)}
+    def tids(self, host: str, pid: int, until: int) -> set[int]:
+        """Of the threads of which no trace of after `until` has been told."""
+        return {key.tid for key, t in self.known.items() if key[:2] == (host, pid) and t.last < until}
 
     def look_through(self, now: Tick, hz: float, streams: Iterable[Stream]) -> list[ThreadEnd]:
         """Threads that are gone; once a second. `hz`: of the TSC, 0: not known; `streams`: all."""

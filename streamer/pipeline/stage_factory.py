@@ -70,29 +70,32 @@ def _compiling(place: Place) -> Any:
     return place.shared["compiling"]
 
 
-def reconstruct(place: Place) -> Any:
+def _clock(place: Place, share: float) -> dict[str, Any]:
+    """Of a stage that gives way at that share of `flow.most_behind_seconds`, before anything is shed."""
     from capture.live import tsc
-    from stages.reconstruct.stage import Reconstruct
     from streamer.pipeline.warm import Compiling, sheds
 
-    settings, live = place.settings, sheds(place)
-    return Reconstruct(
-        _images(place),
-        pane_seconds=settings.window.pane_seconds,
-        now=tsc.now if live else None,
-        most_behind_seconds=settings.flow.most_behind_seconds / 2,  # before anything is shed
-        ready=Compiling(middle(settings), _compiling(place)).done if live else None,
-        each_bytecode=settings.flow.each_bytecode,
-    )
+    if not sheds(place):
+        return {}
+    if "compiling later" not in place.shared:
+        place.shared["compiling later"] = Compiling(middle(place.settings), _compiling(place))
+    ready = place.shared["compiling later"].done
+    return {"now": tsc.now, "most_behind_seconds": share * place.settings.flow.most_behind_seconds, "ready": ready}
 
 
 def recover(place: Place) -> Any:
     from stages.recover.stage import Recover
 
     settings = place.settings
-    return Recover(
-        _images(place), window_bytes=settings.flow.recover_mib << 20, pane_seconds=settings.window.pane_seconds
-    )
+    size, pane = settings.flow.recover_mib << 20, settings.window.pane_seconds
+    return Recover(_images(place), window_bytes=size, pane_seconds=pane, **_clock(place, 1 / 4))
+
+
+def reconstruct(place: Place) -> Any:
+    from stages.reconstruct.stage import Reconstruct
+
+    pane, each = place.settings.window.pane_seconds, place.settings.flow.each_bytecode
+    return Reconstruct(_images(place), pane_seconds=pane, each_bytecode=each, **_clock(place, 1 / 2))
 
 
 def cct(place: Place) -> Any:

@@ -1,12 +1,12 @@
 """The stages in groups, and each group's processes. Inside a group messages pass by direct call, between groups over
 sockets.
 
-    [capture] → [decode, segment, ready, follow, cct, attribute, profile] × N → [hub]
+    [capture] → [decode, segment, ready, follow, recover, reconstruct, cct, attribute, profile] × N → [hub]
 
-is the default (at fidelity `ip` without follow and cct, without `flow.contexts` without cct; `flow.interpreted` puts
-reconstruct behind follow, `flow.recover` recover before that); `transport.split` names stages before which the middle
-group is cut, in the extreme each stage into processes of its own. The first group is a source, the last one (a single
-member) is where everything ends.
+is the default (at fidelity `ip` without follow to cct; without `flow.recover`, `flow.interpreted`, `flow.contexts`
+without recover, reconstruct, cct); `transport.split` names stages before which the middle group is cut, in the extreme
+each stage into processes of its own. The first group is a source, the last one (a single member) is where everything
+ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -150,19 +150,15 @@ class Topology:
 
 MIDDLE = {
     "ip": ("decode", "segment", "ready", "attribute", "profile"),
-    "flow": ("decode", "segment", "ready", "follow", "reconstruct", "cct", "attribute", "profile"),
+    "flow": ("decode", "segment", "ready", "follow", "recover", "reconstruct", "cct", "attribute", "profile"),
 }
 
 
 def middle(settings: Settings) -> tuple[str, ...]:
     """The stages between source and hub: those of the fidelity, without those that are not asked for."""
-    asked = {"reconstruct": settings.flow.interpreted, "cct": settings.flow.contexts}
-    split = settings.transport.split
-    stages = tuple(name for name in MIDDLE[settings.fidelity] if asked.get(name, True) or name in split)
-    if "follow" not in stages or not settings.flow.recover:
-        return stages
-    behind = stages.index("follow") + 1
-    return (*stages[:behind], "recover", *stages[behind:])
+    flow, split = settings.flow, settings.transport.split
+    asked = {"recover": flow.recover, "reconstruct": flow.interpreted, "cct": flow.contexts}
+    return tuple(name for name in MIDDLE[settings.fidelity] if asked.get(name, True) or name in split)
 
 
 def topology(

@@ -8,7 +8,8 @@ own does it meanwhile (`streamer.pipeline.warm_flow`).
 A stamp in the cache says that the kernels of a chain are there, for sources with the same content. Where it is
 missing, a live source does not wait: the JVM starts, a worker at fidelity `flow` compiles what reading addresses needs,
 and sheds until a process beside it (`python -m streamer.pipeline.warm STAGES…`, `Compiling`) has compiled the rest.
-The kernels of `reconstruct` come last, by a second such process: until they are there it explains nothing.
+The kernels of `reconstruct` and `recover` come last, by a second such process: until they are there nothing is
+explained, and no hole is filled.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, m
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
-LATER = "reconstruct"  # a stage that may be without its kernels for a time
+LATER = frozenset({"recover", "reconstruct"})  # stages that may be without their kernels for a time
 
 
 @cache
@@ -61,7 +62,7 @@ def needed(settings: Settings) -> tuple[str, ...]:
 
 
 def _without_later(chain: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in chain if name != LATER)
+    return tuple(name for name in chain if name not in LATER)
 
 
 def sheds(place: Place) -> bool:
@@ -82,7 +83,7 @@ def warm(stages: Sequence[str], place: Place) -> int:
         return 0
     names = middle(place.settings)
     here = replace(place, options={**place.options, "live": False})  # nothing of a recording is shed
-    if sheds(place) and not is_warm(names) and stages[-1] != LATER:
+    if sheds(place) and not is_warm(names) and stages[-1] not in LATER:
         names = needed(place.settings)  # the rest comes later: `Compiling`
         if "follow" in stages and not is_warm(names):
             return _feed(make_chain(MIDDLE["ip"], here))
@@ -101,14 +102,7 @@ def _warm_all(chain: Sequence[str], place: Place) -> int:
         there = is_warm(middle(place.settings))
         with nullcontext() if there else subprocess.Popen(boot.command("streamer.pipeline.warm_flow")):
             _feed(make_chain(MIDDLE["ip"], place))  # that is how load is shed
-            if "reconstruct" in chain:
-                from streamer.pipeline.warm_reconstruct import compile_reconstruct
-
-                compile_reconstruct()
-            if "recover" in chain:
-                from streamer.pipeline.warm_recover import compile_recover
-
-                compile_recover()
+            _compile_later(chain)
         from streamer.pipeline.warm_flow import compile_flow
 
         compile_flow()  # they are on disk now; else each is loaded where it is first used, in a step of up to 0.4 s
@@ -143,20 +137,25 @@ class Compiling:
             return self._done
         self._begin()
         if self._process is not None and self._process.poll() is not None:
-            self._process, self._done = None, LATER not in self._chain
-            if not self._done:
-                self._loading = Thread(target=_load, daemon=True)
+            self._process, self._done = None, LATER.isdisjoint(self._chain)
+            if not self._done:  # from disk: else the first steps would take the longer
+                self._loading = Thread(target=_compile_later, args=(self._chain,), daemon=True)
                 self._loading.start()
         if self._loading is not None and not self._loading.is_alive():
             self._loading, self._done = None, True
         return self._done
 
 
-def _load() -> None:
-    """From disk, what is not needed at once: else its first steps would take the longer."""
-    from streamer.pipeline.warm_reconstruct import compile_reconstruct
+def _compile_later(chain: Iterable[str]) -> None:
+    """The kernels of those in LATER."""
+    if "reconstruct" in chain:
+        from streamer.pipeline.warm_reconstruct import compile_reconstruct
 
-    compile_reconstruct()
+        compile_reconstruct()
+    if "recover" in chain:
+        from streamer.pipeline.warm_recover import compile_recover
+
+        compile_recover()
 
 
 def _feed(chain: Sequence[Any]) -> int:

@@ -50,7 +50,9 @@ class Recording:
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say = path, say
-        overrides = {"flow.contexts": False, "flow.interpreted": True, "flow.each_bytecode": True}
+        overrides = {
+            "flow.contexts": False, "flow.recover": False, "flow.interpreted": True, "flow.each_bytecode": True,
+        }  # fmt: skip
         self._settings = config.load(None, fidelity="flow", **overrides)
         self._reconstruct: Reconstruct | None = None
 

@@ -69,7 +69,7 @@ def of_recording(
     """All of its processes together. `kept`: the user keeps the tree. `through`: its messages as they are to be seen;
     `last`: of the stages; `told`: is given all that comes out of it; `options`: of the stages' factories; `overrides`:
     settings by their names. Raises OSError, PerfDataError."""
-    settings = config.load(None, fidelity="flow", **{"flow.contexts": True, **overrides})
+    settings = config.load(None, fidelity="flow", **{"flow.contexts": True, "flow.recover": False, **overrides})
     settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
     names = middle(settings)
     hz, host, pid = 0.0, "", 0

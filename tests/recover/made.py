@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stages.messages import Loss, LossMark, Paths, StreamKey
+from stages.messages import Arrival, Loss, LossMark, Paths, StreamKey
 from stages.messages.paths import (
     BLOCK_DTYPE,
     BREAK,
@@ -29,6 +29,7 @@ from stages.paths.counts import WAYS
 from stages.recover.later import Later
 
 STREAM = StreamKey("h", 42, 0, -1)
+STREAMS = (STREAM, STREAM._replace(cpu=1))
 BLOCKS = 64
 
 
@@ -44,11 +45,14 @@ class Row(NamedTuple):
     offset: int = 0
     end: int = 0
     suspect: int = 0
+    arrival: Arrival = Arrival.IN_ORDER
+    cpu: int = 0
 
 
 def write_at_once(patch: pytest.MonkeyPatch) -> None:
     """As if there were always a hole."""
-    patch.setattr(Later, "add", lambda self, message, d, add=Later.add: add(self, message, d) or True)
+    patch.setattr(Later, "add", lambda self, message, d, add=Later.add: add(self, message, d) or [0])
+    patch.setattr(Later, "skip", lambda self, most, hole: None)
 
 
 def step(block: int) -> int:
@@ -75,8 +79,8 @@ def paths(rows: Sequence[Row], first: bool = True, generation: int = 1, folded: 
             order.append(BREAK)
         stops += [(at, row.tsc), (len(order), row.tsc_end)]
         taken.append(
-            (row.tid, 0, 0, row.offset, row.end, row.tsc, row.tsc_end, at, len(order), stop, len(stops), broken,
-             len(breaks), row.continues, Provenance.OBSERVED, 0, 0)
+            (row.tid, row.cpu, 0, row.offset, row.end, row.tsc, row.tsc_end, at, len(order), stop, len(stops), broken,
+             len(breaks), row.continues, Provenance.OBSERVED, 0, row.arrival)
         )  # fmt: skip
     blocks = np.zeros(BLOCKS if first else 0, BLOCK_DTYPE)
     known, links = np.zeros(len(blocks), PATH_DTYPE), np.zeros(len(blocks), LINK_DTYPE)
@@ -88,9 +92,10 @@ def paths(rows: Sequence[Row], first: bool = True, generation: int = 1, folded: 
     blocks["range"] = blocks["length"] = np.arange(len(blocks))
     blocks["start"] = blocks["last"] = ranges["lo"] = 0x1000 + np.arange(len(blocks), dtype=np.uint64)
     ranges["hi"] = ranges["lo"] + np.uint64(1)
-    holes = tuple((k, LossMark(0, Loss.AUX_FULL, 0, 0)) for k, row in enumerate(rows) if not row.continues)
+    holes = tuple((k, LossMark(0, Loss.AUX_FULL, 0, 0)) for k, row in enumerate(rows)
+                  if not row.continues and row.arrival == Arrival.IN_ORDER)  # fmt: skip
     return Paths(
-        STREAM.host, STREAM.pid, generation, (STREAM,), np.array(taken, TAKEN_DTYPE), np.array(order, np.int32),
+        STREAM.host, STREAM.pid, generation, STREAMS, np.array(taken, TAKEN_DTYPE), np.array(order, np.int32),
         np.array(stops, STOP_DTYPE), np.array(breaks, BREAK_DTYPE), holes, 0 if first else BLOCKS, blocks,
         ranges, np.ones(len(blocks), np.uint8), np.zeros(0, np.uint64), np.zeros(0, STEP_DTYPE),
         np.zeros(0, FRAME_DTYPE), (), FIRST_PATH + (0 if first else BLOCKS), known, links,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.messages import Paths, Recovered, ThreadEnd, ThreadKey
+from stages.messages import Arrival, Clock, Paths, PtConfig, Recovered, StreamOpen, ThreadEnd, ThreadKey, Watermark
 from stages.messages.paths import Provenance
 from stages.paths.dictionary import Dictionary
 from stages.recover.later import EACH, Later
@@ -60,24 +60,65 @@ def test_a_hole_is_filled_with_what_was_kept() -> None:
     assert out.steps.tolist() == [step(block) for block in LOOP * 2]
 
 
-def test_it_is_written_at_once_until_a_window_without_a_hole_has_come() -> None:
-    recover = stage()
+def test_it_is_written_as_it_comes_as_long_as_a_hole_waits() -> None:
+    recover = Recover(window_bytes=SMALLEST, pane_ticks=1000)
+    recover.feed(StreamOpen(STREAM, PtConfig(), Clock(1, 0, 0, 0)))
     recover.feed(rounds(10, first=True))
-    recover.feed(rounds(3, 1000, hole=True))
-    assert process(recover).at_once
-    recover.feed(rounds(10, 2000))
-    assert process(recover).at_once
-    recover.flush()
-    while process(recover).at_once:
-        recover.feed(rounds(10, 3000))
-    size = int(process(recover).window.size[0])
-    assert size >= CELLS
+    recover.feed(rounds(3, 120, hole=True))
+    written = 13 * len(LOOP) + 4  # and ties
+    assert process(recover).window.size[0] == written
+    recover.feed(rounds(10, 150))
+    written += 10 * len(LOOP)  # directly behind
+    assert process(recover).window.size[0] == written
+    (out,) = told(recover.feed(Watermark(STREAM.host, STREAM.pid, 1000)))
+    assert out.fillings["provenance"].tolist() == [Provenance.RECOVERED]
     for k in range(100):  # much is dropped
         recover.feed(rounds(10, 4000 + 200 * k))
-    assert int(process(recover).window.size[0]) == size
+    assert process(recover).window.size[0] == written
     (out,) = fed(recover, [rounds(3, 24_000 + 100 + 2 * len(LOOP), hole=True)])
     assert out.fillings["provenance"].tolist() == [Provenance.RECOVERED]
-    assert int(process(recover).window.size[0]) < 2 * CELLS  # it began anew
+    assert process(recover).window.size[0] < 2 * CELLS  # it began anew
+
+
+def test_of_a_large_message_no_more_is_written_than_a_hole_needs() -> None:
+    recover, rows, tsc = stage(), [], 0
+    for k in range(400):
+        lost = 2 * len(LOOP) if k == 200 else 0
+        steps = LOOP * 10
+        rows.append(Row(7, not lost, steps, tsc + lost, tsc + lost + len(steps), tsc + lost, tsc + lost + len(steps)))
+        tsc = rows[-1].tsc_end
+    (out,) = told(recover.feed(paths(rows)))
+    assert out.steps.tolist() == [step(block) for block in LOOP * 2]
+    assert CELLS < recover.statistics()["recover_steps"] < CELLS + CELLS // 4 + 2 * CELLS // 8 + len(LOOP) * 10
+    assert recover.statistics()["recover_later_steps"] > 100 * 150
+    behind = Row(7, False, LOOP * 3, tsc + 20, tsc + 50, tsc + 20, tsc + 50)
+    (out,) = fed(recover, [paths([behind], first=False)])  # the rest is there, and what is too old is left out
+    assert out.steps.tolist() == [step(block) for block in LOOP * 2]
+    assert recover.statistics()["recover_steps"] < 3 * CELLS
+
+
+def late_and_behind(lost: int = 0) -> list[Paths]:
+    """A thread that came to another CPU before the last 50 bytes of the first were seen; then the hole behind them."""
+    rows = [
+        Row(7, True, LOOP * 10, 0, 100, 0, 100), Row(7, True, LOOP * 10, 200, 300, 200, 300),
+        Row(7, False, LOOP * 5, 100, 150, 100, 150, arrival=Arrival.LATE, cpu=1),
+        Row(7, False, LOOP * 5, 300 + lost, 350 + lost, 300 + lost, 350 + lost,
+            arrival=Arrival.IN_ORDER if lost else Arrival.BEHIND_LATE),
+    ]  # fmt: skip
+    return [paths([row], first=k == 0) for k, row in enumerate(rows)]
+
+
+def test_late_trace_is_no_hole() -> None:
+    """Nothing is lost where a thread goes to another CPU, and nothing is written."""
+    recover = stage()
+    assert fed(recover, late_and_behind()) == []
+    assert process(recover).window.size[0] == 0
+
+
+def test_a_hole_behind_late_trace_begins_where_the_trace_in_order_ends() -> None:
+    (out,) = fed(stage(), late_and_behind(lost=20))
+    assert [(f["tsc"], f["tsc_end"], f["expected"]) for f in out.fillings] == [(300, 320, 20)]
+    assert out.steps.tolist() == [step(block) for block in LOOP * 2]
 
 
 @given(_rows(), st.lists(st.booleans(), min_size=9, max_size=9))
@@ -103,11 +144,10 @@ def test_a_thread_that_ends_among_kept_messages_keeps_no_slot_and_its_number_is_
     for k in range(5):
         recover.feed(paths([Row(k, False, LOOP, 0, 100)], first=k == 0))
         recover.feed(ThreadEnd(ThreadKey(STREAM.host, STREAM.pid, k), STREAM, 0))
-    assert not process(recover).at_once
     recover.feed(paths([Row(3, False, LOOP, 200, 300)], first=False))
-    assert not process(recover).at_once  # another thread: no hole
+    assert not process(recover).window.size[0]  # another thread: no hole
     recover.feed(paths([Row(3, False, LOOP, 400, 500)], first=False))
-    assert process(recover).at_once
+    assert process(recover).window.size[0]
     assert recover.statistics()["recover_threads"] == 1
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from jvm.code.revisions import SETTLED
 from stages.images import MOST_BYTES, Images
 from stages.messages import (
     MARK_DTYPE,
+    Arrival,
     Clock,
     JitBatch,
+    Loss,
+    LossMark,
     Pieces,
     PtConfig,
     Segment,
@@ -31,12 +36,18 @@ def piece(cpu: int, tsc: int, tsc_end: int) -> Segment:
 
 def released(*releases: list[Segment]) -> list[tuple[int, int]]:
     """(time of its beginning, whether it continues the one before) of each piece, in the order in which they go on."""
+    return [(int(row["tsc"]), int(row["continues"])) for row, _ in rows_of(*releases)]
+
+
+def rows_of(*releases: list[Segment]) -> list[tuple[np.void, tuple[LossMark, ...]]]:
+    """PIECE_DTYPE and the losses before it."""
     ready, out = Ready(), []
     for segments in releases:
         said = [message for segment in segments for message in ready.feed(segment)] + ready.flush()
         for message in said:
             if isinstance(message, Pieces):
-                out += [(int(row["tsc"]), int(row["continues"])) for row in message.rows]
+                for k, row in enumerate(message.rows):
+                    out.append((row, tuple(mark for at, mark in message.holes if at == k)))
     return out
 
 
@@ -83,10 +94,22 @@ def test_pieces_of_two_cpus_that_go_on_together_are_in_the_order_of_time() -> No
 
 
 def test_a_piece_that_comes_when_a_later_one_has_gone_on_continues_nothing() -> None:
-    """Nor does the next one continue it: calls and returns in between are known, but not in their place."""
+    """Nor does the next one continue it: calls and returns in between are known, but not in their place. That nothing
+    is lost there is said."""
     moved = [piece(0, 0, 10), piece(1, 20, 30)]
-    assert released(moved, [piece(0, 10, 19)], [piece(1, 30, 40), piece(1, 40, 50)]) == [
-        (0, 1), (20, 1), (10, 0), (30, 0), (40, 1),
+    rows = rows_of(moved, [piece(0, 10, 19)], [piece(1, 30, 40), piece(1, 40, 50)])
+    assert [(row["tsc"], row["continues"], row["arrival"]) for row, _ in rows] == [
+        (0, 1, Arrival.IN_ORDER), (20, 1, Arrival.IN_ORDER), (10, 0, Arrival.LATE), (30, 0, Arrival.BEHIND_LATE),
+        (40, 1, Arrival.IN_ORDER),
+    ]  # fmt: skip
+
+
+def test_a_loss_before_a_late_piece_is_behind_the_late_ones() -> None:
+    mark = LossMark(10, Loss.AUX_FULL, 0, 10)
+    moved, lossy = [piece(0, 0, 10), piece(1, 20, 30)], replace(piece(0, 10, 19), continues=False, hole=(mark,))
+    rows = rows_of(moved, [lossy], [piece(1, 30, 40), piece(1, 40, 50)])
+    assert [(row["tsc"], row["continues"], row["arrival"], marks) for row, marks in rows[2:]] == [
+        (10, 0, Arrival.LATE, ()), (30, 0, Arrival.IN_ORDER, (mark,)), (40, 1, Arrival.IN_ORDER, ()),
     ]  # fmt: skip
 
 

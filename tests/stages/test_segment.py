@@ -37,6 +37,7 @@ from stages.segment.thread_attribution import Bounds, Owner, Special, assign, th
 from tests.stages.ptbytes import OVF, fup, pgd, pge, psb_plus, tip, tsc
 
 CPU = StreamKey("h", 42, 0, -1)
+SECOND, THIRD = StreamKey("h", 42, 1, -1), StreamKey("h", 42, 2, -1)
 PER_THREAD = StreamKey("h", 42, -1, 7)
 FAR = 1_000_000  # ticks between events: more than stages.segment.thread_attribution.NEAR
 
@@ -394,6 +395,25 @@ def test_without_switch_records_nobody_is_known() -> None:
     assert total(run(stream, None)).holes == ((Loss.UNKNOWN_THREAD, len(stream)),)
     other = sideband((1, SideKind.SWITCH_IN, 7), pid=43)
     assert total(run(stream, other)).holes == ((Loss.UNKNOWN_THREAD, len(stream)),)
+
+
+def test_a_stream_that_begins_with_bytes_of_nobody_knows_which_tears_no_thread_that_was_seen_elsewhere() -> None:
+    """Thread 7 ran on the first CPU from before those bytes until after them, thread 8 may have written them."""
+    fed = Fed()
+    fed.feed(sideband((1, SideKind.SWITCH_IN, 7)), sideband((1, SideKind.SWITCH_IN, 8), key=SECOND))
+    for key in (CPU, SECOND):
+        fed.feed(Chunk(key, 0, 0, np.frombuffer(psb_plus(FAR, 0x1000) + tip(0x1004) + tsc(2 * FAR), np.uint8)))
+    on = len(psb_plus(FAR, 0x1000) + tip(0x1004) + tsc(2 * FAR))
+    fed.feed(Chunk(CPU, 1, on, np.frombuffer(tip(0x1008) + tsc(5 * FAR), np.uint8)))
+    third = psb_plus(3 * FAR, 0x1000) + tip(0x1004) + tsc(4 * FAR)
+    fed.feed(Chunk(THIRD, 0, 0, np.frombuffer(third, np.uint8)))
+    unknown = [m for m in fed.out if isinstance(m, Account) and m.holes]
+    assert {m.stream for m in unknown} == {THIRD}
+    more = np.frombuffer(tip(0x100C) + tsc(7 * FAR), np.uint8)
+    fed.feed(Chunk(CPU, 2, on + len(tip(0x1008) + tsc(0)), more), Chunk(SECOND, 1, on, more))
+    assert [(s.thread.tid, s.continues, {m.cause for m in s.hole}) for s in segments(fed.out)[-2:]] == [
+        (7, True, set()), (8, False, {Loss.UNKNOWN_THREAD}),
+    ]  # fmt: skip
 
 
 def test_lost_records_make_the_thread_unknown_until_the_next_switch() -> None:

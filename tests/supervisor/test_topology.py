@@ -23,7 +23,7 @@ from stages.messages import (
     Tick,
 )
 from streamer.config import FlowConfig, Settings, TransportConfig
-from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, middle, topology
+from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, topology
 from streamer.transport.routing import route, shard
 from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
 
@@ -42,7 +42,7 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
         ("decode", MIDDLE["flow"], 3),
         ("hub", ("hub",), 1),
     ]
-    for setting, stage in (("contexts", "cct"), ("interpreted", "reconstruct")):
+    for setting, stage in (("contexts", "cct"), ("interpreted", "reconstruct"), ("recover", "recover")):
         without = topology(Settings(flow=FlowConfig(**{setting: False}))).groups[1].stages
         assert without == tuple(name for name in MIDDLE["flow"] if name != stage)
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
@@ -51,12 +51,9 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     assert set(MIDDLE["flow"]) >= {*MIDDLE["ip"], "follow"}
 
 
-def test_recovery_is_asked_for_and_stands_before_all_readers_of_paths() -> None:
-    every = Settings(flow=FlowConfig(recover=True))
-    behind = MIDDLE["flow"].index("follow") + 1
-    assert middle(every) == (*MIDDLE["flow"][:behind], "recover", *MIDDLE["flow"][behind:])
-    assert make("recover", Place(every, Path(), 0)).statistics()["recover_waiting"] == 0
-    assert "recover" not in middle(Settings())
+def test_holes_are_filled_before_all_readers_of_paths() -> None:
+    assert MIDDLE["flow"][MIDDLE["flow"].index("follow") + 1] == "recover"
+    assert make("recover", Place(Settings(), Path(), 0)).statistics()["recover_waiting"] == 0
 
 
 def test_every_boundary_can_be_a_socket() -> None:
