@@ -134,35 +134,77 @@ def candidates(w, at, ahead, found, shared):  # type: ignore[no-untyped-def]
     return count
 
 
+@near
+def _same_steps(w, p, q, room, need, ahead):  # type: ignore[no-untyped-def]
+    """Whether `need` steps may be the same from `p` and `q` on (or up to them), of which `room` stand together."""
+    n = min(need, room)
+    return same_behind(w, p - 1, q - 1, n) if ahead else same_behind(w, p - n, q - n, n)
+
+
+@inner
+def _last_within(w, source, p, last, size):  # type: ignore[no-untyped-def]
+    """Of the steps from `p` up to `last`, which stand together: the last at which not more than `size` was taken since
+    that at `source`; p − 1: none."""
+    low, high = p - 1, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        if size_between(w, source, middle) <= size:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@inner
+def _first_within(w, end, first, p, size):  # type: ignore[no-untyped-def]
+    """Of the steps from `first` up to `p`: the first since which not more than `size` was taken up to `end`."""
+    low, high = first, p + 1
+    while low < high:
+        middle = (low + high) // 2
+        if size_between(w, middle, end) <= size:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 @inner
 def _end_of(w, source, hole, post, left, least):  # type: ignore[no-untyped-def]
     """Where a filling that begins behind `source` ends best: its length (−1: nowhere worth more than `least`), how much
-    that is worth, the steps shared behind it, and how many steps were looked at (about `left` at most)."""
+    that is worth, the steps shared behind it, and how many steps were looked at (about `left` at most). All that can be
+    said of a stretch at once is said before its steps are looked at: there are tens of thousands of them to a hole."""
     mask = len(w.steps) - 1
     length, worth, shared, looked = -1, least, 0, 0
     _, post_last = stretch(w, post)
-    last = -1  # of the stretch in which p is
+    value, fewest = w.steps[post & mask], _need(least)
     low, high = _sizes(hole, least)
     end, n = onward(w, source, low)
     p = behind(w, end) if end >= 0 else -1  # the block that the trace behind the hole enters in its middle
     p = behind(w, p) if p >= 0 else -1
-    while p >= 0 and n <= MOST_STEPS and looked <= left:
-        size = size_between(w, source, end)
-        if size > high:
-            break
-        if w.steps[p & mask] == w.steps[post & mask]:
+    while p >= 0 and n <= MOST_STEPS and looked <= left and fewest <= MOST_SHARED:
+        _, last = stretch(w, p)
+        last = max(last, p)
+        to = min(last, p + min(MOST_STEPS - n, left - looked))
+        to = min(to, _last_within(w, source, p, to, high) + 2)
+        for q in range(p, to + 1):
+            if w.steps[q & mask] != value:
+                continue
+            if not _same_steps(w, q, post, min(last - q, post_last - post) + 1, fewest, True):
+                continue
+            size = size_between(w, source, before(w, before(w, q)))
+            if size > high:
+                break
             away = _away(size, hole)
-            if p > last:
-                _, last = stretch(w, p)
-            need = _need(worth + away)
-            room = min(last - p, post_last - post) + 1
-            if need <= MOST_SHARED and (need > room or same_behind(w, p - 1, post - 1, need)):
-                same = shared_behind(w, p, post)
-                if same >= BEHIND and WEIGHT * math.log(same) - away > worth:
-                    length, worth, shared = n, WEIGHT * math.log(same) - away, same
-        n += 1
-        looked += 1
-        end, p = behind(w, end), behind(w, p)
+            same = shared_behind(w, q, post)
+            if same >= BEHIND and WEIGHT * math.log(same) - away > worth:
+                length, worth, shared = n + q - p, WEIGHT * math.log(same) - away, same
+                fewest = _need(worth)
+        if to < last:
+            looked += to - p + 1
+            break
+        n += last - p + 1
+        looked += last - p + 1
+        p = behind(w, last)
     return length, worth, shared, looked
 
 
@@ -172,28 +214,32 @@ def _begin_of(w, place, hole, last, left, least):  # type: ignore[no-untyped-def
     mask = len(w.steps) - 1
     length, worth, shared, source, looked = -1, least, 0, -1, 0
     last_first, _ = stretch(w, last)
-    first = -1  # of the stretch in which p is
+    value, fewest = w.steps[last & mask], _need(least)
     low, high = _sizes(hole, least)
     end = before(w, place)
     end = before(w, end) if end >= 0 else -1
     p, n = back(w, end, low)
-    while p >= 0 and n <= MOST_STEPS and looked <= left:
-        size = size_between(w, p, end)
-        if size > high:
+    while p >= 0 and n <= MOST_STEPS and looked <= left and fewest <= MOST_SHARED:
+        first, _ = stretch(w, p)
+        if first < 0 or first > p:
             break
-        if w.steps[p & mask] == w.steps[last & mask]:
-            away = _away(size, hole)
-            if first < 0 or p < first:
-                first, _ = stretch(w, p)
-            need = _need(worth + away)
-            room = min(p - first, last - last_first) + 1
-            if need <= MOST_SHARED and (need > room or same_behind(w, p - need, last - need, need)):
-                same = shared_before(w, p, last)
-                if same >= ANCHOR and WEIGHT * math.log(same) - away > worth:
-                    length, worth, shared, source = n, WEIGHT * math.log(same) - away, same, p
-        n += 1
-        looked += 1
-        p = before(w, p)
+        to = max(first, p - min(MOST_STEPS - n, left - looked))
+        to = max(to, _first_within(w, end, to, p, high))
+        for q in range(p, to - 1, -1):
+            if w.steps[q & mask] != value:
+                continue
+            if not _same_steps(w, q, last, min(q - first, last - last_first) + 1, fewest, False):
+                continue
+            away = _away(size_between(w, q, end), hole)
+            same = shared_before(w, q, last)
+            if same >= ANCHOR and WEIGHT * math.log(same) - away > worth:
+                length, worth, shared, source = n + p - q, WEIGHT * math.log(same) - away, same, q
+                fewest = _need(worth)
+        looked += p - to + 1
+        if to > first:
+            break
+        n += p - first + 1
+        p = before(w, first)
     return length, worth, shared, source, looked
 
 
