@@ -95,6 +95,7 @@ class FlowConfig(_Section):
         False, description="with it, tell each bytecode that the interpreter executes (streamer flow asks for it)"
     )
     recover: bool = Field(True, description="fill holes with what threads did at another time (docs/recovery.md)")
+    guess: bool = Field(False, description="guess a way through holes that nothing fills (docs/recovery.md)")
     recover_mib: int = Field(64, ge=1, le=4096, description="window of a process in which fillings are looked for")
     contexts: bool = Field(True, description="calling-context trees of a live run or a replay (streamer cct live)")
     presume: bool = Field(True, description="behind a hole, frames have the caller that they had before (docs/cct.md)")

@@ -36,7 +36,7 @@ class Splice:
         self._fillings: dict[tuple[int, int, int], tuple[np.void, NDArray[np.int32]]] = {}
         for message in told:
             for f in message.fillings:
-                if f["provenance"]:
+                if f["provenance"] == Provenance.RECOVERED:
                     steps = message.steps[f["step"] : f["step_end"]]
                     self._fillings[message.generation, int(f["tid"]), int(f["offset"])] = f, steps
         self._generation = -1

@@ -1,7 +1,7 @@
 """How much of the control flow that is lost the stage `recover` brings back, and how much of that is true.
 
     python -m benchmarks.recovery RECORDING … [--lose 25%] [--burst 4096] [--seed 1] [--most MB] [--window MIB]
-        [--planted N] [--published] [--json]
+        [--planted N] [--published] [--guess] [--json]
 
 The recording, which should be without losses, is followed twice: as it is, and with bursts of trace bytes cut out of
 its streams, as a full socket loses them. Bursts have an exponentially distributed length around `--burst` bytes and go
@@ -23,7 +23,8 @@ which holes were filled, are compared with all that it took:
 *Recovery* is the part of the lost steps that is matched so; *precision* the part of the filled-in steps that is;
 *overall* the part of all steps that was observed or recovered rightly. `--planted N` puts a false step in the place of
 every Nth of each filling first: recovery must fall by about that share. `--published` runs JPortal's own search in the
-place of `stages.recover.filling`, on the same windows and holes.
+place of `stages.recover.filling`, on the same windows and holes. `--guess` has ways through the holes that nothing
+fills guessed: steps of these, and the part of them that is right, are counted apart.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ from streamer.pipeline.warm_recover import compile_recover
 class Timed:
     """`Recover`, one hole a step, with the time that each took."""
 
-    def __init__(self, window_bytes: int, published_: bool = False) -> None:
+    def __init__(self, window_bytes: int, published_: bool = False, guesses: bool = False) -> None:
         self._fill = published.fill if published_ else filling.fill
-        self._stage = Recover(window_bytes=window_bytes, holes_at_once=1, search=self._search)
+        self._stage = Recover(window_bytes=window_bytes, holes_at_once=1, search=self._search, guesses=guesses)
         self.of_holes: list[float] = []
         self.seconds = self.longest = 0.0
 
@@ -110,7 +111,8 @@ def measure(recording: Path, options: argparse.Namespace) -> list[dict[str, Any]
     truth, _ = follow(messages, numbers)
     for lose in options.lose:
         for burst in options.burst:
-            bursts, stage = Bursts(lose, burst, Random(options.seed)), Timed(options.window << 20, options.published)
+            bursts = Bursts(lose, burst, Random(options.seed))
+            stage = Timed(options.window << 20, options.published, options.guess)
             seen, fillings = follow(bursts(messages), numbers, stage)
             found = compare(truth, seen, fillings, options.planted)
             spent = np.array(stage.of_holes or [0.0])
@@ -152,6 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--window", type=int, default=64, metavar="MIB", help="as flow.recover_mib (64)")
     parser.add_argument("--planted", type=int, default=0, metavar="N", help="every Nth step of a filling is made false")
     parser.add_argument("--published", action="store_true", help="with JPortal's own search: takes long")
+    parser.add_argument("--guess", action="store_true", help="as flow.guess: a way through holes that nothing fills")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)

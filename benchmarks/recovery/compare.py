@@ -118,6 +118,8 @@ class Found:
     right: int = 0
     holes: int = 0
     full: int = 0
+    guessed: int = 0  # in holes that are not filled
+    guessed_right: int = 0
     unplaced: int = 0  # observed steps of no known place
     late: int = 0  # of those lost: they ran behind a hole, before the first that was told
 
@@ -131,6 +133,8 @@ class Found:
             "recovery": self.right / max(self.lost, 1),
             "precision": self.right / max(self.filled, 1),
             "overall": (self.observed + self.right) / max(self.all, 1),
+            "guessed": self.guessed / max(self.all, 1),
+            "guessed_right": self.guessed_right / max(self.guessed, 1),
             "unplaced": self.unplaced / max(self.all, 1),
         }
 
@@ -184,6 +188,10 @@ def _hole(found: Found, truth: I32, begin: int, end: int, filling: Filling | Non
     steps = filling.steps.copy()
     if planted:
         steps[::planted] = -1
+    if filling.guessed:
+        found.guessed += len(steps)
+        found.guessed_right += paired(truth, begin, end, steps, 0, len(steps), LOOK)[0]
+        return
     found.full += 1
     found.filled += len(steps)
     found.right += paired(truth, begin, end, steps, 0, len(steps), LOOK)[0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from capture.live.drain import Message
 from jvm.kernels import kernel
 from stages.messages import Paths, Recovered
-from stages.messages.paths import FIRST_PATH, PathKind
+from stages.messages.paths import FIRST_PATH, PathKind, Provenance
 from stages.paths.counts import WAYS
 from stages.paths.dictionary import Dictionary
 from streamer import config
@@ -64,6 +64,7 @@ class Filling:
     expected: int
     steps: I32
     found: bool
+    guessed: bool = False
 
 
 Threads = dict[int, list[Run]]
@@ -119,7 +120,8 @@ def follow(
             for f in out.fillings:
                 steps = numbers(out.steps[f["step"] : f["step_end"]])
                 key = int(f["tid"]), int(f["offset"])
-                fillings[key] = Filling(int(f["expected"]), steps, bool(f["provenance"]))
+                fillings[key] = Filling(int(f["expected"]), steps, bool(f["provenance"]),
+                                        f["provenance"] == Provenance.GUESSED)  # fmt: skip
 
     for message in messages:
         for out in feed_chain(chain, message):

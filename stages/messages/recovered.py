@@ -1,4 +1,4 @@
-"""Control flow in place of holes: copied from another time at which a thread came the same way.
+"""Control flow in place of holes: copied from another time at which a thread came the same way, or guessed.
 
 A `Recovered` speaks of the generation of the `Paths` before it. Observed control flow is in `Paths` and nowhere else:
 a reader that wants observed only leaves these messages out.

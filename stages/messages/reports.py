@@ -125,3 +125,6 @@ class PaneReport:
     recovered: NDArray[np.void] = field(  # as `profile`, and not in it: fillings of holes
         default_factory=lambda: np.zeros(0, PROFILE_DTYPE), metadata={"dtype": PROFILE_DTYPE}
     )
+    guessed: NDArray[np.void] = field(  # in neither: ways through holes that nothing filled
+        default_factory=lambda: np.zeros(0, PROFILE_DTYPE), metadata={"dtype": PROFILE_DTYPE}
+    )

@@ -6,21 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.messages import Recovered
+from stages.messages.paths import Provenance
 from stages.paths.counts import WAYS, Executed
-from stages.paths.dictionary import Dictionary
+from stages.paths.dictionary import Dictionary, spans
 from stages.paths.groups import GROUP_DTYPE
 
 
-def filled(message: Recovered, pane_ticks: int, d: Dictionary) -> tuple[NDArray[np.void], Executed]:
-    """The distinct (pane, thread) of the holes that were filled, and the execution in them. A hole belongs to the pane
-    in which it begins."""
-    fillings = message.fillings[message.fillings["step_end"] > message.fillings["step"]]
+def filled(
+    message: Recovered, pane_ticks: int, d: Dictionary, provenance: Provenance = Provenance.RECOVERED
+) -> tuple[NDArray[np.void], Executed]:
+    """The distinct (pane, thread) of the holes that were filled so, and the execution in them. A hole belongs to the
+    pane in which it begins."""
+    those = message.fillings["provenance"] == provenance
+    fillings = message.fillings[those & (message.fillings["step_end"] > message.fillings["step"])]
     keys = np.zeros(len(fillings), GROUP_DTYPE)
     keys["pane"], keys["tid"] = fillings["tsc"] // np.uint64(pane_ticks), fillings["tid"]
     groups, group = np.unique(keys, return_inverse=True)
     lengths = fillings["step_end"] - fillings["step"]
-    step = message.steps.astype(np.int64)
-    hole = np.repeat(np.arange(len(fillings)), lengths)
+    where, hole = spans(fillings["step"], lengths)
+    step = message.steps[where].astype(np.int64)
     instructions = d.blocks.rows["instructions"][step // WAYS].astype(np.float64)
     lasted = np.maximum(fillings["tsc_end"].astype(np.int64) - fillings["tsc"].astype(np.int64), 0)
     total = np.bincount(hole, instructions, len(fillings))

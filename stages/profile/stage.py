@@ -35,6 +35,7 @@ from stages.messages import (
     Watermark,
 )
 from stages.messages.accounts import Ledger
+from stages.messages.paths import Provenance
 from stages.paths.counts import BlockCounts
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
@@ -60,6 +61,7 @@ class Profiled:
     contents: Contents = field(default_factory=Contents)
     panes: dict[int, Pane] = field(default_factory=dict)
     recovered: dict[int, Pane] = field(default_factory=dict)  # fillings of holes, by pane
+    guessed: dict[int, Pane] = field(default_factory=dict)  # those that are guessed
     named: set[int] = field(default_factory=set)
     ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
     over: dict[StreamKey, StreamEnd] = field(default_factory=dict)  # streams whose last accounts are still to be told
@@ -132,7 +134,7 @@ class Profile:
         return [
             out
             for p in self._processes.values()
-            for out in self._report(p, max([p.closed, *p.panes, *p.recovered, *p.off]))
+            for out in self._report(p, max([p.closed, *p.panes, *p.recovered, *p.guessed, *p.off]))
         ]
 
     def statistics(self) -> dict[str, int | float]:
@@ -154,7 +156,7 @@ class Profile:
         for p in self._processes.values():
             p.contents.forget()  # they are found again: others of their sites may be dropped now
             p.sites.clear()
-            panes = (*p.panes.values(), *p.recovered.values())
+            panes = (*p.panes.values(), *p.recovered.values(), *p.guessed.values())
             yield from (rows["site"] for pane in panes for rows in pane.rows)
             yield from p.entries.sites_used()
 
@@ -201,11 +203,14 @@ class Profile:
         """Fillings, apart from all that was observed. The time of a hole is its filling's, shared by instructions."""
         if message.generation != p.dictionary.generation or not len(message.steps):
             return
-        group, executed = filled(message, self._ticks(p), p.dictionary)
-        yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
-        sums = p.contents.sums(executed, p.dictionary)
-        self.counts["recovered_instructions"] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
-        _add(p.recovered, group, sums)
+        for provenance, panes in ((Provenance.RECOVERED, p.recovered), (Provenance.GUESSED, p.guessed)):
+            group, executed = filled(message, self._ticks(p), p.dictionary, provenance)
+            if len(group):
+                yield from p.contents.prepare(executed, p.dictionary, p.process.image, p.entries)
+                sums = p.contents.sums(executed, p.dictionary)
+                name = f"{provenance.name.lower()}_instructions"
+                self.counts[name] += int(sums.counts[:, contents.INSTRUCTIONS].sum())
+                _add(panes, group, sums)
 
     def _sites_of_methods(self, p: Profiled, methods: NDArray[np.int32]) -> I64:
         numbers, where = np.unique(methods, return_inverse=True)
@@ -238,18 +243,19 @@ class Profile:
         ended, p.over = p.over, {}
         for stream in ended:
             p.ledgers.pop(stream, None)
-        numbers = sorted(n for n in {*p.panes, *p.recovered, *p.off} if n <= upto)
+        numbers = sorted(n for n in {*p.panes, *p.recovered, *p.guessed, *p.off} if n <= upto)
         if upto not in numbers and (upto > p.closed or told or p.places):
             numbers.append(upto)
         out: list[object] = []
         for number in numbers:
             last = number == numbers[-1]
-            rows, recovered = p.panes.pop(number, Pane()).sum(), p.recovered.pop(number, Pane()).sum()
+            rows, recovered, guessed = (of.pop(number, Pane()).sum() for of in (p.panes, p.recovered, p.guessed))
             out.append(
                 PaneReport(
-                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows, recovered),
+                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows, recovered, guessed),
                     told if last else (), number > p.closed and last, self._gauges(p) if last else (),
                     tuple(p.places) if last else (), p.off.pop(number, 0), self._profile(recovered),
+                    self._profile(guessed),
                 )
             )  # fmt: skip
         if numbers:

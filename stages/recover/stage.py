@@ -14,7 +14,7 @@ empty, at next to no cost, and the window begins anew behind that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,12 +37,13 @@ from stages.messages import (
 from stages.messages.paths import Provenance
 from stages.messages.recovered import FILLING_DTYPE, Recovered
 from stages.paths.dictionary import Dictionary
-from stages.recover import append, filling, window
+from stages.recover import append, filling, guess, window
 from stages.recover.append import AC, FC, PACE, RC, TC
 from stages.recover.filling import HC
+from stages.recover.guess import Edges
 from stages.recover.later import Later
 from stages.recover.trace_size import EncodedBlocks
-from stages.recover.window import LONGEST, Window
+from stages.recover.window import LONGEST, WAYS, Window
 from stages.shed import Shedder
 
 I64 = NDArray[np.int64]
@@ -50,6 +51,9 @@ MOST_WAITING = 4096
 """Holes of a process. With more, or when a quarter of the window has come since the first, they wait no longer."""
 AT_ONCE = 1 << 20
 """Steps that are added in one step of the stage."""
+EDGES_AT_ONCE = 1 << 20
+"""Steps of which edges are counted in one step of the stage."""
+NO_GUESSES: Mapping[int, NDArray[np.int32]] = {}
 MOST_LOST = 1 << 40
 """Bytes of one loss that are believed."""
 WAITING_DTYPE = np.dtype(
@@ -73,6 +77,7 @@ class Recovering:
     streams: dict[StreamKey, int] = field(default_factory=dict)  # bytes up to there had rows, or were lost
     waiting: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, WAITING_DTYPE))
     closed: int = -1
+    edges: Edges = field(default_factory=guess.empty)
     later: Later = field(default_factory=Later)  # not in the window yet
     shedder: Shedder | None = None  # None: it may take as long as it takes
     drained: int = 0  # the newest drain that has been heard of
@@ -85,15 +90,17 @@ class Recover:
         self, images: Images | None = None, *, window_bytes: int = 64 << 20, pane_seconds: float = 1.0,
         pane_ticks: int = 0, holes_at_once: int = 16, search: Callable[[Window, I64, int, int], None] = filling.fill,
         now: Callable[[], int] | None = None, most_behind_seconds: float = 0.125,
-        ready: Callable[[], bool] | None = None,
+        ready: Callable[[], bool] | None = None, guesses: bool = False,
     ) -> None:  # fmt: skip
         """`window_bytes`: of each process's window. `holes_at_once`: so many are searched for in one step, by
         `search`. Seconds become ticks by the first stream's clock, unless ticks are given: as in `Profile`. `now`,
-        `most_behind_seconds`, `ready`: as of `Reconstruct`."""
+        `most_behind_seconds`, `ready`: as of `Reconstruct`. `guesses`: a likely way through a hole that nothing
+        fills."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
         self._bytes, self._at_once, self._search = window_bytes, holes_at_once, search
         self._pane_seconds, self._pane_ticks = pane_seconds, pane_ticks
+        self._guesses = guesses
         self._now, self._most_behind_seconds, self._ready = now, most_behind_seconds, ready or (lambda: True)
         self._processes: dict[ProcessKey, Recovering] = {}
 
@@ -191,7 +198,7 @@ class Recover:
             p.window.head[:] = 0
             p.slot.clear()
             p.free.clear()
-            p.later = Later()
+            p.later, p.edges = Later(), guess.empty()
         p.dictionary.take(message)
         holes = p.later.add(message, p.dictionary)
         yield message
@@ -230,7 +237,7 @@ class Recover:
         if not len(p.waiting):
             p.later.skip(len(p.window.steps), holes[0])
         if p.later.gap:  # it does not follow what is there
-            p.window.size[:] = 0
+            p.window.size[:] = p.edges.size[1] = 0
             p.window.head[:] = 0
             p.threads[:], p.threads[:, append.T_END] = 0, -1
         for kept in p.later.taken():
@@ -357,9 +364,22 @@ class Recover:
             self._search(p.window, holes, k, min(k + self._at_once, len(holes)))
             yield None
         told["hole"] = holes
-        yield from self._told(p, told)
+        guesses: dict[int, NDArray[np.int32]] = {}
+        empty = np.flatnonzero(holes[:, filling.H_SOURCE] < 0).tolist() if self._guesses else []
+        if empty:
+            p.edges = guess.with_room(p.edges, WAYS * p.dictionary.blocks.size)
+            while not guess.count(p.window, p.edges, EDGES_AT_ONCE):
+                yield None
+        for k in empty:
+            if self._late(p):
+                break
+            guesses[k] = guess.guess(p.window, p.edges, holes[k])
+            yield None
+        yield from self._told(p, told, guesses)
 
-    def _told(self, p: Recovering, told: NDArray[np.void]) -> Iterator[Recovered]:
+    def _told(
+        self, p: Recovering, told: NDArray[np.void], guesses: Mapping[int, NDArray[np.int32]] = NO_GUESSES
+    ) -> Iterator[Recovered]:
         if not len(told):
             return
         holes = np.ascontiguousarray(told["hole"])
@@ -376,6 +396,12 @@ class Recover:
         out["step"] = out["step_end"] - lengths
         steps = np.zeros(int(lengths.sum()), np.int32)
         filling.copied(p.window, holes, steps)
+        for k, way in guesses.items():
+            if len(way):
+                out["provenance"][k] = Provenance.GUESSED
+                out["step"][k], out["step_end"][k] = len(steps), len(steps) + len(way)
+                steps = np.concatenate((steps, way))
+                self.counts["guessed"] += 1
         self.counts["holes"] += len(holes)
         self.counts["filled"] += int(full.sum())
         self.counts["filled_steps"] += len(steps)

@@ -16,6 +16,7 @@ from streamer.hub.profile import BYTECODES, COLUMNS, INVOCATIONS, KINDS, UNCOUNT
 from streamer.hub.ranking import heaviest, kinds
 from streamer.hub.stretch import Stretch
 from streamer.hub.view import CAUSES, HotMethod, HotView, ProcessView
+from streamer.hub.windows import GUESSED, RECOVERED
 
 if TYPE_CHECKING:
     from streamer.hub.hub import Chosen, Hub, ProcessKey
@@ -66,7 +67,8 @@ def hot_view(
         weight=weight or hub.weights[0],
         fidelity=hub.fidelity,
         total=total,
-        recovered=sum(int(hub.recovered(key, index)[column]) for key in keys),
+        recovered=sum(int(hub.filled(key, index)[RECOVERED, column]) for key in keys),
+        guessed=sum(int(hub.filled(key, index)[GUESSED, column]) for key in keys),
         duty=duty,
         methods=methods,
         other=(total - shown) / total if total else 0.0,

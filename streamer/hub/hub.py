@@ -241,12 +241,12 @@ class Hub:
             return self._sums[made_of]
         return windows.windows[chosen] if self.live(key, seconds[chosen if chosen < len(seconds) else 0]) else None
 
-    def recovered(self, key: ProcessKey, chosen: Chosen | None) -> NDArray[np.uint64]:
-        """(COLUMNS,) sums of fillings in a window, or in the whole run."""
+    def filled(self, key: ProcessKey, chosen: Chosen | None) -> NDArray[np.uint64]:
+        """(2, COLUMNS) sums of fillings, RECOVERED and GUESSED, in a window, or in the whole run."""
         if chosen is None:
-            return self.processes[key].windows.recovered
+            return self.processes[key].windows.filled
         window = self._window(key, chosen)
-        return NOTHING if window is None else window.recovered
+        return NOTHING if window is None else window.filled
 
     def hot(
         self,

@@ -62,8 +62,9 @@ class Process:
         self.contradictions.add(report.contradictions)
         sums, self.pending = self.pending, np.zeros(BYTES, np.int64)
         off = max(0, min(report.off_ticks, self.ticks_per_pane)) if self.ticks_per_pane else 0
-        recovered = by_method(report.recovered, self._column)[1].sum(axis=0, dtype=np.uint64)
-        self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums, off, recovered)
+        filled = np.array([by_method(part, self._column)[1].sum(axis=0, dtype=np.uint64)
+                           for part in (report.recovered, report.guessed)])  # fmt: skip
+        self.windows.add(report.pane, [names.get(i, "[unnamed]") for i in ids.tolist()], rows, sums, off, filled)
         self.reports += 1
         self.last_report = now
         if report.closed:

@@ -90,6 +90,8 @@ class HotView:
     total: int
     recovered: int
     """The same weight of what holes were filled with: not in `total`, nor in any method's."""
+    guessed: int
+    """The same of holes that nothing filled, and through which a way was guessed: in neither."""
     duty: float
     """The part of the window's time that was traced, 0…1: weights and invocations stand for 1/duty of their values."""
     methods: tuple[HotMethod, ...]

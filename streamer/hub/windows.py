@@ -26,15 +26,17 @@ were shed; from `HOLES` on, by the number of the cause, how many holes: some hav
 SHED = 1 + max(Loss)
 HOLES = 1 + SHED
 BYTES = 1 + HOLES + max(Loss)
-NOTHING = np.zeros(COLUMNS, np.uint64)
+RECOVERED, GUESSED = range(2)
+NOTHING = np.zeros((2, COLUMNS), np.uint64)
 NOTHING.flags.writeable = False
 
 
 class Pane:
     """The counts of one slice of time: `slots` ascending and distinct, `rows` their sums, `bytes`; `off`: ticks in
-    which the process was not traced on purpose; `recovered`: (COLUMNS,) sums of fillings, which are not in `rows`."""
+    which the process was not traced on purpose; `filled`: (2, COLUMNS) sums of fillings,
+    those RECOVERED and those GUESSED, which are not in `rows`."""
 
-    __slots__ = ("bytes", "number", "off", "recovered", "rows", "slots")
+    __slots__ = ("bytes", "filled", "number", "off", "rows", "slots")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -42,7 +44,7 @@ class Pane:
         self.rows: Rows = np.empty((0, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
         self.off = 0
-        self.recovered = NOTHING.copy()
+        self.filled = NOTHING.copy()
 
     def add(self, slots: Slots, rows: Rows) -> None:
         self.slots, self.rows = merged(np.concatenate((self.slots, slots)), np.concatenate((self.rows, rows)))
@@ -68,7 +70,7 @@ class Window:
         self.rows: Rows = np.zeros((limit, COLUMNS), np.uint64)
         self.bytes: Bytes = np.zeros(BYTES, np.int64)
         self.off = 0
-        self.recovered = NOTHING.copy()
+        self.filled = NOTHING.copy()
 
     def holds(self, number: int, newest: int) -> bool:
         return newest - self.delay - self.length < number <= newest - self.delay
@@ -77,13 +79,13 @@ class Window:
         self.rows[pane.slots] += pane.rows
         self.bytes += pane.bytes
         self.off += pane.off
-        self.recovered += pane.recovered
+        self.filled += pane.filled
 
     def subtract(self, pane: Pane) -> None:
         self.rows[pane.slots] -= pane.rows
         self.bytes -= pane.bytes
         self.off -= pane.off
-        self.recovered -= pane.recovered
+        self.filled -= pane.filled
 
 
 class Windows:
@@ -115,7 +117,7 @@ class Windows:
         self.trimmed = 0
         self.off = 0
         """Ticks of the whole run in which nothing was traced on purpose."""
-        self.recovered = NOTHING.copy()
+        self.filled = NOTHING.copy()
         """(COLUMNS,) of the whole run."""
         self._column = column
         self._pane_methods = max(1, pane_methods)
@@ -126,24 +128,25 @@ class Windows:
 
     def add(
         self, number: int, names: list[str], rows: Rows, sums: Bytes, off: int = 0,
-        recovered: NDArray[np.uint64] = NOTHING,
+        filled: NDArray[np.uint64] = NOTHING,
     ) -> None:  # fmt: skip
         """Adds a report to its pane, open or closed: `rows` (n, COLUMNS) of the n methods `names`, which may repeat;
-        `off`: ticks of the pane in which nothing was traced on purpose; `recovered`: (COLUMNS,) sums of fillings."""
+        `off`: ticks of the pane in which nothing was traced on purpose; `filled`: (2, COLUMNS) sums of
+        fillings, those RECOVERED and those GUESSED."""
         with self.table.slots(names) as slots:
             np.add.at(self.table.run, slots, rows)
             self.off += off
-            self.recovered += recovered
-            self._add(number, slots, rows, sums, off, recovered)
+            self.filled += filled
+            self._add(number, slots, rows, sums, off, filled)
 
     def _add(
-        self, number: int, slots: Slots, rows: Rows, sums: Bytes, off: int, recovered: NDArray[np.uint64]
+        self, number: int, slots: Slots, rows: Rows, sums: Bytes, off: int, filled: NDArray[np.uint64]
     ) -> None:  # fmt: skip
         if self.newest is None or number > self.newest:
             pane = self._open.get(number)
             if pane is None:
                 pane = self._open[number] = Pane(number)
-            self._change(pane, slots, rows, sums, off, recovered)
+            self._change(pane, slots, rows, sums, off, filled)
             while len(self._open) > self._max_open:
                 self.close(min(self._open))
             return
@@ -157,7 +160,7 @@ class Windows:
         within = [w for w in self.windows if w.holds(number, self.newest)]
         for window in within:
             window.subtract(pane)
-        self._change(pane, slots, rows, sums, off, recovered)
+        self._change(pane, slots, rows, sums, off, filled)
         self._trim(pane)
         for window in within:
             window.add(pane)
@@ -212,13 +215,13 @@ class Windows:
         return window
 
     def _change(
-        self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int, recovered: NDArray[np.uint64]
+        self, pane: Pane, slots: Slots, rows: Rows, sums: Bytes, off: int, filled: NDArray[np.uint64]
     ) -> None:  # fmt: skip
         self.table.release(pane.slots)
         pane.add(slots, rows)
         pane.bytes += sums
         pane.off += off
-        pane.recovered += recovered
+        pane.filled += filled
         self.table.hold(pane.slots)
 
     def _trim(self, pane: Pane) -> None:

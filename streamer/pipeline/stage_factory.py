@@ -87,8 +87,9 @@ def recover(place: Place) -> Any:
     from stages.recover.stage import Recover
 
     settings = place.settings
-    size, pane = settings.flow.recover_mib << 20, settings.window.pane_seconds
-    return Recover(_images(place), window_bytes=size, pane_seconds=pane, **_clock(place, 1 / 4))
+    flow, pane = settings.flow, settings.window.pane_seconds
+    size = flow.recover_mib << 20
+    return Recover(_images(place), window_bytes=size, pane_seconds=pane, guesses=flow.guess, **_clock(place, 1 / 4))
 
 
 def reconstruct(place: Place) -> Any:

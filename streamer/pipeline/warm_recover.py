@@ -8,7 +8,7 @@ import numpy as np
 def compile_recover() -> None:
     """By a window in which nothing ran."""
     from stages.messages.paths import BREAK_DTYPE, LINK_DTYPE, PATH_DTYPE
-    from stages.recover import append, filling, window
+    from stages.recover import append, filling, guess, window
     from stages.recover.append import AC, FC, PACE, RC, TC
     from stages.recover.trace_size import ENCODED_DTYPE
     from stages.recover.window import LONGEST
@@ -24,3 +24,6 @@ def compile_recover() -> None:
     holes = np.zeros((0, filling.HC), np.int64)
     filling.fill(w, holes, 0, 0)
     filling.copied(w, holes, nothing)
+    edges = guess.with_room(guess.empty(), 1)
+    guess.count(w, edges, 1)
+    guess.guess(w, edges, np.zeros(filling.HC, np.int64))

@@ -102,6 +102,11 @@ class HubCollector(Collector):
             "What holes were filled with, against that and all that was observed, which alone has shares; flow only.",
             labels=(*PROCESS, "window", "weight"),
         )
+        guessed = GaugeMetricFamily(
+            "streamer_window_guessed_ratio",
+            "What was guessed of holes that nothing filled, against that and all that was observed; flow only.",
+            labels=(*PROCESS, "window", "weight"),
+        )
         for key in keys:
             process = (key[0], str(key[1]))
             for window, seconds in hub.windows.items():
@@ -111,8 +116,8 @@ class HubCollector(Collector):
                     view = hub.hot(window, hub.config.exported, name, key)
                     weight.add_metric((*process, window, name), view.total)
                     if hub.fidelity == "flow" and view.total:
-                        ratio = view.recovered / (view.total + view.recovered)
-                        recovered.add_metric((*process, window, name), ratio)
+                        for family, n in ((recovered, view.recovered), (guessed, view.guessed)):
+                            family.add_metric((*process, window, name), n / (view.total + n))
                     for method in view.methods:
                         share.add_metric((*process, window, name, method.method), method.share)
                         if view.duty < 1:
@@ -129,7 +134,7 @@ class HubCollector(Collector):
                 for invoked in most_invoked(hub, key, chosen, most) if hub.fidelity == "flow" else ():
                     family = at_least if invoked.at_least else invocations
                     family.add_metric((*process, window, invoked.method), invoked.invocations)
-        yield from (share, sure, duty, invocations, at_least, weight, decoded, shed, recovered)
+        yield from (share, sure, duty, invocations, at_least, weight, decoded, shed, recovered, guessed)
 
     def _bytes(self, keys: list[ProcessKey]) -> Iterable[Metric]:
         trace = CounterMetricFamily(
