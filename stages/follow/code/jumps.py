@@ -32,9 +32,10 @@ I64 = NDArray[np.int64]
 ANYWHERE, UPDATES_CALL, INTO_COMPILED, EITHER = (np.int64(k) for k in range(4))  # kinds of the jumps in a range
 INTO_INTERPRETER, BEHIND_CALL = np.int64(4), np.int64(5)  # EITHER, by JMP RCX; a return
 LOADED = np.int64(6)  # a call of the address that has been loaded right before it
+PASSES_ON = np.int64(7)  # none: inline-cache stubs
 _KNOWN: dict[Stub | None, np.int64] = {
     **dict.fromkeys(RESOLVERS, UPDATES_CALL), **dict.fromkeys((Stub.VTABLE, Stub.ITABLE), INTO_COMPILED),
-    Stub.ADAPTER: EITHER,
+    Stub.ADAPTER: EITHER, Stub.INLINE_CACHE: PASSES_ON,
 }  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def leads(ranges, n, here, buffer, at):  # type: ignore[no-untyped-def]
 @inner
 def fits(what, ip, lo, hi, entries, n):  # type: ignore[no-untyped-def]
     """Whether a jump of kind `what` may lead to `ip`; the interpreter lies in [lo, hi), and there are n entries."""
-    if what < INTO_COMPILED or what == LOADED or lo == hi:
+    if what < INTO_COMPILED or what >= LOADED or lo == hi:
         return True
     if what == BEHIND_CALL and not within(lo, ip, hi):
         at = least_at(entries, n, ip)

@@ -45,10 +45,11 @@ from stages.pt.return_stack import ONE, SLOTS, above, left_under, popped, pushed
 (
     X_AT, X_LAST_IP, X_PENDING, X_FUP, X_FUP_IP, X_MODE, X_TOP, X_DEPTH, X_POS, X_OUT, X_BREAKS, X_ROOM, X_SEEN_IP,
     X_CONFIRMED_POS, X_CONFIRMED_OUT, X_TRAP, X_CAUSE, X_WHERE, X_RESOLVED, X_BASE, X_DOUBTED,
-    X_SIZE,
-) = range(22)  # fmt: skip
+    X_PASSED, X_SIZE,
+) = range(23)  # fmt: skip
 
 # X_DOUBTED: position of a resolver's jump that does not lead where its call does, −1: none
+# X_PASSED: where the inline-cache stub leads in which there was an event, 0: none
 
 # X_MODE
 M_PSB = 1  # inside PSB+

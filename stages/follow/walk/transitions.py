@@ -65,6 +65,7 @@ from stages.follow.cfg.tnt_path_cache import (
 from stages.follow.code.jumps import (
     fits,
 )
+from stages.follow.walk.inline_cache_stub import behind_stub, cut_at_call
 from stages.follow.walk.state import (
     B_ENABLED_TWICE,
     B_FUP_OFF_PATH,
@@ -144,7 +145,7 @@ def go_to(t, w, ip):  # type: ignore[no-untyped-def]
             x[X_MODE] |= M_REFUSED
         x[X_AT] = LOST_BLOCK
     else:
-        x[X_AT] = ready(t, intern(t, ip))
+        x[X_AT] = ready(t, intern(t, behind_stub(t, x, ip)))
         x[X_MODE] &= ~M_STILL
     return CONFIRMED
 
@@ -217,6 +218,8 @@ def cut_at_fup(t, w, cause):  # type: ignore[no-untyped-def]
     if nowhere(_here(t, x)):
         return OK
     c = cut(t, x[X_AT], x[X_FUP_IP]) if x[X_PENDING] <= 1 else NONE
+    if c == 0 and x[X_PENDING] <= 1:
+        c = cut_at_call(t, x, x[X_FUP_IP])
     if c == FULL:
         x[X_FUP] = 1
         return FULL
