@@ -34,6 +34,7 @@ from stages.cct.tables import (
     Blocks,
 )
 from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
+from stages.messages.paths import BlockEnd
 from stages.paths.dictionary import Dictionary, spans
 from stages.paths.refusals import refused
 
@@ -118,6 +119,7 @@ class Contents:
         bare[:, 5] = enters[here][none] * ITEM_ENTERS
         items = np.insert(items, (np.cumsum(count) - count)[none], bare, axis=0)
         count[none] = 1
+        items, count = self._cut_behind_a_call(rows, items, count)
         self._item = grown(self._item, self._items + len(items))
         self._item[self._items : self._items + len(items)] = items
         b = self.block[begin:end]
@@ -143,6 +145,20 @@ class Contents:
         items = self._item[self._items : self._items + len(items)]
         items[:, 7][items[:, 7] == BEHIND_ALL] = -1
         self._items += len(items)
+
+    def _cut_behind_a_call(self, rows: NDArray[np.void], items: I64, count: I64) -> tuple[I64, I64]:
+        """The items of blocks, so many of each, with one of no weight for the callee of a direct call where an event
+        came before its first instruction. (A call that leaves the filter cuts its block short too: to no code.)"""
+        tail = np.cumsum(count) - 1
+        cut = np.flatnonzero((rows["ends"] == BlockEnd.EVENT) & (items[tail, 5] & ITEM_CALLS != 0))
+        addresses, tsc = rows["last"][cut], rows["tsc"][cut]
+        known = self._image.versions_of(addresses, tsc) != 0
+        cut = cut[known]
+        fn, place, bci, enters, _, _ = self._locate(addresses[known], tsc[known])
+        callees = np.zeros((len(cut), IC), np.int64)
+        callees[:, 0], callees[:, 1], callees[:, 5], callees[:, 7] = fn, place, enters * ITEM_ENTERS, bci
+        count[cut] += 1
+        return np.insert(items, tail[cut] + 1, callees, axis=0), count
 
     def _locate(self, addresses: NDArray[np.uint64], tscs: NDArray[np.uint64]) -> tuple[I64, I64, I64, I64, I64, I64]:
         """Of (n,) addresses at (n,) times: function, place, bci, whether the function is entered there, whether an

@@ -107,6 +107,7 @@ class Block(NamedTuple):
     ranges: tuple[Range, ...]
     ends: BlockEnd
     start: int = SPACING  # of one without instructions
+    last: int = 0  # of one that an event cut short: where it was left
 
 
 def run(program: Call) -> list[Block]:
@@ -193,7 +194,7 @@ class Dictionaries:
         lengths: list[int] = []
         for row, block in zip(every, blocks, strict=True):
             row["range"], row["length"] = len(ranges), len(lengths)
-            row["start"] = block.ranges[0].lo if block.ranges else block.start
+            row["start"], row["last"] = block.ranges[0].lo if block.ranges else block.start, block.last
             row["ranges"], row["instructions"] = len(block.ranges), len(block.ranges)
             row["ends"] = block.ends
             ranges += [(r.lo, r.hi, 1, r.calls) for r in block.ranges]

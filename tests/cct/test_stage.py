@@ -106,13 +106,18 @@ def test_the_tree_of_a_program_however_its_order_is_cut(program: Call, data: st.
 @settings(deadline=None, max_examples=150)
 @given(PROGRAMS, st.data())
 def test_events_between_any_two_blocks_change_nothing(program: Call, data: st.DataObject) -> None:
-    """Behind a call or a return, too: the next block is cut short at its first instruction, and tracing goes off."""
+    """Behind a call or a return, too: the next block is cut short at its first instruction, and tracing goes off. And
+    behind a direct call, in the middle of a block."""
     blocks, d, cct = run(program), Dictionaries(), stage()
     order = list[int]()
     for k, block in enumerate(blocks):
         if k and data.draw(st.booleans()):
             order += [d.path([Block((), BlockEnd.EVENT, block.ranges[0].lo)]), DISABLED]
-        order.append(d.path([block]))
+        cut = data.draw(st.integers(0, len(block.ranges) - 1))
+        if cut:
+            first = Block(block.ranges[:cut], BlockEnd.EVENT, last=block.ranges[cut].lo)
+            order += [d.path([first]), DISABLED]
+        order.append(d.path([Block(block.ranges[cut:], block.ends)]))
     tree = tree_of([*cct.feed(d.message(7, order, (0, 7), False)), *cct.flush()])
     assert found(tree) == stretch(blocks)
     assert cct.statistics()["cct_strange_returns"] == 0
