@@ -24,7 +24,7 @@ import numpy as np
 
 from jvm.kernels import inner
 from stages.cct.nodes import child, inlined, mixed, spread
-from stages.cct.presumed import named, presume
+from stages.cct.presumed import NOT_ASKED, is_untold, named, presume, presume_named, presume_outside
 from stages.cct.tables import (
     A_BCI,
     A_BEFORE,
@@ -33,6 +33,7 @@ from stages.cct.tables import (
     A_NODE,
     A_PARENT,
     A_RETURN,
+    A_WHOLE,
     AC,
     B_BCI,
     B_FLAGS,
@@ -62,6 +63,7 @@ from stages.cct.tables import (
     I_FN,
     IC,
     INTERPRETER,
+    INTERPRETER_NAME,
     ITEM_ENTERS,
     LEFT,
     LINKED,
@@ -208,7 +210,7 @@ def _unknown(t, thread, before):  # type: ignore[no-untyped-def]
     n = child(t, thread, np.int64(UNKNOWN_CALLER), t.size[Z_HOLES])
     a = _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(HOLE), n, thread, np.int64(-1))
     if a:
-        t.activation[AC * a + A_BEFORE] = before
+        t.activation[AC * a + A_BEFORE] = t.activation[AC * a + A_WHOLE] = before
     return a
 
 
@@ -227,7 +229,7 @@ def hole(t, c, thread, before):  # type: ignore[no-untyped-def]
 @inner
 def _first(t, c, root, fn):  # type: ignore[no-untyped-def]
     """The first frame that is seen above `root`."""
-    presume(t, c, root, fn)
+    presume(t, c, root, fn, NOT_ASKED)
     return frame(t, c, root, np.int64(NO_RETURN), fn, t.activation[AC * root + A_NODE], np.int64(-1), True)
 
 
@@ -255,20 +257,32 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
         return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
     if class_of(t, c, a) == FN_THAWS:  # its frames are not the callers of those of the carrier
         return _first(t, c, _resumed_stack(t, c, a, t.activation[AC * root + A_CALLER]), fn)
-    new = _unknown(t, t.activation[AC * root + A_CALLER], t.activation[AC * root + A_BEFORE])
-    caller = _first(t, c, new, fn)
-    t.size[Z_LINKS] += 1
+    return linked(t, c, root, fn, c.block[BC * b + B_PLACE], c.block[BC * b + B_BCI], c.block[BC * b + B_START])
+
+
+@inner
+def linked(t, c, root, fn, place, bci, ret):  # type: ignore[no-untyped-def]
+    """The unknown `root` was called by `fn`, at that place and bci, and has returned to `ret`: the activation of that
+    caller, below which there is another unknown."""
+    new = _unknown(t, t.activation[AC * root + A_CALLER], np.int64(0))
+    caller = frame(t, c, new, np.int64(NO_RETURN), fn, t.activation[AC * new + A_NODE], np.int64(-1), True)
     node = t.activation[AC * caller + A_NODE]
     if c.fns[FC * fn + F_CLASS] == FN_NMETHOD:
-        node = inlined(t, c, node, c.block[BC * b + B_PLACE])
-    named(t, root, node, c.block[BC * b + B_BCI])
+        node = inlined(t, c, node, place)
+    if is_untold(c, fn) and t.node[NC * node + N_METHOD] == INTERPRETER_NAME:
+        bci, before = presume_named(t, c, root, caller)
+        t.activation[AC * caller + A_BEFORE] = root
+    else:
+        bci, before = named(t, root, node, bci)
+    t.activation[AC * new + A_BEFORE] = t.activation[AC * new + A_WHOLE] = before
+    presume(t, c, new, fn, ret)
+    t.size[Z_LINKS] += 1
     link = t.activation[AC * root + A_NODE]
     if t.node[NC * link + N_METHOD] == UNKNOWN_CALLER:
         row = NC * link
-        t.node[row + N_PARENT], t.node[row + N_BCI], t.node[row + N_FLAGS] = node, c.block[BC * b + B_BCI], NODE_LINK
+        t.node[row + N_PARENT], t.node[row + N_BCI], t.node[row + N_FLAGS] = node, bci, NODE_LINK
     row = AC * root
-    t.activation[row + A_FN], t.activation[row + A_PARENT] = LINKED, caller
-    t.activation[row + A_RETURN] = c.block[BC * b + B_START]
+    t.activation[row + A_FN], t.activation[row + A_PARENT], t.activation[row + A_RETURN] = LINKED, caller, ret
     return caller
 
 
@@ -321,6 +335,8 @@ def _jumped(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
     if now == FN_PENDING:
         return _becomes(t, c, a, fn, enters)
     if now == FN_HOLE or now == FN_BOTTOM or now == FN_LINKED:
+        if c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
+            presume_outside(t, a)
         return _first(t, c, a, fn)
     if _is_stub(kind):
         return _becomes(t, c, a, fn, enters) if _is_stub(now) else a

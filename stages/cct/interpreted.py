@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import apart, inner, kernel
-from stages.cct.contexts import SEARCHED, class_of, frame
+from stages.cct.contexts import SEARCHED, class_of, frame, linked
 from stages.cct.nodes import child
+from stages.cct.presumed import NOT_ASKED, is_untold, presume, told
 from stages.cct.tables import (
     A_BCI,
+    A_BEFORE,
     A_CALLER,
     A_FN,
     A_NODE,
@@ -31,6 +33,7 @@ from stages.cct.tables import (
     AC,
     BY_BYTECODE,
     FN_INTERPRETER,
+    HOLE,
     I64,
     INTERPRETER,
     INTERPRETER_NAME,
@@ -123,31 +126,73 @@ def _called_by_interpreter(t, a):  # type: ignore[no-untyped-def]
 
 @inner
 def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
-    """The lowest frame of this activation of the interpreter, as one of `fn`."""
+    """A frame of the interpreter, as one of `fn`."""
     row = AC * a
-    node, bci = t.activation[row + A_CALLER], t.activation[row + A_BCI]
-    return frame(t, c, t.activation[row + A_PARENT], t.activation[row + A_RETURN], fn, node, bci, True)
+    node, bci, parent = t.activation[row + A_CALLER], t.activation[row + A_BCI], t.activation[row + A_PARENT]
+    of = frame(t, c, parent, t.activation[row + A_RETURN], fn, node, bci, True)
+    presume(t, c, parent, fn, NOT_ASKED)
+    if t.activation[row + A_BEFORE] and not is_untold(c, fn):
+        told(t, a, of)
+        t.activation[row + A_BEFORE] = 0
+    return of
+
+
+@inner
+def _returned(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """The lowest frame of this activation of the interpreter has returned to one of `fn`: which has called it, if it
+    is not known what has."""
+    root = t.activation[AC * a + A_PARENT]
+    if root == 0 or t.activation[AC * root + A_FN] != HOLE:
+        return _instead(t, c, a, fn)
+    return linked(t, c, root, fn, np.int64(0), np.int64(-1), np.int64(BY_BYTECODE))
+
+
+@inner
+def _nearest(t, a, fn):  # type: ignore[no-untyped-def]
+    """The nearest frame of `fn` in this activation of the interpreter, from `a` on down; −1: there is none."""
+    for _ in range(SEARCHED):
+        if t.activation[AC * a + A_FN] == fn:
+            return a
+        if not _called_by_interpreter(t, a):
+            break
+        a = t.activation[AC * a + A_PARENT]
+    return np.int64(-1)
+
+
+@inner
+def _on_top(t, c, a, fn, bci):  # type: ignore[no-untyped-def]
+    """A frame of `fn`, called by that on top of this activation of the interpreter; in its place if it is not told
+    which one that is."""
+    if is_untold(c, t.activation[AC * a + A_FN]):
+        return _instead(t, c, a, fn)
+    return frame(t, c, a, BY_BYTECODE - 1 - bci, fn, t.activation[AC * a + A_NODE], bci, True)
 
 
 @inner
 def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
-    """The lowest known frame of this activation of the interpreter is of `fn`, with `above` others on it: the frame
-    that stands there; the nearest of `fn` below it in this activation, from which control was never seen to come back;
-    else its lowest from now on. Compiled code below, and calls by the VM, are left by what machine code shows."""
+    """The lowest frame that is told is of `fn`, with `above` others on it: the frame that stands
+    there; the nearest of `fn` below it in this activation, from which control was never seen to come back; else one
+    that was called since. Compiled code below, and calls by the VM, are left by what machine code shows."""
+    if fn == INTERPRETER:  # none is told
+        return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
     at = a
     for _ in range(above):
         if _called_by_interpreter(t, at):
             at = t.activation[AC * at + A_PARENT]
-    if t.activation[AC * at + A_FN] == fn:
+    if t.activation[AC * at + A_FN] == fn or is_untold(c, fn):
         return at
-    at = a
-    for _ in range(SEARCHED):
-        if fn != INTERPRETER and t.activation[AC * at + A_FN] == fn:
-            return at
-        if not _called_by_interpreter(t, at):
-            return _instead(t, c, at, fn)
-        at = t.activation[AC * at + A_PARENT]
-    return a
+    at = _nearest(t, a, fn)
+    return at if at >= 0 else _on_top(t, c, a, fn, np.int64(-1))
+
+
+@inner
+def _back(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """The frame on top is left for the one below, which is of `fn`."""
+    below = t.activation[AC * a + A_PARENT]
+    if t.activation[AC * below + A_FN] == fn or is_untold(c, fn):
+        return below
+    at = _nearest(t, below, fn)
+    return at if at >= 0 else _instead(t, c, below, fn)
 
 
 @inner
@@ -166,13 +211,12 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     if kind == _ENTER or kind == _FRAME:
         if t.activation[AC * a + A_FN] == INTERPRETER:
             return _instead(t, c, a, fn)
-        node = t.activation[AC * a + A_NODE]
-        return frame(t, c, a, BY_BYTECODE - 1 - e.bci[k], fn, node, e.bci[k], True)
+        return frame(t, c, a, BY_BYTECODE - 1 - e.bci[k], fn, t.activation[AC * a + A_NODE], e.bci[k], True)
     if kind == _RETURN or kind == _UNWIND or kind == _OSR:
         if _called_by_interpreter(t, a):
-            return t.activation[AC * a + A_PARENT]
+            return _back(t, c, a, fn) if kind != _OSR else t.activation[AC * a + A_PARENT]
         if kind != _OSR:
-            return _instead(t, c, a, fn)
+            return _returned(t, c, a, fn)
     return a
 
 

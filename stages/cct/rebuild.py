@@ -15,6 +15,7 @@ from stages.cct.tables import (
     A_NODE,
     A_PARENT,
     A_RETURN,
+    A_WHOLE,
     AC,
     BEHIND,
     HOLE,
@@ -132,6 +133,7 @@ def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type:
         row = AC * new
         t.activation[row + A_PARENT] = moved[t.activation[row + A_PARENT]]
         t.activation[row + A_BEFORE] = moved[t.activation[row + A_BEFORE]]
+        t.activation[row + A_WHOLE] = moved[t.activation[row + A_WHOLE]]
         if t.activation[row + A_FN] == SHARED:
             t.activation[row + A_RETURN] = t.activation[row + A_CALLER]
 

@@ -24,9 +24,11 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 # An activation: the one it was called from; its return address, or how it was called; its function; its node; the
-# node that called it, and at which bci; of a HOLE, the stack before it, as far as that may lie below it
+# node that called it, and at which bci; of a HOLE, the stack before it, as far as that may lie below it, and all that
+# may, should the caller that is presumed be wrong; of a frame of the interpreter that is seen by a return, as long as
+# it is not told which method's it is, in A_BEFORE the unknown that it has called
 AC = 8
-A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI, A_BEFORE = range(7)
+A_PARENT, A_RETURN, A_FN, A_NODE, A_CALLER, A_BCI, A_BEFORE, A_WHOLE = range(AC)
 # A_RETURN, where it is no address: not known, called by the interpreter (by a jump), by code outside of the filter
 NO_RETURN, TO_INTERPRETER, TO_OUTSIDE = range(3)
 BY_BYTECODE = -(1 << 20)  # and below: by a frame of the interpreter, at bci BY_BYTECODE − 1 − A_RETURN

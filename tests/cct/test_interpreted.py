@@ -110,16 +110,56 @@ def test_a_frame_told_anew_is_not_that_of_its_method_below_a_call_by_the_vm() ->
 
 
 def test_a_caller_that_is_seen_by_a_return_first_has_its_method() -> None:
-    """Nothing is known below B.b, which returns to A.a."""
+    """Nothing is known below B.b, which returns to A.a: so that has called it, and what was there in its place."""
     d, cct = Dictionaries(), stage()
     template = d.path([TEMPLATE])
     told = events((1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (3, 0, FrameEvent.RETURN, A, -1))
     message = d.message(7, [template] * 5, (0, 9), False)
     tree = tree_of([*explained(cct, message, told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
     assert found(tree) == {
-        (((UNKNOWN, -1), ("[interpreter]", -1)), "instructions"): 1,
-        (((UNKNOWN, -1), ("B.b", -1)), "instructions"): 2, (((UNKNOWN, -1), ("A.a", -1)), "instructions"): 2,
+        ((*a, ("[interpreter]", -1)), "instructions"): 1, ((*a, ("B.b", -1)), "instructions"): 2,
+        (a, "instructions"): 2,
     }  # fmt: skip
+
+
+RETURNS = events(
+    (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (3, 0, FrameEvent.RETURN, -1, -1),
+    (4, 0, FrameEvent.LOST, -1, -1), (4, 0, FrameEvent.FRAME, A, -1),
+)  # fmt: skip
+
+
+def test_a_caller_that_is_told_later_is_the_one_that_was_returned_to() -> None:
+    d, cct = Dictionaries(), stage()
+    message = d.message(7, [d.path([TEMPLATE])] * 6, (0, 9), False)
+    tree = tree_of([*explained(cct, message, RETURNS), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    assert found(tree)[a, "instructions"] == 3
+    assert found(tree)[(*a, ("B.b", -1)), "instructions"] == 2
+    assert not {stack for stack, _ in found(tree)} - {a, (*a, ("B.b", -1)), (*a, ("[interpreter]", -1))}
+
+
+@pytest.mark.parametrize("caller", [A, B])
+def test_behind_a_hole_a_frame_has_the_caller_that_it_had_before(caller: int) -> None:
+    """m1 calls A.a, which calls B.b at 3; there is a hole in B.b, and behind it B.b returns to a frame of the
+    interpreter that is told later: A.a as before, or another."""
+    d, cct = Dictionaries(), stage(presume=True)
+    m1 = d.path([Block((Range(2 * SPACING + 16, 2 * SPACING + 21, True, ()),), BlockEnd.INDIRECT)])
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    order = [m1, entry, template, entry, template]
+    before = events((2, 0, FrameEvent.ENTER, A, -1), (4, 0, FrameEvent.ENTER, B, 3))
+    said = explained(cct, d.message(7, order, (0, 9), False), before)
+    behind = RETURNS.copy()
+    behind["method"][-1] = caller
+    said += explained(cct, d.message(7, [template] * 6, (10, 19), False), behind)
+    counts = found(tree_of([*said, *cct.flush()]))
+    a = ((UNKNOWN, -1), ("m1", -1), ("A.a", 0))
+    right = caller == A
+    assert counts[a, "instructions"] == (2 + 3 if right else 2)
+    assert counts[(*a, ("B.b", 3)), "instructions"] == (1 + 2 if right else 1)
+    assert counts[((UNKNOWN, -1), ("B.b", -1), ("B.b", -1)), "instructions"] == (0 if right else 2)
+    statistics = cct.statistics()
+    assert (statistics["cct_presumed_right"], statistics["cct_presumed_wrong"]) == (right, not right)
 
 
 def test_events_that_matter() -> None:

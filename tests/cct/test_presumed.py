@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from jvm.code.version import Kind, Version
 from stages.cct.stage import Cct, Room
-from stages.messages.paths import BREAK, BlockEnd
+from stages.messages.paths import BREAK, DISABLED, BlockEnd
 from tests.cct.made import PROGRAMS, SPACING, UNKNOWN, Block, Call, Dictionaries, Range, Stack, expected, run
 from tests.cct.test_stage import INNERMOST, LOOP, ROUND, SMALL, found, ordered, stage, tree_of
 
@@ -69,10 +72,21 @@ def test_a_return_to_another_caller_takes_the_guess_back() -> None:
     assert (said["cct_presumed"], said["cct_presumed_right"], said["cct_presumed_wrong"]) == (1, 0, 1)
 
 
-def test_of_two_frames_of_a_method_none_is_presumed() -> None:
-    """m1 calls itself: which of both is returned to is not known."""
-    recursion = [M2_CALLS, of(1, 53, True, BlockEnd.INDIRECT), *ROUND_OF_M1, LOOP, None, INNERMOST, ROUND]
-    assert (UNKNOWN, "m1") in stacks(recursion, stage(presume=True))
+RECURSION = [M2_CALLS, of(1, 37, True, BlockEnd.INDIRECT), *ROUND_OF_M1, LOOP, None, INNERMOST, ROUND]
+"""m2 calls m1, which calls itself; the m1 on top calls m0 in a loop."""
+
+
+def test_of_two_frames_of_a_method_it_is_the_one_that_waits_for_the_return() -> None:
+    found = stacks([*RECURSION, *ROUND_OF_M1, M1_ENDS, of(1, 37, False, BlockEnd.CONDITION)], stage(presume=True))
+    assert found == {
+        (UNKNOWN, "m2"): 1, (UNKNOWN, "m2", "m1"): 1, (UNKNOWN, "m2", "m1", "inlined"): 1,
+        (UNKNOWN, "m2", "m1", "m1"): 7, (UNKNOWN, "m2", "m1", "m1", "m0"): 3,
+    }  # fmt: skip
+    lower = stacks([*RECURSION[:-2], M1_ENDS, of(1, 37, False, BlockEnd.CONDITION)], stage(presume=True))
+    assert lower == {
+        (UNKNOWN, "m2"): 1, (UNKNOWN, "m2", "m1"): 1, (UNKNOWN, "m2", "m1", "inlined"): 1,
+        (UNKNOWN, "m2", "m1", "m1"): 4, (UNKNOWN, "m2", "m1", "m1", "m0"): 1,
+    }  # fmt: skip
 
 
 def test_a_second_hole_looks_behind_the_first() -> None:
@@ -81,11 +95,34 @@ def test_a_second_hole_looks_behind_the_first() -> None:
     assert stacks(program, stage(presume=True))[(UNKNOWN, "m2", "m1")] == 6
 
 
+@pytest.mark.parametrize("was_outside", [False, True])
+def test_a_hole_that_begins_outside_ends_with_a_call_from_there(was_outside: bool) -> None:
+    """m0 has called code outside of the filter, which calls m1 behind the hole."""
+    d, cct = Dictionaries(), stage(presume=True)
+    made: Any = cct.images.of("h", 42).image
+    made.known[3] = Version(4, Kind.DYNAMIC, 4 * SPACING, 5 * SPACING, "call_stub", 0, 0)
+    order = (
+        [d.path([of(0, 21, True, BlockEnd.FILTER)]), DISABLED]
+        if was_outside
+        else [d.path([of(0, 21, False, BlockEnd.CONDITION)])]
+    )
+    calls = [
+        Block((Range(4 * SPACING, 4 * SPACING + 2, True, ()),), BlockEnd.INDIRECT),
+        of(1, 0, False, BlockEnd.CONDITION),
+    ]
+    order += [BREAK, *(d.path([block]) for block in calls)]
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 100), False)), *cct.flush()])
+    callers = ((UNKNOWN, -1), ("m0", -1)) if was_outside else ((UNKNOWN, -1),)
+    assert found(tree)[(*callers, ("call_stub", -1), ("m1", -1)), "invocations"] == 1
+
+
 @settings(deadline=None, max_examples=150)
 @given(PROGRAMS, st.data())
 def test_facts_replace_all_that_was_presumed(program: Call, data: st.DataObject) -> None:
-    """All frames are returned to at the end: the tree is the lossless one without the lost calls."""
+    """All frames are returned to at the end: the tree is the lossless one without the lost calls. (Of recursion which
+    frame it was is not known if it is the outermost, from which there is no return.)"""
     blocks, d, cct = run(program), Dictionaries(), stage(presume=True)
+    assume(all(len({m for m, _ in r.stack}) == len(r.stack) for block in blocks for r in block.ranges))
     begin, end = sorted(data.draw(st.lists(st.integers(0, len(blocks) - 1), min_size=2, max_size=2)))
     order = [*ordered(data.draw, blocks[:begin], d), BREAK, *ordered(data.draw, blocks[end:], d)]
     tree = tree_of([*cct.feed(d.message(7, order, (0, 100), False)), *cct.flush()])
