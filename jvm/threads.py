@@ -35,6 +35,8 @@ class ThreadNames:
         """One that is told again changes nothing. `since` 0: it was there before anything was told."""
         told = self._told.setdefault(tid, deque(maxlen=OF_AN_ID))
         last = told[-1] if told else None
+        if last is not None and since == 0 and last.until == FOREVER and last.name == name[:LONGEST]:
+            last.since = 0  # it is found, and was there before it was told
         if last is not None and (since <= last.since or (last.until == FOREVER and last.name == name[:LONGEST])):
             return
         if last is not None:

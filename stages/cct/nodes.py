@@ -96,6 +96,19 @@ def child_of(where, parent, method, bci):  # type: ignore[no-untyped-def]
     return child(tables_at(where), parent, method, bci)
 
 
+@kernel
+def rename(where, n, method):  # type: ignore[no-untyped-def]
+    """Node `n` is of another method. The slot that it had is no key's any more, and goes when the table grows; of the
+    rows not more than all have such a one, so that the table is never full."""
+    t = tables_at(where)
+    row = NC * n
+    t.node[row + N_METHOD] = method
+    i = mixed(t.node[row + N_PARENT], method, t.node[row + N_BCI]) & t.size[Z_PARENTS]
+    while t.by_parent[i] != 0:
+        i = (i + 1) & t.size[Z_PARENTS]
+    t.by_parent[i] = n
+
+
 @inner
 def inlined(t, c, node, where):  # type: ignore[no-untyped-def]
     """The node of `where`, a place in the inline tree of the nmethod that has `node`."""

@@ -18,7 +18,7 @@ from stages.cct.contents import Contents
 from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
 from stages.cct.functions import UNKNOWN_METHOD, Functions
 from stages.cct.interpreted import Told, events_told
-from stages.cct.nodes import child_of
+from stages.cct.nodes import child_of, rename
 from stages.cct.panes import Pane
 from stages.cct.rebuild import rebuilt
 from stages.cct.selection import NOT_PROFILED, Selection
@@ -28,6 +28,7 @@ from stages.cct.tables import (
     INSTRUCTIONS,
     INTERPRETER_NAME,
     LAST_STEP,
+    N_METHOD,
     NAMES,
     STARTED,
     THREAD,
@@ -270,13 +271,21 @@ class Cct:
             slot = p.slot[tid] = p.free.pop() if p.free else len(p.slot)
             if slot >= len(p.threads):
                 p.threads = np.concatenate((p.threads, np.zeros_like(p.threads)))
-            begins = int(message.rows["tsc"][message.rows["tid"] == tid][0])
-            method, name = THREAD, p.process.image.threads.at(tid, begins, p.process.lateness)
-            if name:
-                method = p.contents.functions.names.number(thread_method(name))
-                p.named += 1
-            p.threads[slot, T_STATE], p.threads[slot, T_NODE] = STARTED, child_of(p.tables_at, 0, method, tid)
+            p.threads[slot, T_STATE] = STARTED
+            p.threads[slot, T_NODE] = child_of(p.tables_at, 0, self._thread(p, tid, message), tid)
+        # a thread that was there before the agent is told later: `main` runs before the JVM is initialised
+        node = int(p.threads[slot, T_NODE])
+        if p.tables.node[node, N_METHOD] == THREAD and (method := self._thread(p, tid, message)) != THREAD:
+            rename(p.tables_at, node, method)
         return slot
+
+    @staticmethod
+    def _thread(p: Traced, tid: int, message: Paths) -> int:
+        """The number of its root's name, when its part of the message begins."""
+        begins = int(message.rows["tsc"][message.rows["tid"] == tid][0])
+        name = p.process.image.threads.at(tid, begins, p.process.lateness)
+        p.named += bool(name)
+        return p.contents.functions.names.number(thread_method(name)) if name else THREAD
 
     def _settle(self, p: Traced) -> Iterator[None]:
         """What was counted by step becomes the pane's."""

@@ -216,6 +216,21 @@ def test_a_thread_that_has_the_id_of_another_has_a_tree_of_its_own() -> None:
     }  # fmt: skip
 
 
+def test_a_thread_that_is_told_late_has_its_name_from_the_beginning_of_the_pane_on() -> None:
+    """`main` runs before the JVM is initialised, and the agent tells of it then. Its tree goes on, tables made anew or
+    not."""
+    d, cct = Dictionaries(), stage(Room(1 << 8, 1 << 8, 1 << 8))
+    order = [d.path([INNERMOST])]
+    said = cct.feed(d.message(7, order, (0, 10), False))
+    cct.images.of("h", 42).image.threads.start(7, "main", 0)
+    for k in range(1, 200):
+        said += cct.feed(d.message(7, [*order, BREAK], (10 * k, 10 * k + 10), True))
+    tree = tree_of([*said, *cct.flush()])
+    assert [tree.names[row["method"]] for row in tree.nodes if row["parent"] < 0] == ["[thread] main"]
+    assert tree.total("observed_instructions") == 200
+    assert cct.statistics()["cct_rebuilt"] > 0
+
+
 def test_names_of_threads_that_come_and_go_do_not_pile_up() -> None:
     cct = stage()
     threads = cct.images.of("h", 42).image.threads

@@ -27,6 +27,13 @@ def test_a_thread_whose_end_was_not_told_ends_with_the_next_of_its_id() -> None:
     assert [names.at(7, t) for t in (10, 19, 20)] == ["a", "a", "b"]
 
 
+def test_a_thread_that_is_found_again_was_there_before_it_was_told() -> None:
+    names = ThreadNames()
+    names.start(7, "main", 100)  # when the JVM was initialised
+    names.start(7, "main", 0)
+    assert names.at(7, 10) == "main"
+
+
 def test_ended_threads_are_forgotten_and_the_others_are_not() -> None:
     names = ThreadNames()
     for tid in (1, 2):
