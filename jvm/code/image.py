@@ -24,6 +24,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,14 @@ INTERPRETER = "[interpreter]"
 LAG = 16
 """By that part of the lateness revisions begin later than their records (jvm.code.revisions)."""
 _FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
+
+
+class Extent(NamedTuple):
+    """Of what is kept of code at some time, for a reader that looks at changes alone."""
+
+    last: int = 0  # id of a version
+    dropped: int = 0  # versions, so far
+    patches: int = 0  # made, so far
 
 
 class CodeImage:
@@ -387,6 +396,14 @@ class CodeImage:
         """All that are kept; `patched` is as far as told."""
         self._revisions.settle()
         return self._register.by_id.values()
+
+    def changed_since(self, then: Extent) -> tuple[list[Version], list[Version], Extent]:
+        """The versions that have come since, in order; those that were patched since; and now's extent. If versions are
+        gone since, it has more `dropped`."""
+        patched = self._revisions.patched_since(then.patches)
+        came = self._register.since(then.last)
+        last = came[-1].id if came else then.last
+        return came, patched, Extent(last, self._register.dropped, self._revisions.patches)
 
     def statistics(self) -> dict[str, int | float]:
         compiled = [

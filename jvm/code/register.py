@@ -5,6 +5,7 @@ may still reach over it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ class Register:
     def __init__(self) -> None:
         self.by_id: dict[int, Version] = {}
         self._ids = 0
+        self.dropped = 0  # versions
         self._pcs: Arena[np.uint32] = Arena(np.uint32)
         self._pc_sites: Arena[np.int32] = Arena(np.int32)
         self._data = np.zeros(1024, lookup.ROW_DTYPE)
@@ -35,6 +37,10 @@ class Register:
     def new_id(self) -> int:
         self._ids += 1
         return self._ids
+
+    def since(self, last: int) -> list[Version]:
+        """Those that have come since the one of that id, in order."""
+        return list(takewhile(lambda v: v.id > last, reversed(self.by_id.values())))[::-1]
 
     def add(self, v: Version, site: int) -> None:
         if self._free:
@@ -68,6 +74,7 @@ class Register:
             self._data[v.row] = np.zeros((), lookup.ROW_DTYPE)
             self._free.append(v.row)
             del self.by_id[v.id]
+            self.dropped += 1
         self._table = None
 
     def compact(self) -> None:

@@ -13,6 +13,8 @@ from jvm.code.snapshot import CodeView
 from jvm.code.version import FOREVER, Version
 
 AROUND = 8
+INSERTED = 64
+"""So many new rows, at most, are put in order one by one."""
 REVISION_DTYPE = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("since", "<u8"), ("until", "<u8"), ("data_at", "<i8"), ("id", "<i8")]
 )
@@ -70,13 +72,36 @@ class _Rows:
         return np.cumsum(which) - 1
 
 
-class _Columns(NamedTuple):
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-    since: NDArray[np.uint64]
-    until: NDArray[np.uint64]
-    data_at: NDArray[np.int64]
-    id: NDArray[np.int64]
+class _InOrder:
+    """The rows of revisions by address; where several begin the longest first, then by version, then in time. A row's
+    place never changes, so a few new ones are put between the others."""
+
+    def __init__(self) -> None:
+        self.rows: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._start: NDArray[np.uint64] = np.zeros(0, np.uint64)  # of each
+
+    def take(self, revisions: NDArray[np.void]) -> NDArray[np.int64]:
+        """With all that have come since."""
+        new = np.arange(len(self.rows), len(revisions))
+        if not len(new):
+            return self.rows
+        if len(new) > INSERTED:
+            new = np.arange(len(revisions))
+        came = revisions[new]
+        in_order = np.lexsort((came["id"], ~came["end"], came["start"]))
+        new, came = new[in_order], came[in_order]
+        if len(new) == len(revisions):
+            self.rows, self._start = new, came["start"].copy()
+            return self.rows
+        places = [self._place(revisions, *row) for row in came[["start", "end", "id"]].tolist()]
+        self.rows, self._start = np.insert(self.rows, places, new), np.insert(self._start, places, came["start"])
+        return self.rows
+
+    def _place(self, revisions: NDArray[np.void], start: int, end: int, id_: int) -> int:
+        lo, hi = (int(np.searchsorted(self._start, np.uint64(start), side)) for side in ("left", "right"))
+        there = revisions[self.rows[lo:hi]]
+        before = (there["end"] > end) | ((there["end"] == end) & (there["id"] <= id_))
+        return lo + int(np.count_nonzero(before))
 
 
 class RevisionStore:
@@ -88,13 +113,14 @@ class RevisionStore:
         self.revisions = _Rows(REVISION_DTYPE)
         self.patches = _Rows(PATCH_DTYPE)
         self.of: dict[int, list[int]] = {}
-        self._sorted: _Columns | None = None  # revisions by address
-        self._times: NDArray[np.uint64] | None = None  # at which a view changes
+        self._in_order = _InOrder()
+        self._times: NDArray[np.uint64] | None = None  # at which a view changes, behind `_times_from`
+        self._times_from = 0
         self._nested: tuple[bytes, NDArray[np.uint64]] = (b"", np.zeros((0, 4), np.uint64))
 
     def changed(self) -> None:
         """A revision has come, gone, or got another time."""
-        self._sorted = self._times = None
+        self._times = None
 
     def part(self, version: Version) -> NDArray[np.uint8]:
         """Its bytes as last told."""
@@ -117,7 +143,7 @@ class RevisionStore:
         old = np.isin(patches["id"], ids) | (patches["after"] < before)
         self.code.garbage += 2 * int(patches["size"][old].sum())
         self.patches.keep(~old)
-        self._sorted = self._times = None
+        self._in_order, self._times = _InOrder(), None
         return not kept.all()
 
     def compact(self, versions: dict[int, Version]) -> None:
@@ -134,7 +160,7 @@ class RevisionStore:
         for id_, row in last.items():
             told = self.code.part(versions[id_].data_at, versions[id_].data_size)
             versions[id_].data_at = code.append(told) if id_ in shown else int(self.revisions.rows[row]["data_at"])
-        self.code, self._sorted = code, None
+        self.code = code
 
     @property
     def size(self) -> int:
@@ -144,17 +170,16 @@ class RevisionStore:
     def view(self, tsc: int | None, epoch: int) -> CodeView:
         """The revisions at `tsc`, or (None) the last ones of versions that stand; disjoint, where they nest the inner
         one."""
-        if self._sorted is None:
-            rows = self.revisions.rows
-            rows = rows[np.lexsort((rows["id"], ~rows["end"], rows["start"]))]
-            self._sorted = _Columns(*(np.ascontiguousarray(rows[name]) for name in _Columns._fields))
-        revisions = self._sorted
+        revisions = self.revisions.rows
+        since, until = revisions["since"], revisions["until"]
         if tsc is None:
-            here = np.flatnonzero((revisions.until == FOREVER) & (revisions.since < FOREVER))
+            shown = (until == FOREVER) & (since < FOREVER)
         else:
-            here = np.flatnonzero((revisions.since <= np.uint64(tsc)) & (revisions.until > np.uint64(tsc)))
-        start, end = revisions.start[here], revisions.end[here]
-        data_at, id_ = revisions.data_at[here], revisions.id[here]
+            shown = (since <= np.uint64(tsc)) & (until > np.uint64(tsc))
+        here = self._in_order.take(revisions)
+        here = here[shown[here]]
+        start, end = revisions["start"][here], revisions["end"][here]
+        data_at, id_ = revisions["data_at"][here], revisions["id"][here]
         inner = np.zeros(len(here), np.bool_)  # begins within something
         inner[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
         if inner.any():
@@ -180,10 +205,12 @@ class RevisionStore:
 
     def next_change(self, tsc: int) -> int:
         """The first time after `tsc` at which a view is another than at `tsc`; FOREVER: none."""
-        if self._times is None:
-            rows = self.revisions.rows
-            rows = rows[rows["since"] < rows["until"]]
-            self._times = np.unique(np.concatenate((rows["since"], rows["until"], [np.uint64(FOREVER)])))
+        if self._times is None or tsc < self._times_from:
+            since, until = self.revisions.rows["since"], self.revisions.rows["until"]
+            real = since < until
+            begins, ends = (each > np.uint64(tsc) for each in (since, until))
+            times = since[begins & real], until[ends & real & (until < FOREVER)], [np.uint64(FOREVER)]
+            self._times, self._times_from = np.unique(np.concatenate(times)), tsc
         at = int(np.searchsorted(self._times, np.uint64(tsc), side="right"))
         return int(self._times[at]) if at < len(self._times) else FOREVER
 

@@ -17,6 +17,7 @@ was read, or, once that is known, where the next revision says.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,7 @@ class Revisions:
         self.inline: Version | None = None  # the inline-cache stubs
         self._through: dict[int, tuple[Version, int]] = {}  # versions whose last revisions call some, and when read
         self.patches = 0  # made in revisions
+        self._lately: dict[int, tuple[int, Version]] = {}  # when in that order, and whose; until the version goes
         self.filled = 0
 
     # ---- telling
@@ -92,6 +94,7 @@ class Revisions:
         self.settle()
         for version in versions:
             self._through.pop(version.id, None)
+            self._lately.pop(version.id, None)
         return self._store.drop(versions, before)
 
     def compact(self, versions: dict[int, Version]) -> None:
@@ -186,6 +189,8 @@ class Revisions:
             count += 1
         if changed:
             version.patched = after
+            self._lately.pop(version.id, None)
+            self._lately[version.id] = self.patches, version  # the last are those patched last
             shown = self._see_through(version, last, was, code, after)
             revision = self._store.revisions.rows[last]
             at = max(at, int(revision["since"]))
@@ -292,6 +297,12 @@ class Revisions:
         return code
 
     # ---- asking
+
+    def patched_since(self, patches: int) -> list[Version]:
+        """The versions that were patched when more patches had been made than these."""
+        self.settle()
+        last = takewhile(lambda made: made[0] > patches, reversed(self._lately.values()))
+        return [version for _, version in last]
 
     @property
     def size(self) -> int:

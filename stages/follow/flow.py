@@ -187,14 +187,16 @@ class Flow:
 
     @jumps.setter
     def jumps(self, jumps: Jumps) -> None:
-        if all(np.array_equal(new, old) for new, old in zip(jumps, self._jumps, strict=True)):
+        if all(new is old or np.array_equal(new, old) for new, old in zip(jumps, self._jumps, strict=True)):
             return
         before, self._jumps = self._jumps, jumps
-        self._use(self._tables._replace(jump=jumps.ranges.reshape(-1), entry=jumps.entries))
+        tables = self._tables._replace(jump=jumps.ranges.reshape(-1), entry=jumps.entries)
+        self._use(tables, (self._tables, self._raw))
         g = self._tables.g
         g[G_INTERPRETER_LO], g[G_INTERPRETER_HI] = jumps.interpreter
+        same = np.array_equal(before.ranges, jumps.ranges)
         if np.array_equal(before.interpreter, jumps.interpreter):
-            rows = set(map(tuple, before.ranges.tolist())) ^ set(map(tuple, jumps.ranges.tolist()))
+            rows = set() if same else set(map(tuple, before.ranges.tolist())) ^ set(map(tuple, jumps.ranges.tolist()))
             changed = np.array(sorted(rows), np.int64).reshape(-1, 3)
         else:
             changed = np.concatenate((before.ranges, jumps.ranges))

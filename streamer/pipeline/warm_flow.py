@@ -52,7 +52,9 @@ def compile_flow() -> None:
 
     flow = Flow(PtConfig(), context=False)
     for code in (b"\x90\xc3", b"\x90\x90\xc3"):
-        flow.set_code(CodeView.of([(0x1000, code)]))
+        view = CodeView.of([(0x1000, code)])
+        flow.set_code(view)
+    flow.set_code(view)
     thread, stream = ThreadKey("", 1, 1), StreamKey("", 1, -1, 1)
     piece = Segment(thread, stream, 0, 0, np.zeros(16, np.uint8), np.zeros(0, MARK_DTYPE), 0, 0, 1, False)
     image = CodeImage()

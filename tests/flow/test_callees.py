@@ -349,6 +349,10 @@ def test_what_is_taken_in_by_steps_is_the_same(monkeypatch: pytest.MonkeyPatch) 
             if batches % 7 == 0:
                 compare(stepwise.now(), at_once.now())
     table = stepwise.now()
+    assert all(map(np.array_equal, stepwise._sites or (), stepwise._all_sites()))  # put in order bit by bit
+    entries_ = sorted(zip(*stepwise._entries, strict=True))
+    stepwise._all_entries()
+    assert sorted(zip(*stepwise._entries, strict=True)) == entries_
     compare(table, at_once.now())
     assert np.count_nonzero(table.callee >= 0) > 300
     assert steps > 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jvm.code.image import CodeImage
+from jvm.code.image import CodeImage, Extent
 from jvm.code.version import Kind
 from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, OfImage
 from stages.follow.walk import state
@@ -62,9 +62,14 @@ class _Image:
 
     def __init__(self) -> None:
         self.there: list[_Version] = []
+        self.dropped = 0
 
     def versions(self) -> list[_Version]:
         return self.there
+
+    def changed_since(self, then: Extent) -> tuple[list[_Version], list[_Version], Extent]:
+        came = [v for v in self.there if v.id > then.last]
+        return came, [], Extent(max([then.last, *(v.id for v in came)]), self.dropped)
 
 
 KINDS = (
@@ -81,7 +86,8 @@ def test_what_came_and_went_is_all_that_changes(turns: list[tuple[list[Any], set
     known = OfImage(image)  # type: ignore[arg-type]
     count = 0
     for come, go in turns:
-        image.there = [v for n, v in enumerate(image.there) if n not in go]
+        stay = [v for n, v in enumerate(image.there) if n not in go]
+        image.dropped, image.there = image.dropped + len(image.there) - len(stay), stay
         for (kind, name), start, size in come:
             count += 1
             image.there.append(_Version(count, kind, name, start, start + size, start, start + size // 2))

@@ -23,6 +23,7 @@ from jvm.kernels import kernel
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 GAP = 1 << 20
+ROOM = 1 << 18
 
 
 class Code(NamedTuple):
@@ -77,10 +78,9 @@ class Image:
         """From now on it is as in `view`. Raises ValueError if a blob's bytes lie outside the view's."""
         start, end, *_ = rows = _rows(view)
         fresh, gone = np.ones(len(start), np.bool_), np.ones(len(self._rows[0]), np.bool_)
-        if view.code.ctypes.data == self._shown.ctypes.data:  # which is alive, so these are the same bytes
-            fresh, gone = ~_among(rows, self._rows), ~_among(self._rows, rows)
-            if not fresh.any() and not gone.any():
-                return Changes(start[:0], end[:0], False)
+        shared = view.code.ctypes.data == self._shown.ctypes.data  # which is alive, so these are the same bytes
+        if shared and not _part(*rows, *self._rows, fresh, gone):
+            return Changes(start[:0], end[:0], False)
         old, (blob_start, blob_end) = self.code, _merged(start, end, 0)
         self._make_room(blob_start, blob_end)
         buffer = self._places.code
@@ -161,7 +161,7 @@ class Image:
         old = self.code
         both = np.concatenate((old.start, start)), np.concatenate((old.end, end))
         order = np.argsort(both[0], kind="stable")
-        lo, hi = _merged(both[0][order], np.maximum.accumulate(both[1][order]), GAP)
+        lo, hi = _merged(*_wider(both[0][order], np.maximum.accumulate(both[1][order])), GAP)
         self._places = Code(lo, hi, _behind(hi - lo), np.zeros(int((hi - lo).sum()), np.uint8))
         _copy(old, self._places)
 
@@ -186,27 +186,33 @@ def _packed(blobs: Code) -> NDArray[np.uint8]:
 
 
 def _rows(view: CodeView) -> _Rows:
-    start, end = view.start.astype(np.uint64), view.end.astype(np.uint64)
-    order = np.argsort(start, kind="stable")
-    start, end, at = start[order], end[order], view.data_at.astype(np.int64)[order]
-    id_ = view.blob.astype(np.int64)[order]
+    start, end, at = view.start.astype(np.uint64), view.end.astype(np.uint64), view.data_at.astype(np.int64)
+    id_ = view.blob.astype(np.int64)
+    if bool((start[1:] < start[:-1]).any()):
+        order = np.argsort(start, kind="stable")
+        start, end, at, id_ = start[order], end[order], at[order], id_[order]
     size = (end - start).astype(np.int64)
     room = len(view.code) - at
     if bool((end < start).any()) or bool((at < 0).any()) or bool((size < 0).any()) or bool((size > room).any()):
         raise ValueError("code view: a blob's bytes lie outside its code")
     some = size > 0
-    return start[some], end[some], at[some], id_[some]
+    return (start, end, at, id_) if some.all() else (start[some], end[some], at[some], id_[some])
 
 
-def _among(these: _Rows, those: _Rows) -> NDArray[np.bool_]:
-    """Which rows of `these` are rows of `those`; both ascend."""
-    if not len(those[0]):
-        return np.zeros(len(these[0]), np.bool_)
-    where = np.minimum(np.searchsorted(those[0], these[0]), len(those[0]) - 1)
-    same: NDArray[np.bool_] = those[0][where] == these[0]
-    for mine, other in zip(these[1:], those[1:], strict=True):
-        same &= other[where] == mine
-    return same
+@kernel
+def _part(start, end, at, id_, start_0, end_0, at_0, id_0, fresh, gone):  # type: ignore[no-untyped-def]
+    """Rows that ascend, and those before: `fresh` and `gone` become False for the rows that are in both. Whether any is
+    not."""
+    i, j, both = 0, 0, 0
+    while i < len(start) and j < len(start_0):
+        if start[i] != start_0[j]:
+            i, j = (i + 1, j) if start[i] < start_0[j] else (i, j + 1)
+            continue
+        if end[i] == end_0[j] and at[i] == at_0[j] and id_[i] == id_0[j]:
+            fresh[i] = gone[j] = False
+            both += 1
+        i, j = i + 1, j + 1
+    return both < max(len(start), len(start_0))
 
 
 def _merged(start: U64, end: U64, gap: int) -> tuple[U64, U64]:
@@ -214,6 +220,12 @@ def _merged(start: U64, end: U64, gap: int) -> tuple[U64, U64]:
     apart = (start[1:] > end[:-1]) & (start[1:] - end[:-1] > np.uint64(gap))
     some = np.ones(min(len(start), 1), np.bool_)
     return start[np.concatenate((some, apart))].copy(), end[np.concatenate((apart, some))].copy()
+
+
+def _wider(start: U64, end: U64) -> tuple[U64, U64]:
+    """With room for the code that comes next to them."""
+    more = end | np.uint64(ROOM - 1)
+    return start & ~np.uint64(ROOM - 1), np.where(more == np.uint64(0xFFFFFFFFFFFFFFFF), end, more + np.uint64(1))
 
 
 def _within(start: U64, end: U64, blob_start: U64, blob_end: U64) -> NDArray[np.bool_]:

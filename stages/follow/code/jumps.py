@@ -14,6 +14,7 @@ Where one leads elsewhere the walker has been on a wrong way since some call bef
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.calls.stubs import RESOLVERS, Stub, stub_of
-from jvm.code.image import CodeImage
+from jvm.code.image import CodeImage, Extent
 from jvm.code.version import Kind, Version
 from jvm.kernels import inner
-from stages.pointers import below, excluded, least_at, within
+from stages.pointers import below, excluded, least_at, signed_rows, within
 from stages.pt import x86
 
 I64 = NDArray[np.int64]
@@ -58,27 +59,36 @@ class OfImage:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._seen: set[int] = set()  # ids of versions; so are the keys
-        self._stubs: dict[int, tuple[int, int, int]] = {}
+        self._extent = Extent()
+        self._stubs: dict[int, tuple[int, int, int]] = {}  # by version
         self._interpreters: dict[int, tuple[int, int]] = {}
         self._entries: dict[int, tuple[int, int]] = {}
+        self._jumps = NO_JUMPS
 
     def now(self) -> Jumps:
-        versions = {v.id: v for v in self._image.versions()}
-        for gone in self._seen - versions.keys():
-            for kept in (self._stubs, self._interpreters, self._entries):
-                kept.pop(gone, None)
-        for id_ in sorted(versions.keys() - self._seen):
-            self._take(versions[id_])
-        self._seen = set(versions)
+        before = self._extent
+        came, _, self._extent = self._image.changed_since(before)
+        for v in came:
+            self._take(v)
+        if self._extent.dropped != before.dropped:
+            kept = {v.id for v in self._image.versions()}
+            for of in (self._stubs, self._interpreters, self._entries):
+                for gone in of.keys() - kept:
+                    of.pop(gone)
+            self._jumps = Jumps(*self._ranges(), _entries(self._entries.values()))
+        elif came:
+            ranges = self._jumps[:2] if all(v.kind == Kind.NMETHOD for v in came) else self._ranges()
+            new = _entries(self._entries[v.id] for v in came if v.id in self._entries)
+            self._jumps = Jumps(*ranges, _with(self._jumps.entries, new))
+        return self._jumps
+
+    def _ranges(self) -> tuple[I64, I64]:
         ranges: list[tuple[int, int, int]] = []
         for row in sorted(self._stubs.values()):  # one of each that is told twice
             if not ranges or row[0] >= ranges[-1][1]:
                 ranges.append(row)
-        entries = np.unique(np.array([*chain.from_iterable(self._entries.values())], np.uint64))
         interpreter = next(reversed(self._interpreters.values()), (0, 0))
-        columns = ranges or NO_JUMPS.ranges, interpreter, np.trim_zeros(entries, "f")
-        return Jumps(*(np.array(column, np.uint64).view(np.int64) for column in columns))
+        return signed_rows(ranges, 3), signed_rows([interpreter], 2)[0]
 
     def _take(self, v: Version) -> None:
         if v.kind == Kind.NMETHOD:
@@ -87,6 +97,18 @@ class OfImage:
             self._interpreters[v.id] = v.start, v.end
         elif (stub := stub_of(v)) in _KNOWN:
             self._stubs[v.id] = v.start, v.end, int(_KNOWN[stub])
+
+
+def _entries(pairs: Iterable[tuple[int, int]]) -> I64:
+    entries = np.unique(np.array([*chain.from_iterable(pairs)], np.uint64))
+    return np.trim_zeros(entries, "f").view(np.int64)
+
+
+def _with(entries: I64, more: I64) -> I64:
+    """Both ascend (unsigned), and so do they together."""
+    at = np.searchsorted(entries.view(np.uint64), more.view(np.uint64))
+    new = np.append(entries, 0)[at] != more
+    return np.insert(entries, at[new], more[new])
 
 
 @inner

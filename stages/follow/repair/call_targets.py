@@ -7,7 +7,7 @@ its method up in a table. All that is inferred, not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from jvm.bytecode.callees import POLYMORPHIC
 from jvm.bytecode.class_file import Invoked
 from jvm.calls import call_sites as calls
 from jvm.calls.stubs import stub_of
-from jvm.code.image import CodeImage
+from jvm.code.image import CodeImage, Extent
 from jvm.code.version import Kind, Version
 from stages.follow.repair.call_table import ANY, HANDLE, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.follow.repair.observed_targets import Led, fingerprint
@@ -36,6 +36,7 @@ _LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
 
 
 _DECLARED = 4  # column of callees
+_SITE, _JUMP = 0, 4  # columns of calls
 SPARE = 4096
 VERSIONS = 16
 """Taken in by one step: some milliseconds, where all are large."""
@@ -58,6 +59,8 @@ class Callees:
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._again: set[int] = set()  # … and of which more may be known now
+        self._extent = Extent()
+        self._due: dict[int, Version] = {}  # nmethods that are not taken in as they are now
         self._entry_rows: dict[int, tuple[int, ...]] = {}  # version → name, holder, entries, since
         self._told = 0  # classes, by then
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
@@ -71,9 +74,16 @@ class Callees:
         self._classes: _Numbers[str] = _Numbers()
         self._arguments: _Numbers[str] = _Numbers()
         self._columns: list[list[int]] = [[], [], [], [], []]  # of callees
-        self._sites: tuple[I64, ...] | None = None  # of calls, if no version has come or gone
+        self._sites: tuple[I64, ...] | None = None  # of calls, without those of `_fresh`; None: all are to be found
+        self._fresh: list[int] = []  # versions that have come since
         self._compiled: list[Version] = []  # the entries below are theirs
         self._entries: tuple[I64, ...] = ()
+        self._nameless: dict[int, None] = {}  # versions of which the method was not known then
+        self._until: I64 = np.zeros(0, np.int64)  # of the compiled; this and `_looked_up` are as of `_stood`
+        self._looked_up: tuple[I64, ...] = ()
+        self._stood = -1, -1
+        self._named: tuple[I64, ...] = ()  # the columns of callees; empty: to be made
+        self._tables: dict[int, tuple[Version, int]] = {}  # stubs that look a method up, by version
         self._epoch = self._prepared = -1
         self._renewed = False  # numbered anew since the entries were last found
         self._calls = NO_CALLS
@@ -84,11 +94,11 @@ class Callees:
         if self._prepared == self._image.epoch:
             return
         self._prepared = self._image.epoch
-        for n, v in enumerate(self._due(), 1):
+        self._look()
+        for n, v in enumerate(self._in_turn(), 1):
             self._take(v)
             if n % VERSIONS == 0:
                 yield
-        self._forget([v for v in self._image.versions() if v.kind == Kind.NMETHOD])
 
     def now(self) -> CallTable:
         if self._epoch != self._image.epoch:
@@ -202,55 +212,80 @@ class Callees:
         return k if k < len(sites) and sites[k] == site else -1
 
     def _update(self) -> CallTable:
-        versions = list(self._image.versions())
-        nmethods = [v for v in versions if v.kind == Kind.NMETHOD]
-        for v in self._due():
+        self._look()
+        for v in self._in_turn():
             self._take(v)
-        self._forget(nmethods)
+        stood = self._image.census, self._image.entry_state.changes
         if self._sites is None:
             self._sites = self._all_sites()
-            self._find_entries(nmethods)
+            self._all_entries()
+            self._stood = -1, -1
+        elif self._fresh:
+            self._sites = self._more_sites(self._sites)
+            self._more_entries()
+            self._stood = -1, -1
+        if self._stood != stood:
+            self._stood = stood
+            self._until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
+            self._looked_up = self._all_looked_up()
+        self._fresh.clear()
         if self._renewed:
             self._renewed, self._kept = False, self._numbered
-        callees = tuple(np.array(column, np.int64) for column in self._columns)
-        until = np.array([min(v.until, v.not_entrant, _FOREVER) for v in self._compiled], np.int64)
-        columns = *self._entries, until, *self._led.adapters(), *_tables(versions), *self._led.tables()
-        return CallTable._make((*self._sites, *callees, *columns))
+        self._named = self._named or tuple(np.array(column, np.int64) for column in self._columns)
+        columns = *self._entries, self._until, *self._led.adapters(), *self._looked_up, *self._led.tables()
+        return CallTable._make((*self._sites, *self._named, *columns))
 
-    def _forget(self, nmethods: list[Version]) -> None:
-        """All but `nmethods`, which have all been taken in."""
-        if len(self._of) <= len(nmethods):
+    def _in_turn(self) -> list[Version]:
+        return sorted(self._due.values(), key=lambda v: v.id)
+
+    def _look(self) -> None:
+        """Which versions have come, changed and gone, and of which more is known now."""
+        before = self._extent
+        came, patched, self._extent = self._image.changed_since(before)
+        self._due |= {v.id: v for v in came if v.kind == Kind.NMETHOD}
+        self._due |= {v.id: v for v in patched if v.id in self._of}
+        self._tables |= {
+            v.id: (v, TABLES[stub]) for v in came if v.kind != Kind.NMETHOD and (stub := stub_of(v)) in TABLES
+        }
+        told = self._image.classes.told
+        if told != self._told:
+            self._told = told
+            self._again |= self._partial
+            self._due |= {id_: v for id_ in self._partial if (v := self._image.version(id_)) is not None}
+            declared, self._named = self._columns[_DECLARED], ()
+            for k, known in enumerate(declared):
+                if known < 0:
+                    declared[k] = self._declared(self._invoked[k])
+        if self._extent.dropped != before.dropped:
+            self._forget({v.id for v in self._image.versions()})
+
+    def _forget(self, versions: set[int]) -> None:
+        """All but these."""
+        for of in (self._due, self._tables):
+            for gone in of.keys() - versions:
+                del of[gone]
+        gone_ = self._of.keys() - versions
+        if not gone_:
             return
-        for gone in self._of.keys() - {v.id for v in nmethods}:
+        for gone in gone_:
             del self._of[gone], self._stubs[gone], self._read[gone]
             self._entry_rows.pop(gone, None)
             self._partial.discard(gone)
             self._again.discard(gone)
         self._sites = None
+        self._fresh.clear()
         if not self._renewed and self._numbered > 2 * self._kept + SPARE:
             self._renewed = True
             self._number_anew()
 
-    def _due(self) -> list[Version]:
-        """The nmethods that are not taken in as they are now."""
-        told = self._image.classes.told
-        if told != self._told:
-            self._told = told
-            self._again |= self._partial
-            declared = self._columns[_DECLARED]
-            for k, known in enumerate(declared):
-                if known < 0:
-                    declared[k] = self._declared(self._invoked[k])
-        return [v for v in self._image.versions() if v.kind == Kind.NMETHOD and self._is_due(v)]
-
-    def _is_due(self, v: Version) -> bool:
-        return v.id not in self._of or v.id in self._again or self._read.get(v.id) != v.patched
-
     def _take(self, v: Version) -> None:
+        del self._due[v.id]
         if v.id not in self._of or v.id in self._again:
             self._again.discard(v.id)
+            self._sites = None if v.id in self._of else self._sites
             self._of[v.id] = self._found(v)
-            self._sites = None
+            if self._sites is not None:
+                self._fresh.append(v.id)
         if self._read.get(v.id) != v.patched:
             self._read[v.id] = v.patched
             self._note(v)
@@ -274,7 +309,7 @@ class Callees:
         declared[declared >= 0] = classes[declared[declared >= 0]]
         self._invoked = [self._invoked[k] for k in live.tolist()]
         self._callees = _Numbers(zip(self._invoked, range(len(live)), strict=True))
-        self._columns = [column.tolist() for column in columns]
+        self._columns, self._named = [column.tolist() for column in columns], ()
         self._led.number_anew(callees, names, classes, fingerprints)
 
     @property
@@ -282,11 +317,16 @@ class Callees:
         return max(len(self._invoked), len(self._names), len(self._classes), len(self._arguments))
 
     def _all_sites(self) -> tuple[I64, ...]:
-        rows = np.concatenate((np.zeros((0, 4), np.int64), *self._of.values()))
-        site, stub, checked, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
-        own = np.flatnonzero((stub != 0) & (callee >= 0))
-        own = own[np.argsort(stub[own].view(np.uint64), kind="stable")]
-        return site, stub, checked, callee, stub[own] + calls.STUB_JUMP, callee[own]
+        return _in_order(np.concatenate((np.zeros((0, 4), np.int64), *self._of.values())))
+
+    def _more_sites(self, known: tuple[I64, ...]) -> tuple[I64, ...]:
+        """With those of fresh versions, each behind those at the same address."""
+        new = _in_order(np.concatenate([self._of[id_] for id_ in self._fresh]))
+        calls_, jumps = (
+            np.searchsorted(known[k].view(np.uint64), new[k].view(np.uint64), "right") for k in (_SITE, _JUMP)
+        )
+        places = (*4 * (calls_,), jumps, jumps)
+        return tuple(np.insert(old, at, more) for old, at, more in zip(known, places, new, strict=True))
 
     def _found(self, v: Version) -> I64:
         code = self._image.code(v)
@@ -311,6 +351,7 @@ class Callees:
             return -1
         number = self._callees[callee]
         if number == len(self._columns[0]):
+            self._named = ()
             kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
             kind = HANDLE if callee.owner in POLYMORPHIC else kind
             name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
@@ -346,20 +387,43 @@ class Callees:
                 with_it = rows[:, 1] == taken if taken else rows[:, 0] == rows[k, 0]
                 rows[rows[:, 1] == to[k], 1] = taken
                 rows[with_it, 1] = to[k]
-                self._sites = None
+                self._sites = self._sites if v.id in self._fresh else None
 
-    def _find_entries(self, nmethods: list[Version]) -> None:
-        compiled = [v for v in nmethods if v.id in self._entry_rows or self._find_entry(v)]
-        rows = np.array([self._entry_rows[v.id] for v in compiled], np.int64).reshape(-1, 5)
+    def _all_entries(self) -> None:
+        self._nameless.clear()
+        self._compiled = self._callable(self._of)
+        rows = np.array([self._entry_rows[v.id] for v in self._compiled], np.int64).reshape(-1, 5)
         order = np.argsort(rows[:, 0], kind="stable")
-        self._compiled = [compiled[k] for k in order.tolist()]
+        self._compiled = [self._compiled[k] for k in order.tolist()]
         self._entries = tuple(rows[order].T.copy())
+
+    def _more_entries(self) -> None:
+        """With those of fresh versions, and of those that have got a name."""
+        new = sorted(self._callable([*self._nameless, *self._fresh]), key=lambda v: self._entry_rows[v.id][0])
+        rows = np.array([self._entry_rows[v.id] for v in new], np.int64).reshape(-1, 5).T
+        at = np.searchsorted(self._entries[0], rows[0], "right")
+        for place, v in zip(at[::-1].tolist(), new[::-1], strict=True):
+            self._compiled.insert(place, v)
+        self._entries = tuple(np.insert(old, at, more) for old, more in zip(self._entries, rows, strict=True))
+
+    def _callable(self, versions: Iterable[int]) -> list[Version]:
+        nmethods = [v for id_ in versions if (v := self._image.version(id_)) is not None]
+        return [v for v in nmethods if v.id in self._entry_rows or self._find_entry(v)]
+
+    def _all_looked_up(self) -> tuple[I64, ...]:
+        rows = [(v.start, kind, _made(v), min(v.until, _FOREVER)) for v, kind in self._tables.values()]
+        rows.sort(key=lambda row: row[2], reverse=True)
+        return tuple(signed_rows(rows, 4).T.copy())
 
     def _find_entry(self, v: Version) -> bool:
         """Whether it can be called, as far as is known yet."""
         method = self._image.classes.methods.get(v.method)
-        if method is None or not v.verified_entry or v.osr_entry:
+        if not v.verified_entry or v.osr_entry:
             return False
+        if method is None:
+            self._nameless[v.id] = None
+            return False
+        self._nameless.pop(v.id, None)
         name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
         self._entry_rows[v.id] = name, holder, signed(v.verified_entry), signed(v.entry), signed(_made(v))
         return True
@@ -383,11 +447,12 @@ def _renumbered(numbers: _Numbers[T], used: I64) -> I64:
     return new
 
 
-def _tables(versions: list[Version]) -> tuple[I64, ...]:
-    kinds = [(v, stub_of(v)) for v in versions if v.kind != Kind.NMETHOD]
-    rows = [(v.start, TABLES[stub], _made(v), min(v.until, _FOREVER)) for v, stub in kinds if stub in TABLES]
-    rows.sort(key=lambda row: row[2], reverse=True)
-    return tuple(signed_rows(rows, 4).T.copy())
+def _in_order(rows: I64) -> tuple[I64, ...]:
+    """Of (n, 4) calls: columns, ascending by site; stubs' JMPs and callees, ascending by JMP."""
+    site, stub, checked, callee = rows[np.argsort(rows[:, 0].astype(np.uint64), kind="stable")].T.copy()
+    own = np.flatnonzero((stub != 0) & (callee >= 0))
+    own = own[np.argsort(stub[own].view(np.uint64), kind="stable")]
+    return site, stub, checked, callee, stub[own] + calls.STUB_JUMP, callee[own]
 
 
 def _made(v: Version) -> int:
