@@ -62,7 +62,9 @@ class Callees:
         self._call: dict[Key, _Call] = {}
         self._dirty: dict[Key, None] = {}  # calls to look at
         self._turned: dict[str, None] = {}  # owners whose calls are to be looked at
+        self._reached: dict[str, None] = {}  # owners below which others have come or gone
         self._of_owner: dict[str, dict[Key, None]] = {}  # calls, by the name of their owner
+        self._open_below: dict[str, dict[Key, None]] = {}  # those of them that may run a subtype's method
 
     def calls(self) -> Calls:
         return self._rows.view()
@@ -78,7 +80,8 @@ class Callees:
         call = self._call.get(key)
         if call is None:
             call = self._call[key] = _Call(self._rows.take(1), invoked, caller.id, caller.loader)
-            self._of_owner.setdefault(invoked.owner, {})[key] = None
+            for calls in (self._of_owner, self._open_below):
+                calls.setdefault(invoked.owner, {})[key] = None
             self._dirty[key] = None
         call.sites += sites
         return key, call.id
@@ -91,21 +94,24 @@ class Callees:
             if not call.sites:
                 del self._call[key]
                 self._dirty.pop(key, None)
-                named = self._of_owner[call.invoked.owner]
-                del named[key]
-                if not named:
-                    del self._of_owner[call.invoked.owner]
+                for calls_ in (self._of_owner, self._open_below):
+                    named = calls_.get(call.invoked.owner, {})
+                    named.pop(key, None)
+                    if not named:
+                        calls_.pop(call.invoked.owner, None)
                 self._methods.garbage += max(int(self._rows.columns.callees[call.id]), 0)
                 self._rows.give(call.id, 1)
 
     def turned(self, loaded: Loaded) -> set[str]:
-        """A class has come or goes: calls whose owner is a supertype of it or of a class below it are to be looked at.
-        The names of those."""
-        names = {upper.name for lower in loaded.below.values() for upper in lower.supertypes()}
+        """A class has come or goes: calls whose owner it is, or one below it, are to be looked at; and those whose
+        owner is a supertype of these, if they may run a subtype's method. The names of all those owners."""
+        turned = {lower.name for lower in loaded.below.values()}
         if loaded.name == hierarchy.OBJECT:  # arrays have its methods
-            names |= {name for name in self._of_owner if name.startswith("[")}
-        self._turned.update(dict.fromkeys(names))
-        return names
+            turned |= {name for name in self._of_owner if name.startswith("[")}
+        reached = {upper.name for lower in loaded.below.values() for upper in lower.supertypes()}
+        self._turned.update(dict.fromkeys(turned))
+        self._reached.update(dict.fromkeys(reached))
+        return turned | reached
 
     def gone(self, methods: range, owners: set[str]) -> None:
         """Methods are no more: calls of those owners that may have run one are open until they are looked at again."""
@@ -119,13 +125,14 @@ class Callees:
     def update(self, limit: int = 1 << 11) -> int:
         """Finds the callees of calls that are new or may have others by now. It takes about `limit` steps, each a call
         or a subtype looked at, and says how many calls are left: those may lack callees, and new ones are open."""
-        for name in self._turned:
-            self._dirty.update(dict.fromkeys(self._of_owner.get(name, ())))
-        self._turned.clear()
+        for names, calls in ((self._turned, self._of_owner), (self._reached, self._open_below)):
+            for name in names:
+                self._dirty.update(calls.get(name, {}))
+            names.clear()
         while self._dirty and limit > 0:
             key = next(iter(self._dirty))
             call = self._call[key]
-            complete, steps = self._look(call, limit)
+            complete, steps = self._look(key, call, limit)
             limit -= 1 + steps
             known = complete and call.resolved is not None
             stored = self._rows.columns.callees[call.id] != OPEN
@@ -137,7 +144,7 @@ class Callees:
             self._pack()
         return len(self._dirty)
 
-    def _look(self, call: _Call, limit: int) -> tuple[bool, int]:
+    def _look(self, key: Key, call: _Call, limit: int) -> tuple[bool, int]:
         """Whether all its callees are found, and how many subtypes were looked at."""
         opcode, owner_name, name, descriptor = call.invoked
         selector: Selector = name, descriptor
@@ -159,7 +166,10 @@ class Callees:
         exact = opcode in (opcodes.INVOKESTATIC, opcodes.INVOKESPECIAL) or hierarchy.bound(resolved)
         if exact or owner_name.startswith("["):
             self._callee(call, resolved)
+            if opcode != opcodes.INVOKESPECIAL or name == "<init>":  # another class may come between caller and owner
+                self._open_below.get(owner_name, {}).pop(key, None)
             return True, 0
+        self._open_below.setdefault(owner_name, {})[key] = None
         first = call.seen
         for lower in islice(owner.below.values(), first, first + limit):
             call.seen += 1

@@ -355,13 +355,13 @@ class Icfg:
         return np.sort(np.concatenate([np.empty(0, np.int32), *found]))
 
     def by_opcode(self) -> ByOpcode:
-        """Made anew when something has changed."""
-        if self._by_opcode is None or self._by_opcode[0] != self.epoch:
+        """Made anew when classes have come or gone."""
+        if self._by_opcode is None or self._by_opcode[0] != self._epoch:
             nodes = self._nodes.view()
             living = np.flatnonzero(nodes.kind != Kind.NONE).astype(np.int32)
             codes = nodes.opcode[living]
             made = ByOpcode(_starts(codes, 256), living[np.argsort(codes, kind="stable")])
-            self._by_opcode = self.epoch, made
+            self._by_opcode = self._epoch, made
         return self._by_opcode[1]
 
     def nodes_of(self, opcode: int) -> NDArray[np.int32]:
