@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,23 @@ from stages.messages import Pieces, Segment, ThreadKey
 
 MOST = 1 << 20
 """Bytes of joined pieces."""
+TOGETHER = 5
+"""Quanta. Patches are put back, and entries shut, as of the time at which joined pieces begin."""
 I64 = NDArray[np.int64]
 
 
-def runs(rows: NDArray[np.void], quantum: int) -> tuple[I64, I64]:
+def runs(rows: NDArray[np.void], quantum: int, changes: Sequence[int] | None = None) -> tuple[I64, I64]:
     """(k,) first rows and (k,) rows behind the last of the runs in `Pieces.rows`, in order of time. The rows of a run
-    lie behind each other in one stream and end in one quantum (ticks)."""
+    lie behind each other in one stream and end in one quantum (ticks); or, with `changes`, in up to `TOGETHER` quanta
+    without one: these are the numbers, ascending, of the quanta that end with other code than the one before."""
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     size = rows["end"] - rows["begin"]
+    ends_in = rows["tsc_end"] // np.uint64(quantum)
+    together = np.ones(len(rows) - 1, np.bool_)
+    if changes is not None:
+        code = np.searchsorted(np.array(changes, np.uint64), ends_in, "right")
+        together, ends_in = code[1:] == code[:-1], ends_in // np.uint64(TOGETHER)
     before, after = rows[:-1], rows[1:]
     follows = (
         (after["tid"] == before["tid"])
@@ -27,7 +35,8 @@ def runs(rows: NDArray[np.void], quantum: int) -> tuple[I64, I64]:
         & (after["continues"] != 0)
         & (after["offset"] == before["offset"] + size[:-1].astype(np.uint64))
         & (after["tsc"] == before["tsc_end"])  # no time between
-        & (after["tsc_end"] // np.uint64(quantum) == before["tsc_end"] // np.uint64(quantum))
+        & (ends_in[1:] == ends_in[:-1])
+        & together
         & (after["begin"] == before["end"])
         & (after["mark"] == before["mark_end"])
     )
@@ -64,9 +73,11 @@ def _cut(first: I64, behind: I64, size: I64) -> tuple[I64, I64]:
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
-def segments(pieces: Pieces, quantum: int) -> Iterator[tuple[Segment, int, int]]:
+def segments(
+    pieces: Pieces, quantum: int, changes: Sequence[int] | None = None
+) -> Iterator[tuple[Segment, int, int]]:  # fmt: skip
     """Each of the `runs` as one segment piece, a view, with its rows [first, behind)."""
-    first, behind = runs(pieces.rows, quantum)
+    first, behind = runs(pieces.rows, quantum, changes)
     heads, tails = pieces.rows[first], pieces.rows[behind - 1]
     columns = (
         first, behind, heads["tid"], heads["stream"], heads["number"], heads["offset"], heads["begin"], tails["end"],

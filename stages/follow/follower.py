@@ -50,6 +50,13 @@ class Follower:
                     self.contradictions.add(output.breaks, _suspect(output), self._image, self.at)
             yield output
 
+    def changes(self, first: int, last: int) -> list[int]:
+        """The quanta in (first, last], by number, that end with other code than the one before."""
+        found: list[int] = []
+        while (first := (self._image.next_change((first + 1) * self._quantum) - 1) // self._quantum) <= last:
+            found.append(first)
+        return found
+
     def _look(self, tsc: int) -> Iterator[None]:
         at = (tsc // self._quantum + 1) * self._quantum
         if at != self.at or self._epoch != self._image.epoch:
@@ -65,7 +72,7 @@ class Follower:
             self.at, self._epoch = at, self._image.epoch
 
     def _changed(self, at: int) -> bool:
-        return at < self.at or self._image.next_change(self.at) <= at
+        return self._image.next_change(min(self.at, at)) <= max(self.at, at)
 
 
 def _suspect(output: FlowOutput) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ followed, as after a loss. Each break in a thread's walk is an event SHED.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from stages.follow import coalescing
 from stages.follow.batch import Batch
 from stages.follow.follower import Follower
 from stages.follow.walk.state import B_OFF_CODE, B_OVERFLOW
-from stages.images import Images, ProcessKey
+from stages.images import Images, Process, ProcessKey
 from stages.messages import (
     Account,
     Arrival,
@@ -127,7 +127,7 @@ class Follow:
             self._ended = True
             self._shedders[p.key].end()
         shed: list[int] = []  # rows
-        for s, a, b in coalescing.segments(pieces, quantum):
+        for s, a, b in coalescing.segments(pieces, quantum, (yield from self._changes(p, pieces, quantum))):
             self.counts["bytes"] += len(s.data)
             if self._sheds(p.key, pieces.drained):
                 shed += range(a, b)
@@ -160,6 +160,14 @@ class Follow:
         if shed:
             shed.sort()
             yield replace(pieces, rows=pieces.rows[shed], holes=_of(pieces.holes, shed), shed=True)
+
+    def _changes(self, p: Process, pieces: Pieces, quantum: int) -> Generator[None, None, list[int] | None]:
+        """The quanta that end with other code; None while load is shed: some of many small pieces are followed then."""
+        if not len(pieces.rows) or (p.key in self._shedders and self._shedders[p.key].behind(pieces.drained)):
+            return None
+        yield from p.image.settling()
+        ends_in = pieces.rows["tsc_end"] // np.uint64(quantum)
+        return self._followers[p.key].changes(int(ends_in.min()), int(ends_in.max()))
 
     def _of(self, key: ProcessKey) -> tuple[Follower, Batch, int]:
         p = self.images.of(*key)

@@ -32,6 +32,7 @@ from stages.messages import (
     StreamEnd,
     StreamKey,
     StreamOpen,
+    ThreadEnd,
     Watermark,
 )
 from stages.messages.accounts import Ledger
@@ -75,7 +76,7 @@ class Profiled:
 
 class Profile:
     """Bytecodes, Paths, Recovered, Counts, Contradicted, Account, OffDuty, Watermark → PaneReport. All else passes
-    (StreamEnd behind the last accounts of its stream)."""
+    (StreamEnd behind the last accounts of its stream) but JitBatch and ThreadEnd, for it is the last of its stages."""
 
     def __init__(
         self, worker: int = 0, images: Images | None = None, *, pane_seconds: float = 1.0, pane_ticks: int = 0
@@ -118,9 +119,13 @@ class Profile:
                 if p.process.clocked and done > p.closed and done >= 0:
                     yield from self._report(p, done)
                 self.images.take(message)
-            case JitBatch() | StreamOpen():
+            case StreamOpen():
                 self.images.take(message)
                 yield message
+            case JitBatch():  # the hub asks for no code
+                self.images.take(message)
+            case ThreadEnd():
+                pass
             case StreamEnd():
                 self._of(message.stream.host, message.stream.pid).over[message.stream] = message
             case EndOfStream():

@@ -79,7 +79,8 @@ _FIRST = Last()
 
 
 class Ready:
-    """Segment, JitBatch, Tick → Pieces, Watermark, Account; StreamEnd, ThreadEnd in their places. All else passes."""
+    """Segment, JitBatch, Tick → Pieces, Watermark, Account; StreamEnd, ThreadEnd in their places. All else passes but
+    Ticks, which tell the stages behind nothing that a `Watermark` does not."""
 
     def __init__(
         self, images: Images | None = None, *, max_held: int = 128 << 20, hold_seconds: float = 0.0
@@ -109,7 +110,6 @@ class Ready:
                 yield message
             case Tick():
                 yield from self._tick(self._of(message.host, message.pid), message.tsc)
-                yield message
             case StreamEnd() | ThreadEnd():
                 h = self._of(message.stream.host, message.stream.pid)
                 h.ends.append((h.given, message))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from jvm.code.image import CodeImage
-from stages.follow.coalescing import MOST
+from jvm.code.version import FOREVER
+from stages.follow.coalescing import MOST, TOGETHER
 from stages.follow.coalescing import segments as segments_of
+from stages.follow.follower import Follower
 from stages.images import Process
 from stages.messages import MARK_DTYPE, Segment, StreamKey, ThreadKey
 from stages.messages.columns import joined as one_behind_the_other
@@ -23,11 +28,11 @@ def piece(offset: int, size: int, tsc: int, tid: int = 1, continues: bool = True
     return Segment(ThreadKey("", 1, tid), StreamKey("", 1, cpu, 0), 0, offset, data, marks, 7, tsc, tsc + 5, continues)
 
 
-def joined(segments: list[Segment], quantum: int = 1 << 40) -> list[Segment]:
+def joined(segments: list[Segment], quantum: int = 1 << 40, changes: list[int] | None = None) -> list[Segment]:
     if not segments:
         return []
     pieces = _pieces(Held(Process(("", 1), CodeImage())), segments, False)
-    return [one for one, _, _ in segments_of(pieces, quantum)]
+    return [one for one, _, _ in segments_of(pieces, quantum, changes)]
 
 
 def told(segments: list[Segment]) -> list[tuple[int, int, int, int, int]]:
@@ -59,6 +64,23 @@ def test_a_hole_another_stream_and_another_slot_are_kept_apart() -> None:
     assert len(joined([piece(0, 5, 100), piece(5, 5, 105)], 5)) == 2
     assert len(joined([piece(0, 5, 100), piece(5, 5, 106)])) == 2  # it did not run in between
     assert len(joined([piece(0, MOST, 100), piece(MOST, 1, 105)])) == 2
+
+
+def test_quanta_that_end_with_the_same_code_are_joined() -> None:
+    pieces = [piece(5 * k, 5, 5 * k) for k in range(12)]  # they end in the quanta from 1 to 12
+    assert [len(s.data) // 5 for s in joined(pieces, 5)] == [1] * 12
+    assert [len(s.data) // 5 for s in joined(pieces, 5, [])] == [TOGETHER - 1, TOGETHER, 12 - 2 * TOGETHER + 1]
+    assert [len(s.data) // 5 for s in joined(pieces, 5, [3, 4, 6])] == [2, 1, 1, 1, 4, 3]
+
+
+@given(some.lists(some.integers(1, 99), unique=True), some.integers(1, 8))
+def test_quanta_that_end_with_other_code(changes: list[int], quantum: int) -> None:
+    """As told by what is seen at the end of each."""
+    image = SimpleNamespace(next_change=lambda tsc: min((at for at in changes if at > tsc), default=FOREVER))
+    follower: Any = SimpleNamespace(_image=image, _quantum=quantum)
+    seen = [{at for at in changes if at <= (k + 1) * quantum} for k in range(100)]
+    expected = [k for k in range(2, 100) if seen[k] != seen[k - 1]]
+    assert Follower.changes(follower, 1, 99) == expected
 
 
 def test_other_threads_lie_in_between() -> None:

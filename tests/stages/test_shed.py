@@ -15,6 +15,7 @@ import streamer.demo
 from capture.recording.replay import Replay
 from stages import shed
 from stages.follow.follower import Follower
+from stages.follow.stage import Follow
 from stages.images import Images
 from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
 from stages.shed import EACH, Shedder
@@ -170,7 +171,12 @@ def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypat
         followed.append(piece)
         return steps(self, piece)
 
+    def apart(*_: object) -> Iterator[None]:
+        """Pieces of all quanta by themselves, as they are while load is shed."""
+        yield from ()
+
     monkeypatch.setattr(Follower, "steps", watched)
+    monkeypatch.setattr(Follow, "_changes", apart)
     clock = Clock()
 
     def late(chunk: int) -> float:
