@@ -56,6 +56,7 @@ ONLY_OF_KERNELS = {
     "stages.pt.packets.next_packet", "stages.pt.packets.next_context", "stages.pt.packets.reconstruct_ip",
     "stages.pt.scan.last_ip_at", "jvm.code.lookup.site_in", "jvm.code.lookup.slot_of", "jvm.code.lookup.known",
     "jvm.code.lookup.store", "stages.attribute.addresses._slope", "stages.pt.return_stack.call_pushes",
+    "stages.recover.guess.likeliest",
 }  # fmt: skip
 OF_OTHERS = {
     "jvm.bytecode.cfg._graph", "jvm.bytecode.instructions._walk", "stages.cct.tree.add_up",
