@@ -1,7 +1,9 @@
 """Two sequences of bytecodes beside each other, in order.
 
-1. *Anchors.* Sequences of GRAM bytecodes that come once in each of the two: of those as many as stand in the same order
-   in both (a longest increasing sequence).
+1. *Anchors.* Sequences of bytecodes, of each length of GRAMS, that come as often in the one as in the other, and at
+   most OFTEN times: of those as many as stand in the same order in both (a longest increasing sequence). The long ones
+   are for loops whose rounds are alike one by one, but not many of them in a row; several for what a program does
+   twice.
 2. *Between two anchors*, and as far as they go on, equal bytecodes are pairs. Where the two differ, the nearest place
    within `LOOK` bytecodes is taken at which three in a row are the same again; else the nearest within `FAR` at which
    `FAR_SAME` are; else one bytecode of each has no partner (`benchmarks.recovery.compare`). It is done from the
@@ -24,7 +26,8 @@ from benchmarks.accuracy.methods import I64
 from benchmarks.recovery.compare import FAR, FAR_AGAIN, FAR_HEADS, LOOK, far, nearest
 from jvm.kernels import inner, kernel
 
-GRAM = 32
+GRAMS = (32, 256, 2048)
+OFTEN = 4
 FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -36,18 +39,18 @@ class Pairs(NamedTuple):
 
 
 @kernel
-def _grams(sequence, out):  # type: ignore[no-untyped-def]
-    """The hash of the GRAM bytecodes from each position on."""
+def _grams(sequence, size, out):  # type: ignore[no-untyped-def]
+    """The hash of the `size` bytecodes from each position on."""
     power = np.int64(1)
-    for _ in range(GRAM):
+    for _ in range(size):
         power *= np.int64(FACTOR)
     h = np.int64(0)
     for k in range(len(sequence)):
         h = h * np.int64(FACTOR) + sequence[k] + 1
-        if k >= GRAM:
-            h -= power * (sequence[k - GRAM] + 1)
-        if k >= GRAM - 1:
-            out[k - GRAM + 1] = h ^ (h >> 29)
+        if k >= size:
+            h -= power * (sequence[k - size] + 1)
+        if k >= size - 1:
+            out[k - size + 1] = h ^ (h >> 29)
 
 
 @kernel
@@ -128,23 +131,28 @@ def _pairs(one, other, one_back, other_back, anchors, looked, back, out):  # typ
     return n
 
 
-def _once(sequence: I64) -> tuple[I64, I64]:
-    """The hashes of sequences that come once, ascending, and where."""
-    grams = np.zeros(max(len(sequence) - GRAM + 1, 0), np.int64)
+def _few(sequence: I64, size: int) -> tuple[I64, I64, I64, I64]:
+    """Sequences of that length that come at most OFTEN times: their hashes, ascending, how often they come, and the
+    first of their places in the last array, in order."""
+    grams = np.zeros(max(len(sequence) - size + 1, 0), np.int64)
     if len(grams):
-        _grams(sequence, grams)
-    in_order = np.argsort(grams, kind="stable")
-    h = grams[in_order]
-    alone = np.append(True, h[1:] != h[:-1]) & np.append(h[1:] != h[:-1], True) if len(h) else np.zeros(0, np.bool_)
-    return h[alone], in_order[alone]
+        _grams(sequence, size, grams)
+    places = np.argsort(grams, kind="stable")
+    h, first, times = np.unique(grams[places], return_index=True, return_counts=True)
+    few = times <= OFTEN
+    return h[few], times[few], first[few], places
 
 
 def anchors(one: I64, other: I64) -> NDArray[np.int64]:
     """(n, 2) positions in both."""
-    (h, at), (g, to) = _once(one), _once(other)
-    _, x, y = np.intersect1d(h, g, assume_unique=True, return_indices=True)
-    pairs = np.column_stack((at[x], to[y]))
-    pairs = pairs[np.argsort(pairs[:, 0])]
+    found = [np.zeros((0, 2), np.int64)]
+    for size in GRAMS:
+        (h, times, at, places), (g, again, to, others) = _few(one, size), _few(other, size)
+        _, x, y = np.intersect1d(h, g, assume_unique=True, return_indices=True)
+        for k in range(OFTEN):
+            both = (times[x] == again[y]) & (times[x] > k)
+            found.append(np.column_stack((places[at[x[both]] + k], others[to[y[both]] + k])))
+    pairs = np.unique(np.concatenate(found), axis=0)
     top, before = np.zeros(len(pairs) + 1, np.int64), np.zeros(len(pairs), np.int64)
     length = int(_increasing(pairs[:, 1].copy(), top, before))
     chosen = np.zeros(length, np.int64)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.accuracy.executed import SEEN_UPCALL
 from benchmarks.accuracy.methods import BITS, I64
 from jvm.kernels import kernel
 from stages.messages import FrameEvent
@@ -48,7 +49,7 @@ def _paths(sequence, out):  # type: ignore[no-untyped-def]
                 whole[d], method[d], hashes[d] = True, m, m
             hashes[d] = hashes[d] * np.int64(FACTOR) + bci + 1
             last[d] = bci
-        elif x == _ENTER or x == _UPCALL:
+        elif x == _ENTER or x == _UPCALL or x == SEEN_UPCALL:
             if depth < DEEPEST:
                 last[depth] = _NEW if x == _ENTER else _BOUNDARY
             depth += 1

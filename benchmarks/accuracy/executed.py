@@ -16,10 +16,15 @@ from benchmarks.accuracy.methods import BITS, I64, Methods
 from benchmarks.accuracy.truth import Event, TruthError, methods, threads
 from benchmarks.recovery.control_flow import Filling, Run, Threads
 from jvm.bytecode.icfg import Icfg
+from jvm.bytecode.opcodes import KIND, OPCODE, Kind
 from stages.messages import FrameEvent, Paths
 from stages.messages.paths import Provenance
 
-ENTER, RETURN = -int(FrameEvent.ENTER), -int(FrameEvent.RETURN)
+ENTER, RETURN, UPCALL = (-int(e) for e in (FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.UPCALL))
+SEEN_UPCALL = -64
+"""In the place of UPCALL, where the VM makes it for a bytecode whose resolution hides no steps (`unseen.py`)."""
+HIDING = np.array([OPCODE[f"{what}{where}"] for what in ("get", "put") for where in ("static", "field")]
+                  + [o for o, kind in enumerate(KIND.tolist()) if kind == Kind.CALL])  # fmt: skip
 
 
 class Truth(NamedTuple):
@@ -62,6 +67,7 @@ class Executed:
         self.runs: Threads = defaultdict(list)
         self.fillings: dict[tuple[int, int], Filling] = {}
         self.whole: dict[int, list[tuple[int, I64]]] = defaultdict(list)  # by row, with the time when that ends
+        self._last: dict[int, int] = {}  # node or event, of each thread
         self._message: Paths | None = None
         self._heard: dict[int, list[tuple[I64, I64]]] = defaultdict(list)
 
@@ -73,6 +79,10 @@ class Executed:
         for part in executed:
             node = part["node"].astype(np.int64)
             real = node >= 0
+            upcalls = np.flatnonzero(node == UPCALL)
+            by = np.append(node, self._last.get(tid, -1))[upcalls - 1]  # the bytecode, if one is under way
+            node[upcalls[(by >= 0) & ~np.isin(nodes.opcode[np.maximum(by, 0)], HIDING)]] = SEEN_UPCALL
+            self._last[tid] = int(part["node"][-1])
             of = nodes.method[node[real]]
             graph, which = np.unique(of, return_inverse=True)
             number = np.array([self._numbers.number(*icfg.selector(int(m))) for m in graph], np.int64)

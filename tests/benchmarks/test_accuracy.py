@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.accuracy.align import GRAM, aligned
+from benchmarks.accuracy.align import GRAMS, aligned
 from benchmarks.accuracy.clients import coverage, overlap, paths
 from benchmarks.accuracy.executed import Truth
 from benchmarks.accuracy.figures import LOST, OTHER, UNKNOWN_METHOD, beside, by_method, control_flow, executed
@@ -72,7 +72,7 @@ def test_a_part_is_found_however_far_away() -> None:
     assert len(aligned(keys(truth), keys(swapped)).one) == 30_000
 
 
-@pytest.mark.parametrize("every", [2 * GRAM, 100, 1000])
+@pytest.mark.parametrize("every", [2 * GRAMS[0], 100, 1000])
 def test_each_planted_error_is_counted_and_no_other(every: int) -> None:
     numbers, truth = numbered(10_000)
     for change, wrong in (
@@ -93,6 +93,17 @@ def test_an_error_at_the_beginning_of_a_loop_is_not_one_in_each_round() -> None:
     strange = list(range(100, 100 + 2 * FAR))
     pairs = aligned(keys([50, *rounds, 60]), keys([50, *rounds[:8], *strange, *rounds[8:], 60]))
     assert len(pairs.one) == len(rounds) + 2
+
+
+def test_errors_in_loops_of_growing_rounds_do_not_shift_what_is_behind_them() -> None:
+    def calls(first: int, last: int) -> list[int]:
+        return [x for k in range(first, last) for _ in range(2) for x in (1, *[2, 3, 4, 5, 6, 7, 8, 9] * k, 10)]
+
+    truth = [*calls(20, 60), *calls(20, 40), *calls(20, 60)]
+    strange = list(range(100, 2100))
+    found = [*truth[:5000], *strange, *truth[5000:20_000], *strange, *truth[20_300:]]
+    pairs = aligned(keys([50, *truth, 60]), keys([50, *found, 60]))
+    assert len(pairs.one) == len(truth) + 2 - 300
 
 
 def test_two_that_change_places_are_errors() -> None:
