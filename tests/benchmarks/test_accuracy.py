@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.accuracy.align import GRAMS, aligned
 from benchmarks.accuracy.clients import coverage, overlap, paths
-from benchmarks.accuracy.executed import Truth
+from benchmarks.accuracy.executed import SEEN_UPCALL, Truth
 from benchmarks.accuracy.figures import LOST, OTHER, UNKNOWN_METHOD, beside, by_method, control_flow, executed
 from benchmarks.accuracy.losses import LossError, made
 from benchmarks.accuracy.methods import BITS, I64, Methods
@@ -168,6 +168,12 @@ def test_upcalls_for_a_bytecode_are_unseen_and_those_of_native_methods_are_not()
     seen = keys(sequence)[~while_resolving(keys(sequence))]
     native = [20, 21, 30]
     assert [x for x in seen.tolist() if x >= 0] == [1, 2, 3, *native, 22, *native, 23, 4, 40, 41, 5]
+
+
+def test_upcalls_that_hide_no_steps_are_seen() -> None:
+    up, back = SEEN_UPCALL, -int(FrameEvent.UPRETURN)
+    sequence = keys([1, up, ENTER, 20, RETURN, back, up, ENTER, 21, RETURN, back, 2])
+    assert not while_resolving(sequence).any()
 
 
 def test_it_begins_with_main() -> None:
