@@ -45,7 +45,7 @@ from streamer.pipeline.warm import warm
 FINE = 0.01
 """Seconds of a pane of `intervals`: windows of the duty cycle are whole numbers of them."""
 DUTIES = (0.05, 0.10, 0.25)
-WINDOW, PANE, HOTTEST = 10.0, 1.0, 20
+WINDOW, PANE, HOTTEST = 10.0, config.WindowConfig().pane_seconds, 20
 F64 = NDArray[np.float64]
 
 

@@ -34,7 +34,7 @@ class _Section(BaseModel):
 
 
 class WindowConfig(_Section):
-    pane_seconds: float = Field(1.0, gt=0, le=60, description="length of a pane")
+    pane_seconds: float = Field(0.5, gt=0, le=60, description="length of a pane")
     windows_seconds: tuple[float, ...] = Field((10.0, 60.0, 300.0), description="windows, sums of panes")
     top: int = Field(20, ge=1, le=500, description="methods shown of a window; the rest is `other`")
     exported: int = Field(

@@ -51,7 +51,7 @@ _OPTIONS = [
     click.option("--tls-certificate", "web__tls_certificate", type=click.Path(path_type=Path),
                  help="Serve by TLS, with this certificate (PEM)."),
     click.option("--tls-key", "web__tls_key", type=click.Path(path_type=Path), help="Its key (PEM)."),
-    click.option("--pane", "window__pane_seconds", type=float, help="Length of a pane in seconds.  [default: 1]"),
+    click.option("--pane", "window__pane_seconds", type=float, help="Length of a pane in seconds.  [default: 0.5]"),
     click.option("--top", "window__top", type=click.IntRange(1, 500), help="Methods shown.  [default: 20]"),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
                  help="How much is logged to stderr.  [default: info]"),

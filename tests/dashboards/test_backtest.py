@@ -17,6 +17,7 @@ import streamer.demo
 from capture.recording.replay import Replay
 from stages.messages import PaneReport
 from streamer import config
+from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.views.metrics import registry
@@ -40,7 +41,7 @@ def reports(directory: Path) -> Iterator[PaneReport]:
 def scraped(directory: Path) -> dict[str, list[str]]:
     """Series, a second each → their values, as promtool reads them: what the rules ask for."""
     time = Time()
-    hub = Hub(fidelity="flow", now=time, wall_ns=time.ns)
+    hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=time, wall_ns=time.ns)
     exposed = registry(hub)
     asked = set(re.findall(r"streamer_\w+", RULES.read_text()))
     by_pane: dict[int, list[PaneReport]] = defaultdict(list)

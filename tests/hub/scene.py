@@ -51,7 +51,7 @@ OF_A_WORKER = {
 def scene(*, fidelity: str = "ip", clock: Time | None = None, seconds: int = 80, shed: int = 0) -> tuple[Hub, Time]:
     """`seconds` panes, the last ten after a shift; two components, three causes of loss; `shed` bytes in each pane."""
     clock = clock or Time()
-    hub = Hub(WindowConfig(), fidelity=fidelity, now=clock, wall_ns=clock.ns)
+    hub = Hub(WindowConfig(pane_seconds=1), fidelity=fidelity, now=clock, wall_ns=clock.ns)
     tsc_zero = clock.ns() - seconds * 10**9 - 10**8
     hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=tsc_zero))
     column = "hits" if fidelity == "ip" else "instructions"

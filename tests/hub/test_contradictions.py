@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stages.messages import Break, Contradiction
 from streamer.commands.report import command
-from streamer.config import WebConfig
+from streamer.config import WebConfig, WindowConfig
 from streamer.hub import Hub
 from streamer.hub.contradictions import OTHER, Contradictions
 from streamer.hub.text import CAUSE_TEXTS
@@ -73,7 +73,7 @@ def test_frequent_places_outlive_a_flood_of_rare_ones() -> None:
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"times": -5}, {"suspect": -1}])
 def test_what_cannot_be_is_refused_whole(wrong: dict[str, int]) -> None:
-    hub = Hub(fidelity="flow", now=Time())
+    hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=Time())
     bad = Contradiction(Break.STUCK, "x", 1, 1, "", 1)._replace(**wrong)
     hub.feed(replace(report(1, {"a.B.c": 5}), contradictions=(CONTRADICTIONS[0], bad)))
     assert hub.refused_reports == 1
@@ -154,7 +154,7 @@ async def test_report_from_a_summary_says_the_same(tmp_path: Path) -> None:
 
 
 async def test_without_a_contradiction_it_says_so(tmp_path: Path) -> None:
-    hub = Hub(fidelity="flow", now=Time())
+    hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=Time())
     hub.feed(report(1, {"a.B.c": 5}, column="instructions"))
     (tmp_path / "s").write_text(json.dumps(summary.figures(hub)))
     assert (await run("--summary", str(tmp_path / "s"))).output.split("\n")[0] == (

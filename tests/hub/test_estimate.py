@@ -102,7 +102,7 @@ def test_weights_of_methods_in_panes() -> None:
 def traced_in_part(off: int) -> tuple[Hub, Time]:
     """20 panes of 1000 ticks, of each `off` not traced."""
     clock = Time()
-    hub = Hub(WindowConfig(), now=clock, wall_ns=clock.ns)
+    hub = Hub(WindowConfig(pane_seconds=1), now=clock, wall_ns=clock.ns)
     hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=clock.ns()), ticks_per_pane=1000)
     for pane in range(20):
         hub.feed(replace(report(pane, {"a.B.c": 60 + pane % 3, "d.E.f": 40}), off_ticks=off))

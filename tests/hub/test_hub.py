@@ -19,7 +19,7 @@ from tests.hub.reports import HOST, PID, Time, account, report, stream
 
 def make(**options) -> tuple[Hub, Time]:
     clock = Time()
-    return Hub(WindowConfig(), now=clock, wall_ns=clock.ns, **options), clock
+    return Hub(WindowConfig(pane_seconds=1), now=clock, wall_ns=clock.ns, **options), clock
 
 
 def shares(view) -> dict[str, float]:

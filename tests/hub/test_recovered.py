@@ -13,7 +13,7 @@ from tests.hub.reports import HOST, PID, Time, profile, report
 
 
 def hub(time: Time) -> Hub:
-    return Hub(WindowConfig(windows_seconds=(2.0, 10.0)), fidelity="flow", now=time, wall_ns=time.ns)
+    return Hub(WindowConfig(pane_seconds=1, windows_seconds=(2.0, 10.0)), fidelity="flow", now=time, wall_ns=time.ns)
 
 
 def test_recovered_weight_is_in_no_method_and_leaves_with_its_pane() -> None:

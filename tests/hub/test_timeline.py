@@ -127,7 +127,7 @@ def test_what_is_no_stretch_is_refused(wrong: str) -> None:
 
 def test_panes_of_long_windows_share_bins_and_processes_their_time() -> None:
     clock = Time()
-    hub = Hub(WindowConfig(windows_seconds=(10, 600)), now=clock, wall_ns=clock.ns)
+    hub = Hub(WindowConfig(pane_seconds=1, windows_seconds=(10, 600)), now=clock, wall_ns=clock.ns)
     for pid, shift in ((PID, 0.0), (PID + 1, 0.4)):
         zero = clock.ns() - int((600 + shift) * 1e9)
         hub.introduce(HOST, pid, Clock(mult=1, shift=0, zero=0, wall_zero=zero))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import cct, diff
-from streamer.config import WebConfig
+from streamer.config import WebConfig, WindowConfig
 from streamer.hub import Hub
 from streamer.hub.trees import NOTED_NODES, TOGETHER, Trees
 from streamer.views import web
@@ -95,7 +95,7 @@ def test_malformed_reports_are_counted_and_left_out() -> None:
 
 
 def test_the_newest_trees_outlive_the_hub() -> None:
-    hub = Hub()
+    hub = Hub(WindowConfig(pane_seconds=1))
     for pane in range(1, 4):
         hub.trees.feed(report(pane, (0, 10**pane, 0)))
     again = pickle.loads(pickle.dumps(hub))

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import trio
 
-from streamer.config import WebConfig
+from streamer.config import WebConfig, WindowConfig
 from streamer.hub import Hub
 from streamer.views import web
 from tests.browser import browser
@@ -34,7 +34,7 @@ async def test_metrics_in_both_formats():
 
 async def test_health_and_readiness():
     clock = Time()
-    hub = Hub(now=clock)
+    hub = Hub(WindowConfig(pane_seconds=1), now=clock)
     async with client(hub) as http:
         assert (await http.get("/healthz")).status_code == 200
         clock.seconds += 12

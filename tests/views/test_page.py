@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from streamer.config import WebConfig
+from streamer.config import WebConfig, WindowConfig
 from streamer.hub import Hub
 from streamer.views import web
 from tests.browser import Page, browser
@@ -232,7 +232,7 @@ async def test_what_an_unknown_caller_is_stands_beside_it(tmp_path: Path) -> Non
 
 async def test_while_nothing_has_come_the_page_says_what_is_awaited_and_since_when(tmp_path: Path) -> None:
     clock = Time()
-    hub = Hub(fidelity="flow", now=clock, wall_ns=clock.ns)
+    hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=clock, wall_ns=clock.ns)
     hub.heartbeat({"component": "decode/0", "up": True, "kernels_ready": False})
     clock.seconds += 7
     async with visit(hub, tmp_path) as (page, url):

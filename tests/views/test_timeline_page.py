@@ -197,7 +197,7 @@ async def test_a_page_that_is_not_live_shows_what_its_link_says(tmp_path: Path) 
 async def test_all_kept_panes_of_an_hour_are_drawn(tmp_path: Path) -> None:
     """As many bins as there can be; the time is told by benchmarks.flame_page."""
     clock = Time()
-    hub = Hub(WindowConfig(windows_seconds=(10, 798)), fidelity="flow", now=clock, wall_ns=clock.ns)
+    hub = Hub(WindowConfig(pane_seconds=1, windows_seconds=(10, 798)), fidelity="flow", now=clock, wall_ns=clock.ns)
     hub.introduce(HOST, PID, Clock(mult=1, shift=0, zero=0, wall_zero=clock.ns() - 798 * 10**9))
     for pane in range(798):
         second(hub, pane, NOW if pane % 60 < 20 else BEFORE, {}, "instructions")
