@@ -21,6 +21,7 @@ from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
 from jvm.code.snapshot import CodeView
 from jvm.code.version import Kind, Version
+from stages.columns import table
 from stages.messages import MARK_DTYPE, PtConfig, Segment, StreamKey, ThreadKey
 from stages.messages.paths import BLOCK_DTYPE, RANGE_DTYPE
 from stages.messages.trees import TREE_DTYPE
@@ -34,7 +35,10 @@ def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, an nmethod without code, and tables without entries."""
     from stages.cct.fold import TH
     from stages.cct.functions import Functions, rehash_places
+    from stages.cct.nodes import child_of, rename
+    from stages.cct.panes import distinct
     from stages.cct.rebuild import rebuilt
+    from stages.cct.selection import roots_of
     from stages.cct.stage import Cct
     from stages.cct.tables import empty
     from stages.cct.tree import united
@@ -78,6 +82,11 @@ def compile_flow() -> None:
     rehash_places(functions.place, 1, np.zeros(2, np.int32))
     rebuilt(empty(2, 2, 2), functions, empty(2, 2, 2), functions, np.zeros((1, TH), np.int64), np.zeros(1, np.int64))
     united(np.zeros(1, TREE_DTYPE), ("",))
+    trees = empty(2, 2, 2)
+    contexts = table(trees)
+    rename(contexts, child_of(contexts, 0, 1, 0), 2)
+    distinct(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32))
+    roots_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
     block.intern_all(flow.tables.raw(), np.zeros(0, np.int64))
     image.at(0x1000, 0)
     rehash.tnt_cache(np.zeros(0, np.int32), 1)

@@ -20,7 +20,7 @@ def test_flags_beat_environment_beats_file_beats_defaults(tmp_path: Path, monkey
         2,
         "127.0.0.2",
         5,
-        1.0,
+        0.5,
     )
 
 

@@ -50,7 +50,7 @@ def test_it_goes_on_where_it_was_noted(tmp_path: Path, listener: socket.socket) 
 
 def test_the_terminal_of_a_run_is_told_the_last_minute(tmp_path: Path, listener: socket.socket) -> None:
     told = HubStage(Settings(), tmp_path, listener.fileno(), terminal=True)
-    for pane in range(100):
+    for pane in range(200):
         told.feed(report(pane, {"A.hot": pane}, column="instructions"))
     view = json.loads(json.dumps(told.statistics()["view"]))
     assert [method["method"] for method in view["methods"]] == ["A.hot"]
