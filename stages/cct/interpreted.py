@@ -172,7 +172,7 @@ def _on_top(t, c, a, fn, bci):  # type: ignore[no-untyped-def]
 def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     """The lowest frame that is told is of `fn`, with `above` others on it: the frame that stands
     there; the nearest of `fn` below it in this activation, from which control was never seen to come back; else one
-    that was called since. Compiled code below, and calls by the VM, are left by what machine code shows."""
+    above a gap. Compiled code below, and calls by the VM, are left by what machine code shows."""
     if fn == INTERPRETER:  # none is told
         return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
     at = a
@@ -182,7 +182,29 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     if t.activation[AC * at + A_FN] == fn or is_untold(c, fn):
         return at
     at = _nearest(t, a, fn)
-    return at if at >= 0 else _on_top(t, c, a, fn, np.int64(-1))
+    if at >= 0:
+        return at
+    return _above_gap(t, c, a, fn) if _called_by_interpreter(t, a) else _on_top(t, c, a, fn, np.int64(-1))
+
+
+@inner
+def _is_gap(t, c, a):  # type: ignore[no-untyped-def]
+    return t.activation[AC * a + A_RETURN] == BY_BYTECODE and is_untold(c, t.activation[AC * a + A_FN])
+
+
+@inner
+def _above_gap(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """A frame of `fn`, above the lowest of this activation, which machine code has not left, and an untold one in place
+    of those between: it is not known which of them are left."""
+    for _ in range(SEARCHED):
+        if _is_gap(t, c, a) or not _called_by_interpreter(t, a):
+            break
+        a = t.activation[AC * a + A_PARENT]
+    if is_untold(c, t.activation[AC * a + A_FN]) and not _is_gap(t, c, a):
+        return _instead(t, c, a, fn)
+    if not _is_gap(t, c, a):
+        a = _on_top(t, c, a, np.int64(INTERPRETER), np.int64(-1))
+    return frame(t, c, a, BY_BYTECODE, fn, t.activation[AC * a + A_NODE], np.int64(-1), True)
 
 
 @inner
@@ -192,7 +214,10 @@ def _back(t, c, a, fn):  # type: ignore[no-untyped-def]
     if t.activation[AC * below + A_FN] == fn or is_untold(c, fn):
         return below
     at = _nearest(t, below, fn)
-    return at if at >= 0 else _instead(t, c, below, fn)
+    if at >= 0:
+        return at
+    untold = is_untold(c, t.activation[AC * below + A_FN]) and not _is_gap(t, c, below)
+    return _instead(t, c, below, fn) if untold else _above_gap(t, c, below, fn)
 
 
 @inner

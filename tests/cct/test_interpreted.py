@@ -20,8 +20,8 @@ from stages.messages.paths import DISABLED, BlockEnd
 from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Range
 from tests.cct.test_stage import found, stage, tree_of
 
-A, B = 8, 9
-NAMES = ((A, "A.a"), (B, "B.b"))
+A, B, C = 8, 9, 10
+NAMES = ((A, "A.a"), (B, "B.b"), (C, "C.c"))
 ENTRY = Block((Range(INTERPRETER, INTERPRETER + 1, False, ()),), BlockEnd.INDIRECT)
 TEMPLATE = Block((Range(INTERPRETER + 16, INTERPRETER + 17, False, ()),), BlockEnd.INDIRECT)
 COMPILED = Block((Range(SPACING, SPACING + 1, False, ()),), BlockEnd.RETURN)
@@ -89,6 +89,23 @@ def test_frames_that_are_told_anew_are_where_they_were() -> None:
     a = ((UNKNOWN, -1), ("A.a", -1))
     assert found(tree)[(*a, ("B.b", 3)), "instructions"] == 2
     assert len(tree.nodes) == 5  # none beside them: thread, unknown, the first entry's, A.a, B.b
+
+
+def test_a_frame_told_anew_that_did_not_stand_there_is_not_called_by_those_that_did() -> None:
+    """A.a calls B.b, that A.a, and nothing is told for a while; then C.c runs, and returns to B.b. Which of the three
+    frames are left then is not known, but the lowest, which machine code has not left."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    told = events(
+        (1, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.ENTER, B, 3), (5, 0, FrameEvent.ENTER, A, 5),
+        (6, 0, FrameEvent.LOST, -1, -1), (6, 0, FrameEvent.FRAME, C, -1), (8, 0, FrameEvent.RETURN, B, -1),
+    )  # fmt: skip
+    order = [entry, template, entry, template, entry, template, template, template, template]
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()]))
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    assert counts[(*a, ("[interpreter]", -1), ("C.c", -1)), "instructions"] == 2
+    assert counts[(*a, ("[interpreter]", -1), ("B.b", -1)), "instructions"] == 1
+    assert not any(len(stack) > 4 or (("C.c", -1) in stack and ("B.b", 3) in stack) for stack, _ in counts)
 
 
 def test_a_frame_told_anew_is_not_that_of_its_method_below_a_call_by_the_vm() -> None:

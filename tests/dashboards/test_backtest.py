@@ -17,7 +17,6 @@ import streamer.demo
 from capture.recording.replay import Replay
 from stages.messages import PaneReport
 from streamer import config
-from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.views.metrics import registry
@@ -26,12 +25,13 @@ from tests.hub.reports import Time
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 RULES = Path("dashboards/rules/streamer.rules.yml").resolve()
+EACH_SECOND = {"window.pane_seconds": 1}
 MOVER = "Shop$Recommender.distance"
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 
 
 def reports(directory: Path) -> Iterator[PaneReport]:
-    chain = make_chain(MIDDLE["flow"], Place(config.load(fidelity="flow"), directory, 0))
+    chain = make_chain(MIDDLE["flow"], Place(config.load(fidelity="flow", **EACH_SECOND), directory, 0))
     with Replay(RECORDING) as replay:
         for message in replay.messages():
             yield from (out for out in feed_chain(chain, message) if isinstance(out, PaneReport))
@@ -41,7 +41,7 @@ def reports(directory: Path) -> Iterator[PaneReport]:
 def scraped(directory: Path) -> dict[str, list[str]]:
     """Series, a second each → their values, as promtool reads them: what the rules ask for."""
     time = Time()
-    hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=time, wall_ns=time.ns)
+    hub = Hub(config.load(**EACH_SECOND).window, fidelity="flow", now=time, wall_ns=time.ns)
     exposed = registry(hub)
     asked = set(re.findall(r"streamer_\w+", RULES.read_text()))
     by_pane: dict[int, list[PaneReport]] = defaultdict(list)
