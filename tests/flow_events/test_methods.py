@@ -52,7 +52,7 @@ class Reports:
 
         settings = config.load(fidelity="flow", **{"flow.interpreted": interpreted})
         chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
-        cut = middle(settings).index("follow") + 1 + interpreted
+        cut = middle(settings).index("reconstruct" if interpreted else "follow") + 1
         with Replay(recording) as replay:
             for message in replay.messages():
                 for between in feed_chain(chain[:cut], message):

@@ -26,6 +26,7 @@ from stages.messages import (
     Tick,
     TreeReport,
 )
+from streamer.config import WindowConfig
 from streamer.hub import Hub
 from streamer.pipeline.topology import feed_chain
 from tests.growth import grown, sizes
@@ -102,7 +103,7 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "MOST_DEAD", 64)
     monkeypatch.setattr(cct, "SPARE_FUNCTIONS", 64)
     now = 0.0
-    hub = Hub(now=lambda: now, fidelity=fidelity, max_methods=1024)
+    hub = Hub(WindowConfig(pane_seconds=1), now=lambda: now, fidelity=fidelity, max_methods=1024)
     stages = chains.flow() if fidelity == "flow" else chains.ip()
     world, names = World(), set()
 
