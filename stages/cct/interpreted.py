@@ -160,19 +160,23 @@ def _nearest(t, a, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _on_top(t, c, a, fn, bci):  # type: ignore[no-untyped-def]
-    """A frame of `fn`, called by that on top of this activation of the interpreter; in its place if it is not told
-    which one that is."""
-    if is_untold(c, t.activation[AC * a + A_FN]):
-        return _instead(t, c, a, fn)
+def _called(t, c, a, fn, bci):  # type: ignore[no-untyped-def]
+    """A frame of `fn`, called by `a`, one of the interpreter, at `bci`."""
     return frame(t, c, a, BY_BYTECODE - 1 - bci, fn, t.activation[AC * a + A_NODE], bci, True)
 
 
 @inner
+def _on_top(t, c, a, fn, bci):  # type: ignore[no-untyped-def]
+    """A frame of `fn`, called by that on top of this activation of the interpreter; in its place if it is not told
+    which one that is."""
+    return _instead(t, c, a, fn) if is_untold(c, t.activation[AC * a + A_FN]) else _called(t, c, a, fn, bci)
+
+
+@inner
 def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
-    """The lowest frame that is told is of `fn`, with `above` others on it: the frame that stands
-    there; the nearest of `fn` below it in this activation, from which control was never seen to come back; else one
-    above a gap. Compiled code below, and calls by the VM, are left by what machine code shows."""
+    """The lowest frame that is told is of `fn`, with `above` others on it: the frame that stands there; the nearest of
+    `fn` below it in this activation, from which control was never seen to come back; else one above a gap. Compiled
+    code below, and calls by the VM, are left by what machine code shows."""
     if fn == INTERPRETER:  # none is told
         return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
     at = a
@@ -195,21 +199,19 @@ def _is_gap(t, c, a):  # type: ignore[no-untyped-def]
 @inner
 def _above_gap(t, c, a, fn):  # type: ignore[no-untyped-def]
     """A frame of `fn`, above the lowest of this activation, which machine code has not left, and an untold one in place
-    of those between: it is not known which of them are left."""
+    of those between: it is not known which of them are left. However often that happens, there is one such."""
     for _ in range(SEARCHED):
-        if _is_gap(t, c, a) or not _called_by_interpreter(t, a):
+        if not _called_by_interpreter(t, a):
             break
         a = t.activation[AC * a + A_PARENT]
-    if is_untold(c, t.activation[AC * a + A_FN]) and not _is_gap(t, c, a):
+    if is_untold(c, t.activation[AC * a + A_FN]):
         return _instead(t, c, a, fn)
-    if not _is_gap(t, c, a):
-        a = _on_top(t, c, a, np.int64(INTERPRETER), np.int64(-1))
-    return frame(t, c, a, BY_BYTECODE, fn, t.activation[AC * a + A_NODE], np.int64(-1), True)
+    return _called(t, c, _called(t, c, a, np.int64(INTERPRETER), np.int64(-1)), fn, np.int64(-1))
 
 
 @inner
 def _back(t, c, a, fn):  # type: ignore[no-untyped-def]
-    """The frame on top is left for the one below, which is of `fn`."""
+    """The frame on top is left for the one below, which is of `fn`; a gap below may be of many."""
     below = t.activation[AC * a + A_PARENT]
     if t.activation[AC * below + A_FN] == fn or is_untold(c, fn):
         return below
@@ -234,9 +236,7 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     if kind == _LOST:
         return _at_last(t, c, a, fn, e.bci[k])
     if kind == _ENTER or kind == _FRAME:
-        if t.activation[AC * a + A_FN] == INTERPRETER:
-            return _instead(t, c, a, fn)
-        return frame(t, c, a, BY_BYTECODE - 1 - e.bci[k], fn, t.activation[AC * a + A_NODE], e.bci[k], True)
+        return _on_top(t, c, a, fn, e.bci[k])
     if kind == _RETURN or kind == _UNWIND or kind == _OSR:
         if _called_by_interpreter(t, a):
             return _back(t, c, a, fn) if kind != _OSR else t.activation[AC * a + A_PARENT]

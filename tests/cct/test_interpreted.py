@@ -20,8 +20,8 @@ from stages.messages.paths import DISABLED, BlockEnd
 from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Range
 from tests.cct.test_stage import found, stage, tree_of
 
-A, B, C = 8, 9, 10
-NAMES = ((A, "A.a"), (B, "B.b"), (C, "C.c"))
+A, B, C, D = 8, 9, 10, 11
+NAMES = ((A, "A.a"), (B, "B.b"), (C, "C.c"), (D, "D.d"))
 ENTRY = Block((Range(INTERPRETER, INTERPRETER + 1, False, ()),), BlockEnd.INDIRECT)
 TEMPLATE = Block((Range(INTERPRETER + 16, INTERPRETER + 17, False, ()),), BlockEnd.INDIRECT)
 COMPILED = Block((Range(SPACING, SPACING + 1, False, ()),), BlockEnd.RETURN)
@@ -106,6 +106,23 @@ def test_a_frame_told_anew_that_did_not_stand_there_is_not_called_by_those_that_
     assert counts[(*a, ("[interpreter]", -1), ("C.c", -1)), "instructions"] == 2
     assert counts[(*a, ("[interpreter]", -1), ("B.b", -1)), "instructions"] == 1
     assert not any(len(stack) > 4 or (("C.c", -1) in stack and ("B.b", 3) in stack) for stack, _ in counts)
+
+
+def test_stacks_do_not_grow_however_often_they_are_lost() -> None:
+    """A.a calls B.b. Then again and again nothing is told, and then another method's frame."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    told = [(1, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.ENTER, B, 3)]
+    for at in range(4, 40, 4):
+        told += [(at, 0, FrameEvent.LOST, -1, -1), (at + 1, 0, FrameEvent.LOST, -1, -1)]
+        told += [(at + 1, 0, FrameEvent.FRAME, C if at % 8 else D, -1)]
+    order = [entry, template, entry, *[template] * 40]
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), events(*told)), *cct.flush()]))
+    a, untold = ((UNKNOWN, -1), ("A.a", -1)), ("[interpreter]", -1)
+    assert {stack for stack, _ in counts if stack[-1] in {("C.c", -1), ("D.d", -1)}} == {
+        (*a, untold, ("C.c", -1)), (*a, untold, ("D.d", -1)),
+    }  # fmt: skip
+    assert max(len(stack) for stack, _ in counts) == 5
 
 
 def test_a_frame_told_anew_is_not_that_of_its_method_below_a_call_by_the_vm() -> None:
