@@ -93,7 +93,13 @@ def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, option
                     found.append(f"{blob.kind.name} {blob.name} {start:#x} {runs}")
             return found
 
-        eventually("nothing differs", lambda: not differences())
+        last: list[str] = []
+
+        def same() -> bool:
+            last[:] = differences()
+            return not last
+
+        eventually(lambda: f"nothing differs; at last {len(last)}: {last[-5:]}", same)
         assert told() > 20
         standing = [v for v in code.versions() if v.kind == Kind.NMETHOD and v.until == FOREVER]
         assert len(standing) > 20

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import http.server
 import io
 import json
@@ -187,14 +188,26 @@ def test_any_view_is_shown_or_refused() -> None:
     assert refused > 100
 
 
-def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 200) -> bytes:
-    seen = b""
+def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 200, seen: bytes = b"") -> bytes:
+    """All output behind `seen`, which is in it, until it is found in that."""
     deadline = time.monotonic() + seconds
     while not found(seen):
         ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
         assert ready, f"not seen in {seconds} s; seen: {seen[-2000:]!r}"
-        seen += os.read(terminal, 65536)
+        more = read(terminal)
+        assert more, f"not seen before its end; seen: {seen[-2000:]!r}"
+        seen += more
     return seen
+
+
+def read(terminal: int) -> bytes:
+    """What there is; b"" at the end, which Linux tells by EIO once nobody has the other side open."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""
 
 
 def start_in_terminal(url: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -326,6 +339,5 @@ def _in(wanted: bytes, screen: bytes) -> bool:
 
 
 def _drain(terminal: int) -> None:
-    with suppress(OSError):  # the other end is closed
-        while os.read(terminal, 65536):
-            pass
+    while read(terminal):
+        pass

@@ -33,12 +33,13 @@ def classes() -> Path:
 _T = TypeVar("_T")
 
 
-def eventually(what: str, condition: Callable[[], _T], deadline: float = DEADLINE) -> _T:
-    """Polls until `condition()` is true and returns it; fails, saying `what`, after `deadline` seconds."""
+def eventually(what: str | Callable[[], str], condition: Callable[[], _T], deadline: float = DEADLINE) -> _T:
+    """Polls until `condition()` is true and returns it; fails, saying `what` (made then, if it is a function), after
+    `deadline` seconds."""
     end = time.monotonic() + deadline
     while not (value := condition()):
         if time.monotonic() > end:
-            pytest.fail(f"not within {deadline} s: {what}")
+            pytest.fail(f"not within {deadline} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.02)
     return value
 
