@@ -113,7 +113,7 @@ def test_every_module_is_in_the_digest(tmp_path: Path, monkeypatch: pytest.Monke
     files["__init__"].write_text("")
     before = sources.digest(files["one"])
     for name in names:
-        sources._imports.cache_clear()
+        sources._source.cache_clear()
         files[name].write_text(files[name].read_text() + "# changed\n")
         after = sources.digest(files["one"])
         assert after != before, name
