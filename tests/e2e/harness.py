@@ -35,12 +35,15 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """The first true value of `condition`."""
+    """The first true value of `condition`. What lasts is asked for less often: most of it is asked of the hub, which
+    shares the CPUs with the test, and its answers cost milliseconds."""
     end = time.monotonic() + seconds
+    pause = 0.02
     while not (value := condition()):
         if time.monotonic() > end:
             raise AssertionError(f"not in {seconds:.0f} s: {what}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.25 * pause, 0.25)
     return value
 
 
