@@ -280,7 +280,8 @@ def linked(t, c, root, fn, place, bci, ret):  # type: ignore[no-untyped-def]
     link = t.activation[AC * root + A_NODE]
     if t.node[NC * link + N_METHOD] == UNKNOWN_CALLER:
         row = NC * link
-        t.node[row + N_PARENT], t.node[row + N_BCI], t.node[row + N_FLAGS] = node, bci, NODE_LINK
+        t.node[row + N_PARENT], t.node[row + N_BCI] = node, bci
+        t.node[row + N_FLAGS] |= NODE_LINK
     row = AC * root
     t.activation[row + A_FN], t.activation[row + A_PARENT], t.activation[row + A_RETURN] = LINKED, caller, ret
     return caller

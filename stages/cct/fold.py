@@ -47,6 +47,9 @@ from stages.cct.tables import (
     LAST_STEP,
     LEFT,
     LOST,
+    N_FLAGS,
+    NC,
+    NODE_NOTED,
     OBSERVED,
     S_INSTRUCTIONS,
     S_NEXT,
@@ -323,6 +326,7 @@ def clear(tables):  # type: ignore[no-untyped-def]
     t = tables_at(tables)
     for k in range(t.size[Z_NOTED]):
         n = np.int64(t.noted[k])
+        t.node[NC * n + N_FLAGS] &= ~NODE_NOTED
         for q in range(COUNTS * CERTAINTIES):
             t.counts[COUNTS * CERTAINTIES * n + q] = 0
         for q in range(CERTAINTIES):

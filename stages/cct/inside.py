@@ -14,6 +14,7 @@ import numpy as np
 
 from jvm.kernels import apart, inner
 from stages.cct.contexts import class_of
+from stages.cct.nodes import note
 from stages.cct.tables import (
     B_ENDS,
     B_ITEM,
@@ -42,7 +43,6 @@ from stages.cct.tables import (
     X_LINK,
     X_LINKS,
     XC,
-    Z_NOTED,
 )
 from stages.messages.paths import FIRST_PATH, BlockEnd, PathKind
 
@@ -125,12 +125,8 @@ def stays(t, c, state):  # type: ignore[no-untyped-def]
 @inner
 def stayed(t, n, sure, instructions, bytecodes, ticks):  # type: ignore[no-untyped-def]
     """Counts at node `n`."""
-    row = COUNTS * CERTAINTIES * n
-    was = t.counts[row] | t.counts[row + 1] | t.counts[row + 2]
-    if was == 0 and (t.counts[row + 3] | t.counts[row + 4] | t.counts[row + 5]) == 0:
-        t.noted[t.size[Z_NOTED]] = n
-        t.size[Z_NOTED] += 1
-    row += COUNTS * sure
+    note(t, n)
+    row = COUNTS * (CERTAINTIES * n + sure)
     t.counts[row + 1] += instructions
     t.counts[row + 2] += bytecodes
     t.spent[CERTAINTIES * n + sure] += ticks

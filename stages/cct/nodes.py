@@ -12,6 +12,7 @@ from stages.cct.tables import (
     N_METHOD,
     N_PARENT,
     NC,
+    NODE_NOTED,
     NODE_OVERFLOW,
     OVERFLOW_NAME,
     P_BCI,
@@ -20,6 +21,7 @@ from stages.cct.tables import (
     PC,
     Z_NODE_ROOM,
     Z_NODES,
+    Z_NOTED,
     Z_OVERFLOW,
     Z_PARENTS,
     tables_at,
@@ -89,6 +91,17 @@ def child(t, parent, method, bci):  # type: ignore[no-untyped-def]
         t.size[Z_OVERFLOW] += 1
         n = _child(t, parent, np.int64(OVERFLOW_NAME), np.int64(-1), NODE_OVERFLOW)
     return n if n >= 0 else parent
+
+
+@inner
+def note(t, n):  # type: ignore[no-untyped-def]
+    """Before something is added to the counts of node `n`. These may be zero again later: a call that was entered is
+    taken back when it is told whose it is."""
+    row = NC * n + N_FLAGS
+    if t.node[row] & NODE_NOTED == 0:
+        t.node[row] |= NODE_NOTED
+        t.noted[t.size[Z_NOTED]] = n
+        t.size[Z_NOTED] += 1
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 from jvm.kernels import apart, inner
 from stages.cct.contexts import arrive, called, class_of, goes_on, left, same
 from stages.cct.interpreted import entered_at, happened
-from stages.cct.nodes import child, inlined, mixed, spread
+from stages.cct.nodes import child, inlined, mixed, note, spread
 from stages.cct.tables import (
     A_FN,
     A_NODE,
@@ -86,7 +86,6 @@ from stages.cct.tables import (
     XC,
     Z_MADE,
     Z_MOST,
-    Z_NOTED,
     Z_PART_ROOM,
     Z_PARTS,
     Z_STATES,
@@ -160,10 +159,7 @@ def settled(t, begin, end, whole, observed, suspect, ticks, suspect_ticks):  # t
             continue
         instructions, bytecodes = np.int64(t.part[RC * k + R_INSTRUCTIONS]), np.int64(t.part[RC * k + R_BYTECODES])
         row = COUNTS * CERTAINTIES * n
-        was = t.counts[row] | t.counts[row + 1] | t.counts[row + 2]
-        if was == 0 and (t.counts[row + 3] | t.counts[row + 4] | t.counts[row + 5]) == 0:
-            t.noted[t.size[Z_NOTED]] = n
-            t.size[Z_NOTED] += 1
+        note(t, n)
         t.counts[row] += observed * calls
         t.counts[row + 1] += observed * instructions
         t.counts[row + 2] += observed * bytecodes

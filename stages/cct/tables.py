@@ -36,9 +36,9 @@ BY_BYTECODE = -(1 << 20)  # and below: by a frame of the interpreter, at bci BY_
 # A node: its parent, method (position in the names), bci of the call in the parent, FLAG_…
 NC = 4
 N_PARENT, N_METHOD, N_BCI, N_FLAGS = range(4)
-NODE_OVERFLOW, NODE_LINK = 1, 2
+NODE_OVERFLOW, NODE_LINK, NODE_NOTED = 1, 2, 4
 """Of a node: it stands for all children that there was no room for; it stands for its parent's frame, in which its
-children were called at its bci."""
+children were called at its bci; it is one of `Tables.noted`."""
 
 # Of an unknown's node: the node that is presumed to call from there (0: none is), and its bci
 QC = 2
@@ -163,7 +163,7 @@ class Tables(NamedTuple):
     part_of: I32  # (nodes,) the part of the node, if it is one of the step that is being made
     counts: I64  # (nodes, CERTAINTIES, COUNTS): zeros but from `settle` to `clear`
     spent: NDArray[np.float64]  # (nodes, CERTAINTIES)
-    noted: I32  # (nodes,) which of these are not zero
+    noted: I32  # (nodes,) to which of these something was added, each once
     one: I64  # (CERTAINTIES,) of a step for which there is no room: how many times it is made,
     one_ticks: NDArray[np.float64]  # and in how many ticks
     size: I64  # (Z_SIZE,)

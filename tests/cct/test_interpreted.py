@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -257,6 +257,40 @@ def test_events_are_those_of_a_plain_reading(told: NDArray[np.void]) -> None:
     left, _ = events_told(told, fns)
     columns = (left.order, left.kind, left.fn, left.bci)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == plainly_told(told, fns)
+
+
+def test_a_node_whose_calls_are_taken_back_is_counted_once() -> None:
+    """A.a's untold callee executes an instruction. Then A.a enters a method, which is told to be B.b: the untold one is
+    entered once more, and that is taken back, which leaves nothing but the instruction (and the first call)."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    order = [entry, template, template, template, entry, template]
+    told = events(
+        (1, 0, FrameEvent.ENTER, A, -1), (2, 0, FrameEvent.ENTER, -1, -1), (3, 0, FrameEvent.RETURN, A, -1),
+        (5, 0, FrameEvent.ENTER, B, 3),
+    )  # fmt: skip
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()]))
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    assert counts[(*a, ("[interpreter]", -1)), "instructions"] == 1
+    assert counts[(*a, ("B.b", 3)), "instructions"] == 1
+    assert sum(n for (_, name), n in counts.items() if name == "instructions") == len(order)
+
+
+HAPPENS = ((FrameEvent.ENTER, -1), (FrameEvent.ENTER, B), (FrameEvent.RETURN, A), (FrameEvent.LOST, -1), None)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(HAPPENS)), min_size=4, max_size=30))
+def test_every_instruction_is_counted_once_whatever_is_told(happens: list[tuple[bool, Any]]) -> None:
+    """A method is entered or not, and something is told, or nothing."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    order, told = [entry, template], [(1, 0, FrameEvent.ENTER, A, -1)]
+    for enters, event in happens:
+        order += [entry, template] if enters else [template]
+        told += [(len(order) - 1, 0, *event, -1)] if event else []
+    said = [*explained(cct, d.message(7, order, (0, 9), False), events(*told)), *cct.flush()]
+    assert tree_of(said).total("observed_instructions") == len(order)
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -10,8 +10,9 @@ import pytest
 from capture.recording.replay import Replay
 from stages.cct.tree import Tree, merged, method_totals
 from stages.cct.views import View
-from stages.messages import Bytecodes, TreeReport
+from stages.messages import Bytecodes, PaneReport, TreeReport
 from stages.messages.bytecodes import FrameEvent
+from stages.messages.trees import CERTAINTIES
 from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.trees.source import of_recording
@@ -71,22 +72,28 @@ INTERPRETED = 1000
 
 
 def test_interpreted_calls_that_are_told_have_their_contexts(tmp_path: Path) -> None:
-    """From when on the interpreter's methods are known is a matter of time: calls are told from there on."""
+    """From when on the interpreter's methods are known is a matter of time: calls are told from there on. The tree has
+    as many instructions as the profile, to the last one."""
     recording = run_of("Calls", 17, ["-XX:+UseSerialGC", "-Xint"], [str(INTERPRETED)], tmp_path, Path(__file__).parent)
     settings = config.load(fidelity="flow", **{"flow.interpreted": True, "flow.contexts": True})
     names = middle(settings)
-    chain = make_chain(names[: names.index("cct") + 1], Place(settings, tmp_path, 0))
+    behind = names.index("cct") + 1
+    chain = make_chain(names, Place(settings, tmp_path, 0))
     said: list[object] = []
     with Replay(recording) as replay:
         for message in replay.messages():
-            said += feed_chain(chain, message)
-    said += flush_chain(chain)
+            said += feed_chain(chain[:behind], message)
+    said += flush_chain(chain[:behind])
+    reports = [*(report for message in said for report in feed_chain(chain[behind:], message))]
+    reports += flush_chain(chain[behind:])
     told, method = Counter[str](), dict[int, str]()
     for bytecodes in (m for m in said if isinstance(m, Bytecodes)):
         method |= dict(bytecodes.names)
         entered = bytecodes.events[bytecodes.events["kind"] == FrameEvent.ENTER]
         told.update(method[m] for m in entered["method"].tolist() if m >= 0)
     tree = merged(Tree(m.nodes, m.names) for m in said if isinstance(m, TreeReport))
+    profiled = sum(int(m.profile["instructions"].sum()) for m in reports if isinstance(m, PaneReport))
+    assert sum(tree.total(f"{certainty}_instructions") for certainty in CERTAINTIES) == profiled > 0
     mine = {name: n for name, n in told.items() if name.startswith("Calls")}
     counted = Counter(method_totals(tree, "observed_invocations"))
     counted.update(method_totals(tree, "suspect_invocations"))
