@@ -10,10 +10,14 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Literal
+
+import trio
 
 from capture.live.perf_event import PMU
 from jvm.private import PrivacyError, private_directory
@@ -143,6 +147,17 @@ def perf() -> Finding:
     return Finding("perf", "ok", line, "", why)
 
 
+def byte_code() -> Finding:
+    """Modules are compiled by the first process that may keep the result; where none may, by each one anew."""
+    name, why = "Python byte code", "a quick start"
+    if not trio.__file__ or Path(cache_from_source(trio.__file__)).exists():
+        return Finding(name, "ok", "compiled modules are kept", "", why)
+    packages = Path(trio.__file__).parents[1]
+    cause = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else f"{packages} cannot be written"
+    remedy = f"once, as the owner of the packages: {sys.executable} -m compileall -q {packages}"
+    return Finding(name, "limited", f"each process compiles all modules anew: {cause}", remedy, why)
+
+
 def runtime_dir(settings: Settings) -> Finding:
     path = settings.runtime_dir
     why = "rings and sockets"
@@ -158,7 +173,7 @@ def runtime_dir(settings: Settings) -> Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
-        pt_pmu, perf_permission, memory_reading, java, jvmti_headers, compiler, qemu, perf,
+        pt_pmu, perf_permission, memory_reading, java, jvmti_headers, compiler, qemu, perf, byte_code,
         lambda: runtime_dir(settings),
     ]  # fmt: skip
     return [check() for check in checks]

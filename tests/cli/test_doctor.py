@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from compileall import compile_file
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,22 @@ def test_a_runtime_directory_open_to_others_is_refused(tmp_path: Path) -> None:
     assert "open to others" in found.found
     tmp_path.chmod(0o700)
     assert doctor.runtime_dir(config.load(runtime_dir=tmp_path)).state != "missing"
+
+
+def test_modules_that_each_process_compiles_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "trio" / "__init__.py"
+    module.parent.mkdir()
+    module.touch()
+    monkeypatch.setattr(doctor.trio, "__file__", str(module))
+    monkeypatch.setattr(doctor.sys, "dont_write_bytecode", True)
+    found = doctor.byte_code()
+    assert (found.state, "PYTHONDONTWRITEBYTECODE" in found.found, str(tmp_path) in found.remedy) == (
+        "limited", True, True,
+    )  # fmt: skip
+    monkeypatch.setattr(doctor.sys, "dont_write_bytecode", False)
+    assert "cannot be written" in doctor.byte_code().found
+    compile_file(module, quiet=1)
+    assert doctor.byte_code().state == "ok"
 
 
 def test_json_report_and_exit_status_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
