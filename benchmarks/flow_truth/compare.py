@@ -8,7 +8,7 @@ that.
 
 Within a step the blocks that ran (as QEMU cut them) are compared with the address ranges of the decoded block,
 whichever way either was cut. Inline-cache stubs count on neither side: `call → stub → X` and `call → X` are the same
-packets.
+packets. So where tracing comes back in one, the decoder may go on in it or at X.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -107,6 +107,17 @@ def _ranges_between(lo, hi, r, here, q, there, ic_lo, ic_hi):  # type: ignore[no
 
 
 @kernel
+def _stands_at(ip, address, k, first, start, ic_lo, ic_hi):  # type: ignore[no-untyped-def]
+    """Whether a decoder may go on at `address` where a packet says `ip`, and step k comes next."""
+    if ip == address or not ic_lo <= ip < ic_hi:
+        return ip == address
+    b, end = first[min(k, len(first) - 1)], first[len(first) - 1]
+    while b < end and ic_lo <= start[b] < ic_hi:
+        b += 1
+    return b < end and start[b] == address
+
+
+@kernel
 def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, verdict, incidents):  # type: ignore[no-untyped-def]
     """`taken`: `reader.Taken` over `code`, a `reader.Code`; `final`: a piece of trace ends with it, so all `steps` have
     been decoded. `verdict` (uint8) gets the fate of each block, like an index of `counts`. Returns (steps used,
@@ -145,18 +156,28 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
             state[C_FOLLOWING] = state[C_OFF] = state[C_EXPECT] = 0
             state[C_CAUSE], state[C_FROM] = L_HOLE, 0
             continue
-        if state[C_FOLLOWING] and state[C_EXPECT] and state[C_EXPECT] != address[s]:
+        if (
+            state[C_FOLLOWING]
+            and state[C_EXPECT]
+            and not _stands_at(state[C_EXPECT], address[s], k, first, start, ic_lo, ic_hi)
+        ):
             state[C_FOLLOWING], state[C_CAUSE], state[C_FROM] = 0, L_OUTSIDE, 0
         void = void or state[C_OFF] != 0
-        while not state[C_FOLLOWING] and not void and k < n:
-            _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
-            void = kind[k] == PGD  # its mark would have come before
-            if ip[k] and offset[k] >= state[C_FROM]:
-                state[C_FOLLOWING] = ip[k] == address[s]
-                state[C_CAUSE] = L_OUTSIDE
-            k += 1
-        if void or not state[C_FOLLOWING]:
-            void = True
+        if not state[C_FOLLOWING] and not void:
+            to = k
+            while to < n and kind[to] != PGD and not state[C_FOLLOWING]:  # the mark of a PGD would have come before
+                if ip[to] and offset[to] >= state[C_FROM]:
+                    state[C_FOLLOWING] = _stands_at(ip[to], address[s], to + 1, first, start, ic_lo, ic_hi)
+                to += 1
+            void = not state[C_FOLLOWING]
+            while k < to:
+                _count(
+                    first, start, ic_lo, ic_hi, counts, verdict, k, LOST + (L_MISALIGNED if void else state[C_CAUSE])
+                )
+                if ip[k] and offset[k] >= state[C_FROM]:
+                    state[C_CAUSE] = L_OUTSIDE
+                k += 1
+        if void:
             break
         state[C_EXPECT] = 0
 
@@ -279,7 +300,7 @@ def compare(taken, code, steps, final, foreign, ic_lo, ic_hi, state, counts, ver
                 counts[MISALIGNED] += 1
                 state[C_CAUSE] = L_MISALIGNED
             state[C_FOLLOWING] = state[C_EXPECT] = state[C_FROM] = 0
-        _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + state[C_CAUSE])
+        _count(first, start, ic_lo, ic_hi, counts, verdict, k, LOST + (L_MISALIGNED if void else state[C_CAUSE]))
         if kind[k] == PGD and not void:
             counts[MISALIGNED] += 1
         if ip[k] and kind[k] != PGD and offset[k] >= state[C_FROM]:

@@ -288,6 +288,42 @@ def test_inline_cache_stubs_count_on_neither_side(where: str) -> None:
     assert (counts[compare.RIGHT], counts[compare.WRONG]) == (2, 1)
 
 
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("where", ["in the stub", "where it leads", "elsewhere"])
+def test_where_tracing_comes_back_in_an_inline_cache_stub(where: str, begins: bool) -> None:
+    """The stub leads on without a packet: the decoder may go on in it or behind it, and nowhere else."""
+    stub, table, method = (IC[0] + 0x40, IC[0] + 0x4F), (0x5000, 0x5008), (0x6000, 0x6008)
+    before = [] if begins else [Step(PGE, [], 0x1000), Step(PGD, [(0x1000, 0x1008)], stub[0])]
+    steps = [Step(PGE, [], stub[0]), Step(PSB, [], stub[0]), Step(BIT, [stub, table]),
+             Step(TIP, [(0x5008, 0x500B)], 0x6000), Step(PGD, [method], 1 << 40)]  # fmt: skip
+    world = World([*before, *steps])
+    world.order = [] if begins else [world.path(1), DISABLED]
+    at = len(before)
+    ranges = {"in the stub": [stub, table], "where it leads": [table], "elsewhere": [(0x7000, 0x7008)]}[where]
+    world.decoded.append((ranges[0][0], BlockEnd.CONDITION, ranges))
+    world.order += [FIRST_PATH + len(world.decoded) - 1, world.path(at + 3), world.path(at + 4), DISABLED]
+    counts = world.run()
+    if where == "elsewhere":
+        assert counts[compare.MISALIGNED] == 1
+        assert counts[compare.LOST + compare.L_MISALIGNED] == flagged(counts) == 3
+        return
+    assert counts[compare.RIGHT] == total(world) - 1
+    assert counts[compare.IC] == 1
+    assert counts[compare.WRONG] == counts[compare.EXTRA] == counts[compare.MISALIGNED] == flagged(counts) == 0
+
+
+def test_what_is_compared_with_nothing_is_flagged_as_nothing_else() -> None:
+    """Such blocks count as wrong in the end, also those behind the next address."""
+    blocks = [[(k << 8, (k << 8) + 8)] for k in range(1, 7)]
+    world = World([Step(PGE, [], 0x100), *(Step(TIP, b, b[0][0] + 0x100) for b in blocks)])
+    world.order = [world.path(1), world.path(2), world.path(4), world.path(4), DISABLED]
+    counts = world.run()
+    assert counts[compare.MISALIGNED] == 1
+    assert counts[compare.RIGHT] == 3
+    assert counts[compare.LOST + compare.L_OUTSIDE] == 1
+    assert counts[compare.LOST + compare.L_MISALIGNED] == 2
+
+
 @quick
 @given(worlds(), st.data())
 def test_a_thread_goes_on_in_the_next_piece(world: World, data: st.DataObject) -> None:
