@@ -4,15 +4,16 @@
    most OFTEN times: of those as many as stand in the same order in both (a longest increasing sequence). The long ones
    are for loops whose rounds are alike one by one, but not many of them in a row; several for what a program does
    twice.
-2. *Between two anchors*, and as far as they go on, equal bytecodes are pairs. Where the two differ, the nearest place
-   within `LOOK` bytecodes is taken at which three in a row are the same again; else the nearest within `FAR` at which
-   `FAR_SAME` are; else one bytecode of each has no partner (`benchmarks.recovery.compare`). It is done from the
-   beginning on, and from the end back; the pairs of the first up to some place, and of the second behind it, are taken,
-   so that they are most. No pair reaches over an anchor.
+2. *Between two anchors* a longest common subsequence (`lcs.py`). Where they differ in too much for that, and from an
+   anchor on as far as they go on, equal bytecodes are pairs. Where the two differ, the nearest place within `LOOK`
+   bytecodes is taken at which three in a row are the same again; else the nearest within `FAR` at which `FAR_SAME` are;
+   else one bytecode of each has no partner (`benchmarks.recovery.compare`). It is done from the beginning on, and from
+   the end back; the pairs of the first up to some place, and of the second behind it, are taken, so that they are most.
+   No pair reaches over an anchor.
 
 So a pair is equal in method and bci, pairs stand in the same order in both, and no bytecode is in two: they are never
 more than a longest common subsequence. Nothing is taken for right because it is alike. Memory is O(n), time
-O(n log n).
+O(n log n + d²), d differences between two anchors.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.lcs import DEEP, ROOM, longest_common
 from benchmarks.accuracy.methods import I64
 from benchmarks.recovery.compare import FAR, FAR_AGAIN, FAR_HEADS, LOOK, far, nearest
 from jvm.kernels import inner, kernel
@@ -105,7 +107,7 @@ def _best(there, n, back, m):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pairs(one, other, one_back, other_back, anchors, looked, back, out):  # type: ignore[no-untyped-def]
+def _pairs(one, other, one_back, other_back, anchors, looked, ways, parts, back, out):  # type: ignore[no-untyped-def]
     """Fills `out` with positions of pairs; how many they are. `…_back`: from the end to the beginning."""
     n = i = j = 0
     for k in range(len(anchors) + 1):
@@ -114,7 +116,14 @@ def _pairs(one, other, one_back, other_back, anchors, looked, back, out):  # typ
         if not last and (i_end < i or j_end < j):
             continue  # pairs have gone past it
         found = _along(one, i, i_end, other, j, j_end, looked, out[n:])
+        exact = np.int64(0)
         if found < min(i_end - i, j_end - j):
+            exact = longest_common(one, i, i_end, other, j, j_end, ways[0], ways[1], parts, out[n:])
+            if exact < 0:
+                found = _along(one, i, i_end, other, j, j_end, looked, out[n:])
+            else:
+                found = exact
+        if exact < 0:
             a, b = len(one), len(other)
             m = _along(one_back, a - i_end, a - i, other_back, b - j_end, b - j, looked, back)
             for x in range(m):
@@ -167,5 +176,6 @@ def aligned(one: I64, other: I64) -> Pairs:
     out = np.zeros((min(len(one), len(other)), 2), np.int64)
     turned = one[::-1].copy(), other[::-1].copy()
     looked, back = np.zeros(FAR_HEADS + FAR, np.int32), np.zeros_like(out)
-    n = int(_pairs(one, other, *turned, anchors(one, other), looked, back, out))
+    ways, parts = np.zeros((2, ROOM), np.int64), np.zeros((DEEP, 5), np.int64)
+    n = int(_pairs(one, other, *turned, anchors(one, other), looked, ways, parts, back, out))
     return Pairs(out[:n, 0].copy(), out[:n, 1].copy())

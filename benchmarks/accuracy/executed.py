@@ -25,6 +25,7 @@ SEEN_UPCALL = -64
 """In the place of UPCALL, where the VM makes it for a bytecode whose resolution hides no steps (`unseen.py`)."""
 HIDING = np.array([OPCODE[f"{what}{where}"] for what in ("get", "put") for where in ("static", "field")]
                   + [o for o, kind in enumerate(KIND.tolist()) if kind == Kind.CALL])  # fmt: skip
+LAUNCHER = "sun/launcher/LauncherHelper"
 
 
 class Truth(NamedTuple):
@@ -33,6 +34,7 @@ class Truth(NamedTuple):
     sequence: I64  # with events
     entered: I64  # the method of each ENTER
     main: int  # the position from which on the program's `main(String[])` runs
+    launcher: I64 = np.zeros(0, np.int64)  # methods of the class that runs last before it
 
 
 def truth(directory: Path, numbers: Methods, name: str) -> Truth:
@@ -55,7 +57,8 @@ def truth(directory: Path, numbers: Methods, name: str) -> Truth:
     sequence = np.concatenate(parts)
     mains = [number[n] for n, m in known.items() if (m.name, m.descriptor) == ("main", "([Ljava/lang/String;)V")]
     at = np.flatnonzero((sequence >= 0) & np.isin(sequence >> BITS, mains))
-    return Truth(sequence, np.concatenate(entered), int(at[0]) - 1 if len(at) else 0)
+    launcher = np.array([number[n] for n, m in known.items() if m.holder == LAUNCHER], np.int64)
+    return Truth(sequence, np.concatenate(entered), int(at[0]) - 1 if len(at) else 0, launcher)
 
 
 class Executed:

@@ -36,16 +36,19 @@ class Aligned(NamedTuple):
 
 
 def beside(truth: Truth, found: I64) -> Aligned:
-    """Bytecodes found before the first one that is in `main`'s truth too are the JVM's start."""
+    """What was found behind the launcher, or before it if none of that was; bytecodes before the first one that is in
+    `main`'s truth too are the JVM's start."""
     hidden = while_resolving(found)
     at = np.flatnonzero((found >= 0) & ~hidden)
     one, other = truth.sequence[truth.sequence >= 0], found[at]
-    pairs = aligned(one, other)
     first = int((truth.sequence[: truth.main] >= 0).sum())
-    k = int(np.searchsorted(pairs.one, first))
-    begin = int(pairs.other[k]) if k < len(pairs.other) else len(other)
+    launched = np.flatnonzero(np.isin(other >> BITS, truth.launcher))
+    start, since = (first, int(launched[-1]) + 1) if len(launched) else (0, 0)
+    pairs = aligned(one[start:], other[since:])
+    k = int(np.searchsorted(pairs.one, first - start))
+    begin = since + int(pairs.other[k]) if k < len(pairs.other) else len(other)
     position = int(at[begin]) if begin < len(at) else len(found)
-    pairs = Pairs(pairs.one[k:] - first, pairs.other[k:] - begin)
+    pairs = Pairs(pairs.one[k:] + start - first, pairs.other[k:] + since - begin)
     rest, hidden = found[position:], hidden[position:]
     return Aligned(
         truth.sequence[truth.main :], rest[~hidden], pairs, position, unseen(truth, pairs, other[begin:]),
@@ -91,7 +94,7 @@ def lossy(lossless: Threads, seen: Threads, fillings: dict[tuple[int, int], Fill
     found = compare(lossless, seen, fillings, planted)
     lost = found.lost - found.late
     return {
-        "lost": lost / max(found.all, 1), "recovered": found.filled / max(found.all, 1), "guessed": 0.0,
+        "lost": lost / max(found.all, 1), "recovered": found.filled / max(found.all, 1),
         "holes": found.holes, "holes_filled": found.full / max(found.holes, 1),
         "decoding": found.observed / max(found.all - lost, 1), "recovery": found.right / max(lost, 1),
         "precision": found.right / max(found.filled, 1), "unplaced": found.unplaced / max(found.all, 1),

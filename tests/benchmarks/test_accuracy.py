@@ -106,12 +106,30 @@ def test_errors_in_loops_of_growing_rounds_do_not_shift_what_is_behind_them() ->
     assert len(pairs.one) == len(truth) + 2 - 300
 
 
-def test_two_that_change_places_are_errors() -> None:
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40), st.integers(0, 3))
+@settings(deadline=None, max_examples=200)
+def test_where_little_differs_pairs_are_a_longest_common_subsequence(a: list[int], b: list[int], first: int) -> None:
+    one, other = keys([9] * first + a), keys([9] * first + b)
+    pairs = aligned(one, other)
+    assert len(pairs.one) == longest_common_subsequence(one.tolist(), other.tolist())
+    assert (one[pairs.one] == other[pairs.other]).all()
+
+
+def test_gaps_in_a_loop_do_not_make_errors_count_more() -> None:
+    turns = [x for k in range(20) for x in (1, 2, 10 + k % 2, 20 + k % 4, 30 + k % 5, *range(40, 90))]
+    truth = turns * 60
+    cut = [*truth[:9000], *truth[11_345:30_000], *truth[30_777:]]
+    assert len(aligned(keys(truth), keys(cut)).one) == len(cut)
+    wrong = [1 << 62 if k % 101 == 100 else x for k, x in enumerate(cut)]
+    assert len(aligned(keys(truth), keys(wrong)).one) == len(cut) - len(cut) // 101
+
+
+def test_of_two_that_change_places_one_is_missing_and_one_is_wrong() -> None:
     numbers, truth = numbered(1000)
     found = [*truth[:500], truth[501], truth[500], *truth[502:]]
     told = compared(truth, found, numbers, 3)
-    assert told["right"] == pytest.approx(0.998)
-    assert told["wrong"] == pytest.approx(0.002)
+    assert told["right"] == pytest.approx(0.999)
+    assert told["wrong"] == pytest.approx(0.001)
 
 
 def test_differences_are_named_by_kind() -> None:
@@ -182,6 +200,18 @@ def test_it_begins_with_main() -> None:
     told = control_flow(beside(main, keys([*truth[500:990], *truth[1010:]])), numbers, 1)
     assert (told["bytecodes"], told["found"]) == (2000, 1990)
     assert told["right"] == pytest.approx(1990 / 2000)
+
+
+def test_it_begins_behind_the_launcher_if_that_was_found() -> None:
+    numbers, truth = numbered(3000)
+    launcher = numbers.number("L", "l", "()V")
+    start = [launcher << BITS, *truth[1000:1400], launcher << BITS | 1]
+    main = Truth(keys([*start, *truth[1000:]]), keys([]), len(start), keys([launcher]))
+    found = [*start, *truth[1400:]]
+    told = control_flow(beside(main, keys(found)), numbers, 1)
+    assert told["right"] == pytest.approx(1600 / 2000)
+    without = control_flow(beside(main, keys(found[402:])), numbers, 1)
+    assert (without["right"], without["wrong"]) == (told["right"], 0)
 
 
 def test_methods_are_compared_one_by_one() -> None:

@@ -40,7 +40,8 @@ def test_all_is_found_what_is_planted_counts_and_what_is_lost_comes_back(
     assert lossy["control_flow"]["right"] < whole["control_flow"]["right"]
     again = figures(capsys, "--from", str(kept), "--planted", "101", "--loss", "none")["none"]
     fallen, risen = (abs(again["control_flow"][name] - whole["control_flow"][name]) for name in ("right", "wrong"))
-    assert fallen == pytest.approx(1 / 101, rel=0.05)  # a prime: the program goes round in a loop
+    # A prime, as the program goes round in a loop. Each bytecode that was right counts, however much is missing.
+    assert fallen == pytest.approx(whole["control_flow"]["right"] / 101, rel=0.01)
     # Near steps that JVMTI hides an error is not told from a bytecode that has no partner (docs/accuracy.md).
     assert 0.007 < risen < 0.0105
     assert again["control_flow"]["right"] < whole["control_flow"]["right"]
