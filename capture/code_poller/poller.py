@@ -88,7 +88,7 @@ class CodePoller:
         self._last = -1.0
         self._saved = 0.0  # CPU seconds that may be spent
         self._page_cost = 5e-6
-        self._loaded: Intervals[None] = Intervals()  # nmethods, until they are unloaded or overlapped
+        self._loaded: Intervals[int] = Intervals()  # methods of nmethods, until those are unloaded or overlapped
         self._complete = 0
 
     # ---- records of the export
@@ -113,13 +113,15 @@ class CodePoller:
                 self._news |= not record.flags & export.RecordFlag.REPLAYED
                 if self._inside(record.address, record.end) and len(self._loaded) < MAX_LOADED:
                     self._evict(record.address, record.end)
-                    self._loaded.put(record.address, record.end, None)
+                    self._loaded.put(record.address, record.end, record.method)
                     self._told(record, record.address, record.code, _NMETHOD)
                     if 0 <= record.stub_offset < len(record.code):  # many of those are filled in at once
                         self._what[record.address + record.stub_offset - self._low : record.end - self._low] = _STUB
-            case export.NmethodUnload():
-                self._evict(record.address, record.address + 1)
+            case export.NmethodUnload():  # which another thread than its follower's may tell: not of that one, then
+                if record.method in (0, self._loaded.get(record.address)):
+                    self._evict(record.address, record.address + 1)
             case export.DynamicCode() if len(record.code) and not _of_an_nmethod(record):
+                self._evict(record.address, record.address + len(record.code))
                 self._told(record, record.address, record.code, _STUB)
             case export.CodePatch():
                 if self._inside(record.address, record.end):
@@ -273,13 +275,23 @@ class CodePoller:
         self._bytes[at[which]] = code[which]
         page, begin, end = pages[row[first[good]]], begin[good], end[good]
         self._touched[page] = self._clock()
-        steers = ~operands(self._bytes, begin, end)
+        steers = self._steers(at[which], begin)
         self.counts["operands"] += int(np.count_nonzero(~steers))
         self.counts["patches"] += int(np.count_nonzero(steers))
         before = self._seen[page]
         for i in np.flatnonzero(steers).tolist():
             lo, hi = int(begin[i]), int(end[i])
             out.append(code_patch(self._low + lo, int(before[i]), after, self._bytes[lo:hi].tobytes()))
+
+    def _steers(self, at: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) bytes that differ, ascending, of m runs that begin at (m,) bytes → which of the runs hold one that
+        steers control flow. A run may be of several operands: two constants of one object each lie side by side."""
+        if not len(begin):
+            return np.zeros(0, np.bool_)
+        first = np.flatnonzero(np.concatenate(([True], (np.diff(at) > 1) | np.isin(at[1:], begin))))
+        ends = at[np.concatenate((first[1:], [len(at)])) - 1] + 1
+        alone = ~operands(self._bytes, at[first], ends)
+        return np.logical_or.reduceat(alone, np.searchsorted(at[first], begin))
 
     def _find(self) -> bool:
         """Where the code is in that process's own addresses; QEMU's user mode may map a program elsewhere."""

@@ -181,6 +181,37 @@ def test_operands_that_steer_nothing(child: CodeChild, instruction: bytes, at: i
     assert scene.patches() == []
 
 
+def test_two_operands_side_by_side_are_judged_one_by_one(child: CodeChild) -> None:
+    scene = Scene(child)
+    constants = b"\x48\xb8\1\2\3\4\0\0\0\0\x48\xbe\5\6\7\x08\0\0\0\0"  # mov rax, imm64; mov rsi, imm64
+    scene.load(100, constants + b"\xe8\1\2\3\4")
+    child.put(102, b"\x11\x12\x13\x14")
+    child.put(112, b"\x15\x16\x17\x18")  # as a collector that moves both objects does
+    assert scene.patches() == []
+    child.put(112, b"\x25\x26\x27\x28")
+    child.put(121, b"\x31\x32\x33\x34")
+    assert scene.patches() == [(112, b"\x25\x26\x27\x28\0\0\0\0\xe8\x31\x32\x33\x34")]
+
+
+def test_an_unload_that_is_told_late_ends_only_its_own_code(child: CodeChild) -> None:
+    """JVMTI's events of one address come from several threads: the Service Thread's queue may lag behind a stub's
+    maker, or a replay."""
+    scene = Scene(child)
+    scene.load(100)
+    scene.stub(100, CODE)
+    scene.learn(Writer(6000).nmethod_unload(scene.low + 100, 1))
+    child.put(110, b"\xaa")
+    assert scene.patches() == [(110, b"\xaa")]
+    scene.load(300)
+    scene.learn(Writer(7000).nmethod_load(scene.low + 300, CODE, 2))
+    scene.learn(Writer(7001).nmethod_unload(scene.low + 300, 1))
+    child.put(310, b"\xbb")
+    assert scene.patches() == [(310, b"\xbb")]
+    scene.learn(Writer(7002).nmethod_unload(scene.low + 300, 2))
+    child.put(310, b"\xcc")
+    assert scene.patches() == []
+
+
 def test_an_operand_at_the_very_beginning(child: CodeChild) -> None:
     scene = Scene(child)
     scene.load(0, b"\x48\xb8" + CODE)

