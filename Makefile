@@ -54,7 +54,7 @@ test: $(VENV)/.dev packages lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow and not jvm"
+	$(BIN)/python -m pytest -m "not slow and not jvm and not nightly"
 
 C_FILES = $(wildcard jvm/agent/*.[ch] capture/emulator/*.[ch] benchmarks/*/*.c tests/*/*.c)
 lint: $(VENV)/.dev
@@ -71,13 +71,14 @@ bench: $(VENV)/.dev packages
 	$(BIN)/python -m benchmarks.transport
 	$(BIN)/python -m benchmarks.pipeline streamer/demo/shop.json --speed-up 15 --steady 20
 
-# Long random tests of the packet and flow kernels, the fuzz targets, a hundred kills of each process, and an alert that
-# takes its time.
+# Long random tests of the packet and flow kernels, the fuzz targets, tests of JDK 21, a hundred kills of each process,
+# and an alert that takes its time.
 nightly: $(VENV)/.dev
 	PT_EXAMPLES=100000 $(BIN)/python -m pytest tests/pt/test_packets.py tests/pt/test_flow.py --timeout 0
 	$(BIN)/python -m tests.fuzz packets --inputs 10000000
 	$(BIN)/python -m tests.fuzz all --inputs 1000000
 	FENCE=low $(BIN)/python -m tests.fuzz packets events flow decode --inputs 1000000
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m nightly
 	$(BIN)/python -m benchmarks.kills --count 100
 	SHIPPED_TIMES=1 $(BIN)/python -m pytest tests/e2e/test_alerts.py
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba $(BIN)/python -m tests.fuzz packets events decode --inputs 1000000

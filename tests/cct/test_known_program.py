@@ -11,6 +11,7 @@ from stages.cct.views import View
 from streamer.trees.source import of_recording
 from tests.cct import known
 from tests.flow_events.test_inlined import COMPILED_ALONE, run_of
+from tests.jdks import JDKS
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 WARM, COUNTED = 12_000, 1000
@@ -29,7 +30,7 @@ FEW = 2e-5
 """Share of calls that may be wrong while code is compiled: the callee of a method handle is not named."""
 
 
-@pytest.mark.parametrize("version", [17, 21, 25])
+@pytest.mark.parametrize("version", JDKS)
 @pytest.mark.parametrize("mode", MODES)
 def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path) -> None:
     """Recursion, exceptions, callbacks by the JDK, constructors, receivers of several classes: each call a real one."""
@@ -61,7 +62,7 @@ def test_calls_are_right_while_code_takes_the_place_of_other_code(version: int, 
     assert sum(map(abs, wrong.values())) < FEW * rounds * expected.total(), wrong
 
 
-@pytest.mark.parametrize("version", [21, 25])
+@pytest.mark.parametrize("version", JDKS[1:])
 def test_frames_of_a_virtual_thread_stand_below_an_unknown_caller_once_it_has_yielded(
     version: int, tmp_path: Path
 ) -> None:

@@ -1,4 +1,5 @@
-"""One kill of each process, by `benchmarks.kills`; a hundred of each are `make nightly`."""
+"""One kill of each process, by `benchmarks.kills`, in `make nightly`, which then kills each a hundred times. In each
+run of the tests: `test_signals`, `test_resume`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from benchmarks.kills import MEMBERS, run
 
 
 @pytest.mark.jvm
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_kill_of_each_process(kernels: None) -> None:

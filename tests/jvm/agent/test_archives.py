@@ -63,7 +63,9 @@ def archive(version: int, jar: Path, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["native", "traced"])
-@pytest.mark.parametrize(("version", "kind"), [(17, "cds"), (21, "cds"), (25, "cds"), (25, "aot")])
+@pytest.mark.parametrize(
+    ("version", "kind"), [(17, "cds"), pytest.param(21, "cds", marks=pytest.mark.nightly), (25, "cds"), (25, "aot")]
+)
 def test_an_archive_stays_usable(version: int, kind: str, way: str, jar: Path, tmp_path: Path) -> None:
     options = archive(version, jar, kind)
     session = tmp_path / "session"
