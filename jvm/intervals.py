@@ -24,6 +24,13 @@ class Intervals(Generic[T]):
         found = self._of.get(start)
         return None if found is None else found[1]
 
+    def holding(self, address: int) -> tuple[int, int] | None:
+        """The interval that `address` lies in."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address >= self._of[self._starts[at]][0]:
+            return None
+        return self._starts[at], self._of[self._starts[at]][0]
+
     def put(self, start: int, end: int, value: T) -> None:
         self.take(start, end)
         self._starts.insert(bisect_left(self._starts, start), start)

@@ -14,7 +14,7 @@ forward.
 
 Not reported are: bytes of which nothing was told; padding (`jvm.code.diff`); operands that do not steer control flow
 (the guard value of an nmethod's entry barrier, which a collector changes in all nmethods at once, and constants loaded
-by mov); an nmethod of which a long run differs: something else is being put there, and the load event will tell.
+by mov); an nmethod of which most differs: something else is being put there, and the load event will tell.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LATELY = 2.0  # seconds for which a page is read more often after a load into it
 HASTE = 8
 BATCH = MOST // PAGE  # pages in one system call
 PROBE = 16  # bytes by which the code is found in memory
-LONGEST = 32  # bytes in one run that are patched in an nmethod's instructions; more is another one
+LONGEST = 32  # bytes in one run that are patched in an nmethod's instructions; more may be another one
 MAX_CACHE = 1 << 31  # HotSpot's own limit (ReservedCodeCacheSize)
 MAX_LOADED = 1 << 20
 
@@ -264,9 +264,9 @@ class CodePoller:
         first = np.flatnonzero(np.concatenate(([True], breaks)))
         begin, end = at[first], at[np.concatenate((first[1:], [len(at)])) - 1] + 1
         for i in np.flatnonzero((end - begin > LONGEST) & (self._what[begin] == _NMETHOD)).tolist():
-            # Too much differs for it to be the nmethod that was told of.
-            self.counts["overwritten"] += 1
-            self._evict(self._low + int(begin[i]), self._low + int(end[i]))
+            if self._overwritten(int(begin[i]), at, pages):
+                self.counts["overwritten"] += 1
+                self._evict(self._low + int(begin[i]), self._low + int(end[i]))
         good = self._what[begin] != _UNTOLD
         for i in np.flatnonzero(good & np.isin(code[first], PADDING)).tolist():
             offset = int(begin[i]) % PAGE
@@ -282,6 +282,21 @@ class CodePoller:
         for i in np.flatnonzero(steers).tolist():
             lo, hi = int(begin[i]), int(end[i])
             out.append(code_patch(self._low + lo, int(before[i]), after, self._bytes[lo:hi].tobytes()))
+
+    def _overwritten(self, where: int, at: NDArray[np.int64], pages: NDArray[np.int64]) -> bool:
+        """Is it other code than the nmethod around `where`? Then most of its instructions, as far as they lie in the
+        `pages` that were read, are among the bytes `at` that differ. A long run alone does not say so: C1 patches
+        several neighbouring instructions where classes are loaded one after the other."""
+        found = self._loaded.holding(self._low + where)
+        if found is None:  # it has just been evicted
+            return False
+        lo, hi = (address - self._low for address in found)
+        read = np.zeros((hi - 1) // PAGE - lo // PAGE + 1, np.bool_)
+        mine = pages[(pages >= lo // PAGE) & (pages <= (hi - 1) // PAGE)]
+        read[mine - lo // PAGE] = True
+        told = (self._what[lo:hi] == _NMETHOD) & read[np.arange(lo, hi) // PAGE - lo // PAGE]
+        differ = at[np.searchsorted(at, lo) : np.searchsorted(at, hi)]
+        return 2 * int(np.count_nonzero(told[differ - lo])) > int(np.count_nonzero(told))
 
     def _steers(self, at: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) bytes that differ, ascending, of m runs that begin at (m,) bytes → which of the runs hold one that

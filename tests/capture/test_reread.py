@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capture.code_poller import poller as reread
-from capture.code_poller.poller import PAGE, CodePoller
+from capture.code_poller.poller import LONGEST, PAGE, CodePoller
 from capture.live.drain import Drain
 from jvm.export import records as export
 from jvm.export.parse import iter_records
@@ -153,6 +153,19 @@ def test_other_code_in_place_of_an_nmethod_waits_for_its_load(child: CodeChild) 
     scene.load(100, other, tsc=9000)
     child.put(104, b"\2")
     assert scene.patches() == [(104, b"\2")]
+
+
+def test_many_patches_side_by_side_are_no_other_code(child: CodeChild) -> None:
+    """C1 under -Xcomp patches each access of a class's initializer: 44 bytes of one were seen in one run."""
+    scene = Scene(child)
+    scene.load(PAGE - 100, CODE * 4)
+    for at in range(0, 48, 16):
+        child.put(PAGE - 60 + at, b"\xe9\1\2\3\4\5\6\7\x09")
+    child.put(PAGE + 20, b"\xbb")
+    found = scene.patches()
+    assert [at for at, _ in found] == [PAGE - 60, PAGE + 20]
+    assert len(found[0][1]) > LONGEST
+    assert scene.poller.counts["overwritten"] == 0
 
 
 @pytest.mark.parametrize(
