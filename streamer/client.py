@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from jvm.inputfile import read_input
@@ -49,11 +50,15 @@ def _opener() -> urllib.request.OpenerDirector:
     return made
 
 
-def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> dict[str, Any]:
+Asked = Mapping[str, str | int | float | Sequence[str] | None]
+"""A query; a sequence is a parameter that comes several times."""
+
+
+def fetch(url: str, query: Asked, what: str = "hot", seconds: float | None = None) -> dict[str, Any]:
     """A view as JSON, from /api/`what`. Raises Failure with one line that names the fault; with any server there, it
     neither waits nor reads without a limit."""
     try:
-        view = json.loads(fetch_bytes(url, query, what))
+        view = json.loads(fetch_bytes(url, query, what, seconds=seconds))
     except (ValueError, RecursionError):
         raise Failure(f"what answers at {url} is not a streamer") from None
     if not isinstance(view, dict):
@@ -61,16 +66,14 @@ def fetch(url: str, query: dict[str, str | int | None], what: str = "hot") -> di
     return view
 
 
-def fetch_bytes(
-    url: str, query: dict[str, str | int | None], what: str, most: int | None = None, seconds: float | None = None
-) -> bytes:
+def fetch_bytes(url: str, query: Asked, what: str, most: int | None = None, seconds: float | None = None) -> bytes:
     """The same, as it is answered; of at most `most` bytes, within `seconds`."""
     most, seconds = most or MAX_ANSWER, seconds or SECONDS
     given = {key: value for key, value in query.items() if value is not None}
     try:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise ValueError
-        request = urllib.request.Request(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given)}")
+        request = urllib.request.Request(f"{url.rstrip('/')}/api/{what}?{urllib.parse.urlencode(given, doseq=True)}")
     except ValueError:
         raise Failure(f"{url} is not a http:// address") from None
     try:
@@ -102,6 +105,6 @@ def _read(answer: IO[bytes], most: int, seconds: float) -> bytes:
     return bytes(data)
 
 
-def fetch_tree(url: str, query: dict[str, str | int | None]) -> bytes:
+def fetch_tree(url: str, query: Asked) -> bytes:
     """The file of /api/cct: as large as a tree's file may be, and as late as a large one is merged and packed."""
     return fetch_bytes(url, query, "cct", MOST_PACKED, TREE_SECONDS)

@@ -94,6 +94,10 @@ class FlowConfig(_Section):
     each_bytecode: bool = Field(
         False, description="with it, tell each bytecode that the interpreter executes (streamer flow asks for it)"
     )
+    statements: bool = Field(
+        False,
+        description="live coverage and path frequencies, by bytecode (docs/statements.md); tells each bytecode, too",
+    )
     recover: bool = Field(True, description="fill holes with what threads did at another time (docs/recovery.md)")
     guess: bool = Field(False, description="guess a way through holes that nothing fills (docs/recovery.md)")
     recover_mib: int = Field(64, ge=1, le=4096, description="window of a process in which fillings are looked for")

@@ -34,6 +34,8 @@ _OPTIONS = [
                       "[default: flow]"),
     click.option("--contexts/--no-contexts", "flow__contexts", default=None,
                  help="Keep calling-context trees too, at fidelity flow (streamer cct live).  [default: do]"),
+    click.option("--statements/--no-statements", "flow__statements", default=None,
+                 help="Tell which bytecodes ran, and on which paths (streamer flow coverage live).  [default: no]"),
     click.option("--workers", "transport__workers", type=click.IntRange(1, 256), help="Decode processes."),
     click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
                  help="What lies between the processes; inproc: all in one.  [default: ipc]"),

@@ -29,6 +29,7 @@ from stages.messages.reports import (
     Counts,
     PaneReport,
 )
+from stages.messages.statements import STATEMENT_DTYPE, WAY_DTYPE, StatementReport
 from stages.messages.trace import (
     MARK_DTYPE,
     SIDE_DTYPE,
@@ -60,8 +61,10 @@ __all__ = [
     "PIECE_DTYPE",
     "PROFILE_DTYPE",
     "SIDE_DTYPE",
+    "STATEMENT_DTYPE",
     "TREE_DTYPE",
     "U8",
+    "WAY_DTYPE",
     "Account",
     "Arrival",
     "Break",
@@ -88,6 +91,7 @@ __all__ = [
     "Segment",
     "SideKind",
     "Sideband",
+    "StatementReport",
     "StreamEnd",
     "StreamKey",
     "StreamOpen",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
-from stages.messages import Bytecodes, FrameEvent, Paths
+from stages.messages import Bytecodes, FrameEvent
 from stages.statements.methods import RETURN, Known
 
 I64 = NDArray[np.int64]
@@ -41,47 +41,13 @@ class Frames(NamedTuple):
     below: I64  # the cell, or the next free one
 
 
-class Interpreted:
-    """Of one process. A thread's frames go with `forget`."""
+class Counted:
+    """How often each bytecode ran, and each path was taken: of one stretch of time."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self) -> None:
         self.times = np.zeros(0, np.int64)  # by node
-        self.cut = 0  # paths that an exception, or the change to compiled code, has cut off
-        self.strange = 0  # bytecodes that are none of their frame's method
-        self._top: dict[int, int] = {}  # by thread
-        self._frames = Frames(*(np.zeros(1, np.int64) for _ in Frames._fields))
-        self._free = np.zeros(2, np.int64)  # the first free cell, how many
         self._paths: list[NDArray[np.int64]] = []  # (k, 3) method, number, times
         self._waiting = 0
-
-    def take(self, message: Bytecodes, paths: Paths) -> None:
-        """The `Paths` that it explains."""
-        events = message.events if message.events.flags.writeable else message.events.copy()
-        bcis = message.bcis if message.bcis.flags.writeable else message.bcis.copy()
-        if len(bcis) != events["bytecodes"].sum():  # none were told
-            events = events.copy()
-            events["kind"], events["bytecodes"] = LOST, 0
-        if not len(events):
-            return
-        self._room(len(events))
-        tids, thread = np.unique(paths.rows["tid"], return_inverse=True)
-        top = np.array([self._top.get(tid, 0) for tid in tids.tolist()], np.int64)
-        tables = self._known.tables()
-        done = np.zeros((len(bcis) + len(events), 2), np.int64)
-        n, cut, strange = _follow(
-            events, bcis, thread.astype(np.int64), top, self._known.place, self.times, self._free, *self._frames,
-            *tables, done,
-        )  # fmt: skip
-        self._top.update(zip(tids.tolist(), top.tolist(), strict=True))
-        self.cut, self.strange = self.cut + cut, self.strange + strange
-        if n:
-            self._add(done[:n])
-
-    def forget(self, tid: int) -> None:
-        top = self._top.pop(tid, 0)
-        if top:
-            _give(top, self._frames.below, self._free)
 
     def paths(self) -> NDArray[np.int64]:
         """(k, 3) place of a method, number of a path, how often it was taken; ascending."""
@@ -94,19 +60,69 @@ class Interpreted:
             return self._paths[0]
         return np.zeros((0, 3), np.int64)
 
-    def _add(self, done: NDArray[np.int64]) -> None:
+    def add(self, done: NDArray[np.int64]) -> None:
+        """(k, 2) places of methods and numbers of paths, each as often as it was taken."""
         keys, times = np.unique(done, axis=0, return_counts=True)
         self._paths.append(np.column_stack((keys, times)))
         self._waiting += len(keys)
         if self._waiting > 1 << 18:
             self.paths()
 
-    def _room(self, events: int) -> None:
-        """At least one cell an event, and counts for all nodes."""
-        if self._known.nodes > len(self.times):
-            more = np.zeros(2 * self._known.nodes, np.int64)
+    def room(self, nodes: int) -> None:
+        if nodes > len(self.times):
+            more = np.zeros(2 * nodes, np.int64)
             more[: len(self.times)] = self.times
             self.times = more
+
+
+def told(message: Bytecodes) -> tuple[NDArray[np.void], NDArray[np.uint16]]:
+    """Its events and bytecodes, writeable. Where the bytecodes were not told, nothing is known from each event on."""
+    bcis = message.bcis if message.bcis.flags.writeable else message.bcis.copy()
+    if len(bcis) == message.events["bytecodes"].sum():
+        return message.events if message.events.flags.writeable else message.events.copy(), bcis
+    events = message.events.copy()
+    events["kind"], events["bytecodes"] = LOST, 0
+    return events, bcis[:0]
+
+
+class Interpreted:
+    """Of one process. A thread's frames go with `forget`."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self.cut = 0  # paths that an exception, or the change to compiled code, has cut off
+        self.strange = 0  # bytecodes that are none of their frame's method
+        self._top: dict[int, int] = {}  # by thread
+        self._frames = Frames(*(np.zeros(1, np.int64) for _ in Frames._fields))
+        self._free = np.zeros(2, np.int64)  # the first free cell, how many
+
+    def take(
+        self, events: NDArray[np.void], bcis: NDArray[np.uint16], tid: NDArray[np.int32], counted: Counted
+    ) -> None:
+        """(e,) EVENT_DTYPE, the bytecodes that they count, and (r,) the thread of each row. Counts go to `counted`."""
+        if not len(events):
+            return
+        self._room(len(events))
+        counted.room(self._known.nodes)
+        tids, thread = np.unique(tid, return_inverse=True)
+        top = np.array([self._top.get(tid, 0) for tid in tids.tolist()], np.int64)
+        done = np.zeros((len(bcis) + len(events), 2), np.int64)
+        n, cut, strange = _follow(
+            events, bcis, thread.astype(np.int64), top, self._known.place, counted.times, self._free, *self._frames,
+            *self._known.tables(), done,
+        )  # fmt: skip
+        self._top.update(zip(tids.tolist(), top.tolist(), strict=True))
+        self.cut, self.strange = self.cut + cut, self.strange + strange
+        if n:
+            counted.add(done[:n])
+
+    def forget(self, tid: int) -> None:
+        top = self._top.pop(tid, 0)
+        if top:
+            _give(top, self._frames.below, self._free)
+
+    def _room(self, events: int) -> None:
+        """At least one cell an event."""
         if self._free[1] >= events:
             return
         size = len(self._frames.method)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,10 @@ from jvm import names
 from jvm.bytecode.ball_larus import Numbering, number
 from jvm.bytecode.cfg import Cfg
 from jvm.bytecode.opcodes import Kind
+from stages.statements.coverage import followers
+
+STEP = 1 << 12
+"""About so many new nodes are numbered in one step."""
 
 
 class Graphs(Protocol):
@@ -39,10 +44,20 @@ class Tables(NamedTuple):
     node: NDArray[np.int64]  # by bci; −1: no instruction begins there
     kind: NDArray[np.uint8]  # (n,) by node
     start: NDArray[np.int64]
-    edge: NDArray[np.int64]
+    edge: NDArray[np.int64]  # (n + 1,)
     to: NDArray[np.int64]
     value: NDArray[np.int64]
     back: NDArray[np.bool_]
+
+
+class Conclusions(NamedTuple):
+    """Of all methods, by node, counted through all of them."""
+
+    above: NDArray[np.int64]  # `coverage.followers`
+    after: NDArray[np.int64]
+    line: NDArray[np.int64]  # (n,) its source line, distinct ones of each method counted through all; −1: not known
+    nodes: NDArray[np.int64]  # (m + 1,) the first of each method
+    lines: NDArray[np.int64]  # (m + 1,) the first of each method
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ class Method:
 
     selector: tuple[str, str, str]
     cfg: Cfg
-    numbering: Numbering | None  # None: too many paths
+    numbering: Numbering | None  # None: too many paths, or too large
     lines: NDArray[np.void]  # (l,) LINE_DTYPE
     first: int  # its first node, through all methods
 
@@ -65,51 +80,79 @@ class Method:
     def nodes(self) -> slice:
         return slice(self.first, self.first + len(self.cfg.nodes.bci))
 
+    def line_of_nodes(self) -> NDArray[np.int64]:
+        """(nodes,) position of each one's source line among the distinct lines of the method, ascending; −1: not
+        known."""
+        if not len(self.lines):
+            return np.full(len(self.cfg.nodes.bci), -1, np.int64)
+        row = np.searchsorted(self.lines["bci"].astype(np.int64), self.cfg.nodes.bci, "right") - 1
+        _, line = np.unique(self.lines["line"][np.maximum(row, 0)], return_inverse=True)
+        return line.astype(np.int64).reshape(-1)
 
-def tables(methods: list[Method]) -> Tables:
-    """Of methods in the order of their nodes."""
-    code, nodes, edges = [0], 0, 0
-    parts: list[list[NDArray[np.generic]]] = [[np.zeros(0, np.int64)] for _ in range(7)]
-    for method in methods:
-        bcis, n = method.cfg.nodes.bci, method.numbering
-        at = np.full(int(bcis[-1]) + 1 if len(bcis) else 0, -1, np.int64)
-        at[bcis] = np.arange(len(bcis)) + nodes
-        code.append(code[-1] + len(at))
-        none = np.zeros(0, np.int64)
-        start = np.full(len(bcis), -1, np.int64) if n is None else n.start
-        edge = np.zeros(len(bcis), np.int64) if n is None else n.edge[:-1]
-        to, value, back = (none, none, none) if n is None else (n.to + nodes, n.value, n.back)
-        for part, column in zip(parts, (at, method.cfg.nodes.kind, start, edge + edges, to, value, back), strict=True):
-            part.append(column)
-        nodes, edges = nodes + len(bcis), edges + len(to)
-    joined = [np.concatenate(part) for part in parts]
-    joined[3] = np.append(joined[3], edges)
-    kinds = np.int64, np.uint8, np.int64, np.int64, np.int64, np.int64, np.bool_
-    return Tables(np.array(code, np.int64), *(column.astype(kind) for column, kind in zip(joined, kinds, strict=True)))
+
+class _Growing:
+    """An array that is appended to. What was read of it stays as it was."""
+
+    def __init__(self, kind: type[np.generic], *first: int) -> None:
+        self._rows: NDArray[Any] = np.zeros(1024, kind)
+        self._rows[: len(first)] = first
+        self._size = len(first)
+
+    def append(self, rows: NDArray[Any]) -> None:
+        end = self._size + len(rows)
+        if end > len(self._rows):
+            more = np.zeros(max(2 * len(self._rows), end), self._rows.dtype)
+            more[: self._size] = self._rows[: self._size]
+            self._rows = more
+        self._rows[self._size : end] = rows
+        self._size = end
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        return self._rows[: self._size]
 
 
 class Known:
-    """The methods met so far, and which each number means now. Kept to the end: they are the result."""
+    """The methods met so far, and which each number means now. Dropped as a whole, with those of classes that are gone:
+    they are what counts refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int | None = None) -> None:
+        """Paths are numbered of methods with at most `largest` instructions (None: of all): it takes some 10 µs each,
+        in one step."""
+        self._largest = largest
         self.methods: list[Method] = []
         self.place: NDArray[np.int64] = np.full(1024, -1, np.int64)
         """Of the method of each number of the graph in `methods`; −1: not met, or without code."""
+        self.nodes = 0
         self._met = np.zeros(1024, np.bool_)
         self._selectors: dict[tuple[str, str, str], int] = {}
-        self._tables: Tables | None = None
+        i = np.int64
+        self._tables = [
+            _Growing(i, 0), _Growing(i), _Growing(np.uint8), _Growing(i), _Growing(i, 0), _Growing(i), _Growing(i),
+            _Growing(np.bool_),
+        ]  # fmt: skip
+        self._conclusions = [_Growing(i), _Growing(i), _Growing(i), _Growing(i, 0), _Growing(i, 0)]
 
     def meet(self, numbers: NDArray[np.int32], graphs: Graphs, renamed: list[int]) -> None:
         """Those of (n,) numbers that are new, or among `renamed`."""
+        for _ in self.meeting(numbers, graphs, renamed):
+            pass
+
+    def meeting(self, numbers: NDArray[np.int32], graphs: Graphs, renamed: list[int]) -> Iterator[None]:
+        """`meet` in steps."""
         last = max(int(numbers.max(initial=-1)), *renamed, -1)
         if last >= len(self.place):
             more = np.full(last + 1 + len(self.place), -1, np.int64)
             more[: len(self.place)] = self.place
             self.place, self._met = more, np.concatenate((self._met, np.zeros(len(more) - len(self._met), np.bool_)))
         self._met[renamed] = False
+        until = self.nodes + STEP
         for m in np.unique(numbers[(numbers >= 0) & ~self._met[numbers]]).tolist():
             self._met[m] = True
             self.place[m] = self._placed(m, graphs)
+            if self.nodes >= until:
+                yield
+                until = self.nodes + STEP
 
     def _placed(self, m: int, graphs: Graphs) -> int:
         try:
@@ -123,20 +166,38 @@ class Known:
         if place >= 0 and _same(self.methods[place].cfg, cfg):
             return place
         self._selectors[selector] = len(self.methods)
-        first = self.methods[-1].nodes.stop if self.methods else 0
-        self.methods.append(Method(selector, cfg, number(cfg), graphs.lines(m), first))
-        self._tables = None
+        small = self._largest is None or len(cfg.nodes.kind) <= self._largest
+        self.methods.append(Method(selector, cfg, number(cfg) if small else None, graphs.lines(m), self.nodes))
+        self._append(self.methods[-1])
         return len(self.methods) - 1
 
-    def tables(self) -> Tables:
-        """The same until a method is new."""
-        if self._tables is None:
-            self._tables = tables(self.methods)
-        return self._tables
+    def _append(self, method: Method) -> None:
+        bcis, n, none = method.cfg.nodes.bci, method.numbering, np.zeros(0, np.int64)
+        nodes, edges = self.nodes, len(self._tables[5].rows)
+        at = np.full(int(bcis[-1]) + 1 if len(bcis) else 0, -1, np.int64)
+        at[bcis] = np.arange(len(bcis)) + nodes
+        code = np.array([len(self._tables[1].rows) + len(at)])
+        start = np.full(len(bcis), -1, np.int64) if n is None else n.start
+        edge = np.zeros(len(bcis), np.int64) if n is None else n.edge[1:]
+        to, value, back = (none, none, none) if n is None else (n.to + nodes, n.value, n.back)
+        columns = code, at, method.cfg.nodes.kind, start, edge + edges, to, value, back
+        for part, column in zip(self._tables, columns, strict=True):
+            part.append(column)
+        above, after = followers(method.cfg)
+        line, lines = method.line_of_nodes(), int(self._conclusions[4].rows[-1])
+        of = np.array([nodes + len(bcis)]), np.array([lines + int(line.max(initial=-1)) + 1])
+        shifted = (np.where(x < 0, -1, x + by) for x, by in ((above, nodes), (after, nodes), (line, lines)))
+        for part, column in zip(self._conclusions, (*shifted, *of), strict=True):
+            part.append(column)
+        self.nodes += len(bcis)
 
-    @property
-    def nodes(self) -> int:
-        return self.methods[-1].nodes.stop if self.methods else 0
+    def tables(self) -> Tables:
+        """Views."""
+        return Tables(*(part.rows for part in self._tables))
+
+    def conclusions(self) -> Conclusions:
+        """Views."""
+        return Conclusions(*(part.rows for part in self._conclusions))
 
 
 def _same(a: Cfg, b: Cfg) -> bool:

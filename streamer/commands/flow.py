@@ -1,4 +1,5 @@
-"""`streamer flow`: control flow in bytecodes, statement coverage, path frequencies of a recording."""
+"""`streamer flow`: control flow in bytecodes, statement coverage, path frequencies; of a recording or a running
+streamer."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from jvm.private import output_file
 from stages.messages import Bytecodes, Paths, StreamOpen
 from stages.statements.statements import Executed
 from streamer.cli import Failure
-from streamer.statements import coverage, paths
+from streamer.statements import coverage, live, paths, text
 from streamer.statements.listing import Line, Listing
 from streamer.statements.source import Recording
+from streamer.trees.options import LIVE, source_options
 
+_SOURCE = click.argument("source", metavar="RECORDING|live")
 _RECORDING = click.argument("path", metavar="RECORDING", type=click.Path(path_type=Path))
 _INCLUDE = click.option("--include", multiple=True, metavar="PATTERN", help="Only these methods; repeatable.")
 _OUT = click.option(
@@ -27,10 +30,11 @@ _OUT = click.option(
 
 @click.group()
 def command() -> None:
-    """Bytecodes that a recording executed: in their order, as coverage, as paths.
+    """Bytecodes that were executed: in their order, as coverage, as paths.
 
     The interpreter's are known one by one. Of compiled code the compiler's debug info tells some positions. Only what
-    was observed is told: where trace was lost nothing is.
+    was observed is told: where trace was lost nothing is. Of a running streamer coverage and paths are told of a
+    window, if it was started with --statements.
 
     \b
     Examples:
@@ -38,6 +42,8 @@ def command() -> None:
       streamer flow coverage dir/trace.json --include 'shop.*'    what of these methods has run
       streamer flow coverage dir/trace.json --lcov -o shop.info   for genhtml and editors
       streamer flow paths dir/trace.json --top 50                 the ways that are taken most often
+      streamer run --statements -- java -jar app.jar              tell it live
+      streamer flow coverage live --window 5m                     of the streamer on this machine
     """
 
 
@@ -59,6 +65,8 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
       streamer flow trace dir/trace.json | less
       streamer flow trace dir/trace.json --thread 29318 --limit 1000000 -o 29318.txt
     """
+    if str(path) == LIVE:
+        raise Failure("each bytecode in its order is told of a recording alone: streamer record -o DIR")
     lines = _lines(Recording(path, _say), frozenset(tids))
     _write((str(line) for line in islice(lines, limit)), file)
     if next(lines, None) is not None:
@@ -66,32 +74,49 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
 
 
 @command.command("coverage")
-@_RECORDING
+@_SOURCE
+@source_options
 @_INCLUDE
 @click.option("--lcov", is_flag=True, help="A trace file of lcov, with source lines.")
 @click.option("--below", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Only methods of which at most this share ran.")  # fmt: skip
 @_OUT
-def coverage_(path: Path, include: tuple[str, ...], lcov: bool, below: float, file: Path | None) -> None:
+def coverage_(
+    source: str, url: str, window: str | None, pid: int | None, host: str | None, include: tuple[str, ...],
+    lcov: bool, below: float, file: Path | None,
+) -> None:  # fmt: skip
     """Which bytecodes of the methods that ran did run: those seen, and those that must have run for these to be seen.
 
-    A method that never ran is not listed. Counts of lines are lower bounds where code is compiled.
+    A method that never ran is not listed. Counts of lines are lower bounds where code is compiled. live: of a window of
+    a streamer that runs with --statements.
 
     \b
     Examples:
       streamer flow coverage dir/trace.json --include 'shop.*' --below 0.9
       streamer flow coverage dir/trace.json --lcov -o shop.info && genhtml shop.info
+      streamer flow coverage live --window 1m --include 'shop.*'
     """
-    covered = [coverage.Covered.of(e) for e in _executed(path, include)]
-    _write(coverage.lcov(covered) if lcov else coverage.text(covered, below), file)
+    if (which := _live(source, url, window, pid, host)) is not None:
+        if lcov:
+            raise Failure("--lcov needs a recording: a running streamer does not tell how often a line ran")
+        _write(text.coverage(*live.coverage(which, include, below)), file)
+        return
+    covered = [coverage.Covered.of(e) for e in _executed(Path(source), include)]
+    sums = [c.sums() for c in covered]
+    told = text.coverage(text.rest_first(sums, below), text.whole(sums))
+    _write(coverage.lcov(covered) if lcov else told, file)
 
 
 @command.command("paths")
-@_RECORDING
+@_SOURCE
+@source_options
 @_INCLUDE
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Paths listed.")
 @_OUT
-def paths_(path: Path, include: tuple[str, ...], top: int, file: Path | None) -> None:
+def paths_(
+    source: str, url: str, window: str | None, pid: int | None, host: str | None, include: tuple[str, ...], top: int,
+    file: Path | None,
+) -> None:  # fmt: skip
     """How often the interpreter took each acyclic path through each method (Ball and Larus).
 
     A path ends at a return, and at a loop's end, where the next one begins. Listed are the bytecode indices at which it
@@ -101,8 +126,20 @@ def paths_(path: Path, include: tuple[str, ...], top: int, file: Path | None) ->
     Examples:
       streamer flow paths dir/trace.json --top 50
       streamer flow paths dir/trace.json --include '*.Parser.*'
+      streamer flow paths live --window 1m
     """
-    _write(paths.text(_executed(path, include), top), file)
+    which = _live(source, url, window, pid, host)
+    most = paths.most(_executed(Path(source), include), top) if which is None else live.paths(which, include, top)
+    _write(text.paths(most), file)
+
+
+def _live(source: str, url: str, window: str | None, pid: int | None, host: str | None) -> live.Which | None:
+    """None: a recording. Raises Failure."""
+    if source == LIVE:
+        return live.Which(url, window, pid, host)
+    if (window, pid, host) != (None, None, None):
+        raise Failure(f"--window, --pid and --host choose from a running streamer (live): {source} is taken whole")
+    return None
 
 
 def _executed(path: Path, include: tuple[str, ...]) -> list[Executed]:

@@ -28,6 +28,7 @@ from streamer.hub.profile import (
     Rows,
 )
 from streamer.hub.ranking import coverage
+from streamer.hub.statements import Statements
 from streamer.hub.stretch import NOWHERE, Stretch, parsed
 from streamer.hub.trees import Trees, Which, among
 from streamer.hub.view import CAUSES, Coverage, HotView, window_label
@@ -58,6 +59,7 @@ class Hub:
         max_methods: int = 16384,
         pane_methods: int = 2048,
         patience: float = 2.0,
+        statements: bool = False,
     ) -> None:
         self.config = config or WindowConfig()
         self.fidelity = fidelity
@@ -76,6 +78,8 @@ class Hub:
         self.wall_ns = wall_ns
         self._spans = [max(1, round(s / self.config.pane_seconds)) for s in seconds]
         self.trees = Trees(max(self._spans), edge_panes=min(self._spans))
+        self.statements = Statements(self._spans) if statements else None
+        """Which bytecodes ran; None: it is not told."""
         self._max_methods = max_methods
         self._pane_methods = pane_methods
         self._gauges: dict[tuple[str, int, int], dict[str, float]] = {}
@@ -345,6 +349,7 @@ class Hub:
             "components": self.components,
             "refused_reports": self.refused_reports,
             **self.trees.statistics(),
+            **(self.statements.statistics() if self.statements else {}),
             "waiting_gaps": self.ledger.gaps(),
             "refused_accounts": self.ledger.refused,
             "processes": {
@@ -373,6 +378,8 @@ class Hub:
                     return None
                 del self.processes[silent]
                 self.trees.forget(silent)
+                if self.statements:
+                    self.statements.forget(silent)
             self.processes[key] = Process(
                 self._spans,
                 WEIGHTS[self.weights[0]],

@@ -23,11 +23,12 @@ import trio
 
 from capture.live.source import EmulatedSource
 from jvm.private import is_ours
-from stages.messages import Account, PaneReport, StreamKey, StreamOpen, TreeReport
+from stages.messages import Account, PaneReport, StatementReport, StreamKey, StreamOpen, TreeReport
 from streamer.config import Settings
 from streamer.hub.hub import Hub
 from streamer.hub.timeline import lately
 from streamer.pipeline.ended_streams import EndedStreams
+from streamer.pipeline.topology import middle
 from streamer.views import web
 
 NOTE = "hub.state"
@@ -101,8 +102,8 @@ def heartbeat(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HubStage:
-    """PaneReport, TreeReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes heartbeats of the
-    members."""
+    """PaneReport, TreeReport, StatementReport, Account, StreamOpen → nothing. `serve` runs beside it, `hear` takes
+    heartbeats of the members."""
 
     def __init__(
         self, settings: Settings, directory: Path, listener: int, *, first: bool = True, terminal: bool = False
@@ -113,7 +114,8 @@ class HubStage:
         self._directory, self._listener, self._config = directory, listener, settings.web
         self._push = settings.push
         noted = load(directory)
-        self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity))
+        told = "statements" in middle(settings)
+        self._state = noted or State(Hub(settings.window, fidelity=settings.fidelity, statements=told))
         self.hub = self._state.hub
         self._source = EmulatedSource(directory / "pt", socket.gethostname())
         for key in self._state.streams.gone:  # if the one before did not come to that
@@ -130,6 +132,9 @@ class HubStage:
                 self.hub.feed(message)
             case TreeReport():
                 self.hub.trees.feed(message)
+            case StatementReport():
+                if self.hub.statements is not None:
+                    self.hub.statements.feed(message)
             case Account():
                 self.hub.account(message)
             case StreamOpen():

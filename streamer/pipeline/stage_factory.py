@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.perf.perf_data import PerfDataError
-from streamer.pipeline.topology import InputError, Place, middle
+from streamer.pipeline.topology import InputError, Place, TopologyError, middle
 
 LATENESS_SECONDS = {"ip": 0.25, "flow": 0.5}
 """By which code may be told late. More where every branch is followed: branches in code told too late are not."""
@@ -95,8 +95,26 @@ def recover(place: Place) -> Any:
 def reconstruct(place: Place) -> Any:
     from stages.reconstruct.stage import Reconstruct
 
-    pane, each = place.settings.window.pane_seconds, place.settings.flow.each_bytecode
-    return Reconstruct(_images(place), pane_seconds=pane, each_bytecode=each, **_clock(place, 1 / 2))
+    pane, flow = place.settings.window.pane_seconds, place.settings.flow
+    stage = Reconstruct(
+        _images(place), pane_seconds=pane, each_bytecode=flow.each_bytecode or flow.statements, **_clock(place, 1 / 2)
+    )
+    place.shared["reconstruct"] = stage
+    return stage
+
+
+def statements(place: Place) -> Any:
+    from stages.statements.stage import StatementStage
+    from streamer.statements.graphs import Methods
+
+    if "reconstruct" not in place.shared:
+        raise TopologyError("the stage statements reads the graph of reconstruct, and stands behind it in its process")
+    images, reconstruct = _images(place), place.shared["reconstruct"]
+    ready = {name: what for name, what in _clock(place, 1 / 2).items() if name == "ready"}
+    return StatementStage(
+        lambda host, pid: Methods(reconstruct.classes(host, pid), images, host, pid), _worker(place), images,
+        pane_seconds=place.settings.window.pane_seconds, **ready,
+    )  # fmt: skip
 
 
 def cct(place: Place) -> Any:

@@ -4,9 +4,9 @@ sockets.
     [capture] → [decode, segment, ready, follow, recover, reconstruct, cct, attribute, profile] × N → [hub]
 
 is the default (at fidelity `ip` without follow to cct; without `flow.recover`, `flow.interpreted`, `flow.contexts`
-without recover, reconstruct, cct); `transport.split` names stages before which the middle group is cut, in the extreme
-each stage into processes of its own. The first group is a source, the last one (a single member) is where everything
-ends.
+without recover, reconstruct, cct; with `flow.statements` statements stands behind reconstruct, in its processes);
+`transport.split` names stages before which the middle group is cut, in the extreme each stage into processes of its
+own. The first group is a source, the last one (a single member) is where everything ends.
 
 A stage is made by the function of its name in `FACTORIES`, in the process where it runs, so that a process imports no
 more than it needs. `Pipeline` runs a whole topology in one process without sockets.
@@ -157,8 +157,12 @@ MIDDLE = {
 def middle(settings: Settings) -> tuple[str, ...]:
     """The stages between source and hub: those of the fidelity, without those that are not asked for."""
     flow, split = settings.flow, settings.transport.split
-    asked = {"recover": flow.recover, "reconstruct": flow.interpreted, "cct": flow.contexts}
-    return tuple(name for name in MIDDLE[settings.fidelity] if asked.get(name, True) or name in split)
+    explained = flow.interpreted or flow.statements
+    asked = {"recover": flow.recover, "reconstruct": explained, "cct": flow.contexts}
+    names = [name for name in MIDDLE[settings.fidelity] if asked.get(name, True) or name in split]
+    if flow.statements and "reconstruct" in names:
+        names.insert(names.index("reconstruct") + 1, "statements")
+    return tuple(names)
 
 
 def topology(
@@ -174,6 +178,8 @@ def topology(
     unknown = [s for s in settings.transport.split if s not in stages]
     if unknown:
         raise TopologyError(f"transport.split: no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")
+    if "statements" in settings.transport.split:
+        raise TopologyError("transport.split: statements reads the graph of reconstruct, and stands in its processes")
     cuts = sorted({0, *(list(stages).index(s) for s in settings.transport.split), len(stages)})
     parts = [tuple(stages[a:b]) for a, b in pairwise(cuts)]
     workers = settings.transport.workers

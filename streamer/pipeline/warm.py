@@ -8,8 +8,8 @@ own does it meanwhile (`streamer.pipeline.warm_flow`).
 A stamp in the cache says that the kernels of a chain are there, for sources with the same content. Where it is
 missing, a live source does not wait: the JVM starts, a worker at fidelity `flow` compiles what reading addresses needs,
 and sheds until a process beside it (`python -m streamer.pipeline.warm STAGES…`, `Compiling`) has compiled the rest.
-The kernels of `reconstruct` and `recover` come last, by a second such process: until they are there nothing is
-explained, and no hole is filled.
+The kernels of `reconstruct`, `statements` and `recover` come last, by a second such process: until they are there
+nothing is explained, and no hole is filled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, m
 
 CHUNKS = 40
 NICE = 10  # of the process that compiles beside a JVM
-LATER = frozenset({"recover", "reconstruct"})  # stages that may be without their kernels for a time
+LATER = frozenset({"recover", "reconstruct", "statements"})  # stages that may be without their kernels for a time
 
 
 @cache
@@ -152,6 +152,10 @@ def _compile_later(chain: Iterable[str]) -> None:
         from streamer.pipeline.warm_reconstruct import compile_reconstruct
 
         compile_reconstruct()
+    if "statements" in chain:
+        from streamer.pipeline.warm_statements import compile_statements
+
+        compile_statements()
     if "recover" in chain:
         from streamer.pipeline.warm_recover import compile_recover
 

@@ -1,4 +1,4 @@
-"""Coverage as text, and as a file of lcov (geninfo(1), "TRACE FILE FORMAT")."""
+"""Coverage of a recording, also as a file of lcov (geninfo(1), "TRACE FILE FORMAT")."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from stages.statements.coverage import concluded
 from stages.statements.methods import Method
 from stages.statements.statements import Executed
-
-ROW = "{:>9} {:>9} {:>7} {:>7}  {}"
+from streamer.statements.text import Sums
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,12 @@ class Covered:
         times = np.maximum(executed.times + executed.compiled, ran)
         return cls(executed.method, executed.method.name, ran, int(seen.sum()), times)
 
+    def sums(self) -> Sums:
+        lines = self.line_times()
+        return Sums(
+            self.name, len(self.ran), int(self.ran.sum()), self.seen, len(lines), sum(map(bool, lines.values()))
+        )
+
     def line_times(self) -> dict[int, int]:
         """By source line: how often a bytecode of it ran, at least."""
         rows = self.method.lines
@@ -43,26 +48,6 @@ class Covered:
         for line, times in zip(rows["line"][np.maximum(row, 0)].tolist(), self.times.tolist(), strict=True):
             found[line] = max(found.get(line, 0), times)
         return found
-
-
-def text(covered: Iterable[Covered], least: float = 1.0) -> Iterator[str]:
-    """A line a method, those with the most bytecodes that did not run first, and the sum. Methods of which more than
-    the share `least` ran are left out."""
-    methods = list(covered)
-    rest = sorted(methods, key=lambda c: (int(c.ran.sum()) - len(c.ran), c.name))
-    yield ROW.format("bytecodes", "ran", "share", "lines", "method")
-    for c in rest:
-        if c.ran.mean() <= least:
-            lines = c.line_times()
-            hit = sum(n > 0 for n in lines.values())
-            yield ROW.format(
-                len(c.ran), int(c.ran.sum()), f"{c.ran.mean():.1%}", f"{hit}/{len(lines)}" if lines else "?", c.name
-            )
-    total, ran, seen = (sum(n) for n in zip(*((len(c.ran), int(c.ran.sum()), c.seen) for c in methods), strict=True))
-    yield (
-        f"{len(methods)} methods ran; of their {total:,} bytecodes {ran:,} ({ran / total:.1%}), "
-        f"{seen:,} of them seen, the others concluded"
-    )
 
 
 def lcov(covered: Iterable[Covered]) -> Iterator[str]:

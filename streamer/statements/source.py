@@ -6,43 +6,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
-from jvm.bytecode.cfg import Cfg
-from stages.images import Images
 from stages.messages import Chunk
-from stages.reconstruct.classes import Classes
 from stages.reconstruct.stage import Reconstruct
 from stages.statements.statements import Statements
 from streamer import config
 from streamer.cli import Failure
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.pipeline.warm import is_warm, needed
+from streamer.statements.graphs import Methods
 from streamer.trees.progress import Progress
-
-
-class Methods:
-    """`stages.statements.methods.Graphs`, of one process: graph and class files."""
-
-    def __init__(self, classes: Classes, images: Images, host: str, pid: int) -> None:
-        self._classes, self._files = classes, images.of(host, pid).image.classes
-
-    @property
-    def numbers(self) -> NDArray[np.int32]:
-        return self._classes.numbers
-
-    def selector(self, method: int) -> tuple[str, str, str]:
-        return self._classes.selector(method)
-
-    def cfg(self, method: int) -> Cfg | None:
-        return self._classes.cfg(method)
-
-    def lines(self, method: int) -> NDArray[np.void]:
-        _, name, descriptor = self._classes.selector(method)
-        return self._files.lines(self._classes.class_id(method), name, descriptor)
 
 
 class Recording:

@@ -32,6 +32,7 @@ from stages.messages import (
     Recovered,
     Segment,
     Sideband,
+    StatementReport,
     StreamEnd,
     StreamKey,
     StreamOpen,
@@ -71,7 +72,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
             return tuple(range(workers))
         case (
             Pieces() | Paths() | Bytecodes() | Recovered() | Counts() | Contradicted() | Watermark() | TreeReport()
-            | OffDuty()
+            | OffDuty() | StatementReport()
         ):  # fmt: skip
             # Messages of one worker go on in its lane: its keys are those of one worker of the next group, too.
             return (lane,) if lanes == workers else (shard((message.host, message.pid), workers),)

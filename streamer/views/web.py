@@ -31,6 +31,7 @@ from streamer.views.metrics import registry
 from streamer.views.pyroscope import routes as pyroscope
 from streamer.views.query import HEADERS
 from streamer.views.shift import Shift
+from streamer.views.statements import Statements
 from streamer.views.tls import ServerConfig
 from streamer.views.token import Admission, Token
 from streamer.views.trees import Trees
@@ -93,6 +94,7 @@ def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
             *pyroscope.routes(hub, trees.in_thread),
             *Shift(hub, trees).routes(),
             *Matrix(hub).routes(),
+            *Statements(hub, trees).routes(),
             *page.routes(),
         ],
         exception_handlers={HTTPException: _refused},

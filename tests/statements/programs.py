@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jvm.bytecode.ball_larus import successors
+from jvm.bytecode.ball_larus import number, successors
 from jvm.bytecode.cfg import Cfg
 from jvm.bytecode.class_file import LINE_DTYPE
 from jvm.bytecode.opcodes import Kind
@@ -57,16 +57,28 @@ class _Frame:
     known: bool  # its way is whole from where paths begin
 
 
+def ends(methods: list[Cfg]) -> tuple[list[set[tuple[int, int]]], list[set[int]]]:
+    """By method: the edges that end a path, and the nodes that begin one."""
+    backs, starts = list[set[tuple[int, int]]](), list[set[int]]()
+    for cfg in methods:
+        n = number(cfg)
+        assert n is not None
+        owner = np.repeat(np.arange(len(n.edge) - 1), np.diff(n.edge))
+        backs.append({(int(owner[e]), int(n.to[e])) for e in np.flatnonzero(n.back)})
+        starts.append(set(np.flatnonzero(n.start >= 0).tolist()))
+    return backs, starts
+
+
 @st.composite
 def runs(draw: st.DrawFn, methods: list[Cfg], backs: list[set[tuple[int, int]]], starts: list[set[int]]) -> Run:
-    """`backs`, `starts`: edges that end a path, and nodes that begin one, by method."""
+    """`backs`, `starts`: `ends`."""
     run, stack = Run(), list[_Frame]()
     to = [successors(cfg) for cfg in methods]
 
     def happens(kind: FrameEvent, method: int) -> None:
         run.events.append((kind, method, []))
 
-    def ends(frame: _Frame, last: tuple[int, ...] = ()) -> None:
+    def ended(frame: _Frame, last: tuple[int, ...] = ()) -> None:
         if frame.known:
             run.ways[frame.method, (*frame.way, *last)] += 1
 
@@ -76,7 +88,7 @@ def runs(draw: st.DrawFn, methods: list[Cfg], backs: list[set[tuple[int, int]]],
         run.events[-1][2].append(3 * node)
         if before >= 0 and node in to[frame.method][before]:
             if (before, node) in backs[frame.method]:
-                ends(frame, (node,))
+                ended(frame, (node,))
                 frame.way, frame.known = [node], True
             else:
                 frame.way.append(node)
@@ -120,7 +132,7 @@ def runs(draw: st.DrawFn, methods: list[Cfg], backs: list[set[tuple[int, int]]],
             stack.pop()
             happens(FrameEvent.UNWIND, stack[-1].method if stack else -1)
         elif kind == Kind.RETURN:
-            ends(stack.pop())
+            ended(stack.pop())
             happens(FrameEvent.RETURN, stack[-1].method if stack else -1)
         elif kind == Kind.CALL and choice < 12 and len(stack) < 5:
             called()

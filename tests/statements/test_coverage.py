@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from jvm.bytecode.ball_larus import successors
 from jvm.bytecode.cfg import Cfg, empty_nodes
 from jvm.bytecode.opcodes import OPCODE, Kind
-from stages.statements.coverage import SAFE, concluded
+from stages.statements.coverage import SAFE, concluded, followers
 from tests.jvm.bytecode.graphs import cfgs
 
 UNSAFE = OPCODE["iaload"]
@@ -71,3 +72,25 @@ def test_before_it_all_ran_and_behind_it_as_far_as_nothing_throws(seen: int, exp
 
 def test_of_nothing_nothing_follows() -> None:
     assert not concluded(straight(["iconst_0", "return"]), np.zeros(2, np.bool_)).any()
+
+
+def _nearest(cfg: Cfg) -> list[int]:
+    """By networkx."""
+    graph = nx.DiGraph()
+    graph.add_node(0)
+    graph.add_edges_from((node, target) for node, targets in enumerate(successors(cfg)) for target in targets)
+    for first, end, handler, _ in cfg.handlers.tolist():
+        graph.add_edges_from((node, handler) for node in range(first, end))
+    jsr = np.flatnonzero((cfg.nodes.kind == Kind.JSR) & (cfg.nodes.next >= 0)).tolist()
+    graph.add_edges_from((node, int(cfg.nodes.next[node])) for node in jsr)
+    found = nx.immediate_dominators(graph, 0)
+    return [-1 if node == 0 else found.get(node, -1) for node in range(len(cfg.nodes.kind))]
+
+
+@settings(deadline=None)
+@given(cfgs(30))
+def test_dominators_are_those_that_networkx_finds(cfg: Cfg) -> None:
+    above, after = followers(cfg)
+    assert above.tolist() == _nearest(cfg)
+    to = successors(cfg)
+    assert all(to[node] == [other] for node, other in enumerate(after.tolist()) if other >= 0)

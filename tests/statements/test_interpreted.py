@@ -3,56 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stages.messages import Bytecodes, Paths
+from stages.messages import Bytecodes
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, FrameEvent
-from stages.messages.paths import TAKEN_DTYPE
-from stages.statements.interpreted import Interpreted
+from stages.statements.interpreted import Counted, Interpreted, told
 from stages.statements.methods import Known
-from tests.cct.made import Dictionaries
 from tests.jvm.bytecode.graphs import cfgs
-from tests.statements.programs import Program, Run, runs
+from tests.statements.programs import Program, Run, ends, runs
 
 
-def message(rows: NDArray[np.void], bcis: NDArray[np.uint16], tids: list[int]) -> tuple[Bytecodes, Paths]:
-    paths = Dictionaries().message(7, [], (0, 9), False)
-    taken = np.zeros(len(tids), TAKEN_DTYPE)
-    taken["tid"] = tids
+def message(
+    rows: NDArray[np.void], bcis: NDArray[np.uint16], tids: list[int]
+) -> tuple[NDArray[np.void], NDArray[np.uint16], NDArray[np.int32]]:
     of = np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE)
-    said = Bytecodes("h", 42, paths.generation, paths.first_path, 0, *of, rows, (), bcis=bcis)
-    return said, replace(paths, rows=taken)
+    return *told(Bytecodes("h", 42, 0, 0, 0, *of, rows, (), bcis=bcis)), np.array(tids, np.int32)
 
 
 @st.composite
-def told(draw: st.DrawFn) -> tuple[Known, list[Run]]:
+def made(draw: st.DrawFn) -> tuple[Known, list[Run]]:
     """Methods, and the runs of two threads."""
     methods = draw(st.lists(cfgs(), min_size=1, max_size=3))
     known = Known()
     known.meet(np.arange(len(methods), dtype=np.int32), Program(methods), [])
-    backs, starts = list[set[tuple[int, int]]](), list[set[int]]()
-    for m in known.methods:
-        n = m.numbering
-        assert n is not None
-        owner = np.repeat(np.arange(len(n.edge) - 1), np.diff(n.edge))
-        backs.append({(int(owner[e]), int(n.to[e])) for e in np.flatnonzero(n.back)})
-        starts.append(set(np.flatnonzero(n.start >= 0).tolist()))
-    return known, [draw(runs(methods, backs, starts)) for _ in range(2)]
+    return known, [draw(runs(methods, *ends(methods))) for _ in range(2)]
 
 
 @settings(deadline=None)
-@given(told(), st.data())
+@given(made(), st.data())
 def test_each_bytecode_and_each_path_is_counted_as_often_as_it_ran(
-    made: tuple[Known, list[Run]], data: st.DataObject
+    program: tuple[Known, list[Run]], data: st.DataObject
 ) -> None:
     """However the threads' events are cut into messages."""
-    known, threads = made
-    interpreted = Interpreted(known)
+    known, threads = program
+    interpreted, counted = Interpreted(known), Counted()
     left = [list(run.events) for run in threads]
     while any(left):
         parts = list[tuple[int, Run]]()
@@ -63,20 +51,20 @@ def test_each_bytecode_and_each_path_is_counted_as_often_as_it_ran(
         rows, bcis = zip(*(part.rows() for _, part in parts), strict=True)
         for (k, _), mine in zip(parts, rows, strict=True):
             mine["row"] = k
-        interpreted.take(*message(np.concatenate(rows), np.concatenate(bcis), [7, 8]))
+        interpreted.take(*message(np.concatenate(rows), np.concatenate(bcis), [7, 8]), counted)
         if not any(n for n in map(len, rows)):
             break
     for k, events in enumerate(left):  # nothing was drawn: the rest at once
         rows_, bcis_ = Run(events).rows()
         rows_["row"] = k
-        interpreted.take(*message(rows_, bcis_, [7, 8]))
+        interpreted.take(*message(rows_, bcis_, [7, 8]), counted)
     expected = sum((run.times for run in threads), Counter[tuple[int, int]]())
     times = Counter[tuple[int, int]]()
     ways = Counter[tuple[int, tuple[int, ...]]]()
     for m, method in enumerate(known.methods):
-        counted = interpreted.times[method.nodes].tolist()
-        times.update({(m, node): n for node, n in enumerate(counted) if n})
-    for m, number, n in interpreted.paths().tolist():
+        ran = counted.times[method.nodes].tolist()
+        times.update({(m, node): n for node, n in enumerate(ran) if n})
+    for m, number, n in counted.paths().tolist():
         numbering = known.methods[m].numbering
         assert numbering is not None
         ways[m, tuple(numbering.nodes(number))] += n
@@ -90,18 +78,18 @@ def test_without_bytecodes_the_stack_is_forgotten() -> None:
     rows = np.zeros(2, EVENT_DTYPE)
     rows["kind"], rows["method"], rows["bytecodes"] = FrameEvent.ENTER, 0, 1
     known = Known()
-    interpreted = Interpreted(known)
-    interpreted.take(*message(rows, np.zeros(1, np.uint16), [7]))
-    assert interpreted.paths().tolist() == []
-    assert interpreted.times.tolist() == []
+    interpreted, counted = Interpreted(known), Counted()
+    interpreted.take(*message(rows, np.zeros(1, np.uint16), [7]), counted)
+    assert counted.paths().tolist() == []
+    assert counted.times.tolist() == []
 
 
 def test_frames_of_threads_that_have_ended_are_given_back() -> None:
     known = Known()
-    interpreted = Interpreted(known)
+    interpreted, counted = Interpreted(known), Counted()
     rows = np.zeros(100, EVENT_DTYPE)
     rows["kind"], rows["method"] = FrameEvent.ENTER, -1
     for tid in range(50):
-        interpreted.take(*message(rows, np.zeros(0, np.uint16), [tid]))
+        interpreted.take(*message(rows, np.zeros(0, np.uint16), [tid]), counted)
         interpreted.forget(tid)
     assert len(interpreted._frames.method) <= 256

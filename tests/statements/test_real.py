@@ -10,14 +10,19 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.accuracy.truth import Event, methods, record, threads
+from capture.recording.replay import Replay
 from jvm.bytecode.ball_larus import Numbering, number, successors
 from jvm.bytecode.cfg import Cfg, cfg
 from jvm.bytecode.class_file import ClassFile
 from jvm.bytecode.opcodes import Kind
 from stages.cct.tree import method_totals
+from stages.messages import StatementReport
 from stages.statements.statements import Executed
+from streamer import config
 from streamer.cli import cli
 from streamer.crossprofile.table import load
+from streamer.hub.statements import executed, together
+from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.statements.coverage import Covered
 from streamer.statements.source import Recording
 from streamer.trees.source import of_recording
@@ -98,7 +103,8 @@ def test_interpreted_bytecodes_and_paths_are_those_that_ran(
     monkeypatch.setenv("STREAMER_EMULATOR__PER_THREAD", "1")
     path = run_of("Methods", version, ["-Xint", "-XX:+UseSerialGC"], [str(ROUNDS), str(WAIT)], tmp_path)
     runs, paths = Counter[tuple[Key, int]](), Counter[tuple[Key, tuple[int, ...]]]()
-    for key, e in own(Recording(path, print).statements().executed()).items():
+    whole = Recording(path, print).statements().executed()
+    for key, e in own(whole).items():
         times = zip(e.method.cfg.nodes.bci.tolist(), e.times.tolist(), strict=True)
         runs.update({(key, bci): n for bci, n in times if n})
         assert e.method.numbering is not None
@@ -112,7 +118,28 @@ def test_interpreted_bytecodes_and_paths_are_those_that_ran(
     assert paths == {(key, way): n for (key, way), n in truth.paths.items() if key not in once or way[0] == way[-1]}
     assert sum(n for (key, _), n in paths.items() if key[1] == "pick") == ROUNDS
     if version == 17:
+        _live_is_the_same(path, whole)
         _cycles_are_those_of_the_bytecodes(path, truth)
+
+
+def _live_is_the_same(recording: Path, whole: list[Executed]) -> None:
+    """The live chain's panes add up to the recording: bytecodes seen, and concluded, source lines, and each path."""
+    settings = config.load(None, fidelity="flow", **{"flow.statements": True, "flow.contexts": False})
+    reports = list[StatementReport]()
+    with Replay(recording) as replay:
+        chain = make_chain(middle(settings), Place(settings, Path(), 0))
+        for message in replay.messages():
+            reports += [out for out in feed_chain(chain, message) if isinstance(out, StatementReport)]
+        reports += [out for out in flush_chain(chain) if isinstance(out, StatementReport)]
+    assert len({report.pane for report in reports}) > 2
+    live = together(map(executed, reports))
+    assert sorted(live.sums()) == sorted(Covered.of(e).sums() for e in whole)
+    paths = {(e.method.selector, int(k)): int(n) for e in whole for k, n in e.paths}
+    told = Counter[tuple[tuple[str, ...], int]]()
+    for (method, number_), way in live.paths.items():
+        told[method[:3], number_] += way.times
+    assert sum(told.values()) + live.other == sum(paths.values())
+    assert all(n <= paths[key] for key, n in told.items())
 
 
 def _cycles_are_those_of_the_bytecodes(recording: Path, truth: Truth) -> None:
@@ -135,7 +162,8 @@ def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
     path = run_of("Methods", 17, options, [str(ROUNDS), str(WAIT)], tmp_path)
     truth = Truth(17, tmp_path)
     compiled = seen = all_ = 0
-    for key, e in own(Recording(path, print).statements().executed()).items():
+    whole = Recording(path, print).statements().executed()
+    for key, e in own(whole).items():
         covered = Covered.of(e)
         found = set(e.method.cfg.nodes.bci[covered.ran].tolist())
         ran = {bci for of, bci in truth.runs if of == key}
@@ -143,6 +171,7 @@ def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
         compiled, seen, all_ = compiled + bool(e.compiled.any()), seen + len(found), all_ + len(ran)
     assert compiled >= 10
     assert seen > 0.6 * all_, f"{seen} of {all_}"
+    _live_is_the_same(path, whole)
     file = tmp_path / "methods.info"
     done = CliRunner().invoke(cli, ["flow", "coverage", str(path), "--include", "Methods*", "--lcov", "-o", str(file)])
     assert done.exit_code == 0, done.output

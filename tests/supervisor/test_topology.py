@@ -45,6 +45,8 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
     for setting, stage in (("contexts", "cct"), ("interpreted", "reconstruct"), ("recover", "recover")):
         without = topology(Settings(flow=FlowConfig(**{setting: False}))).groups[1].stages
         assert without == tuple(name for name in MIDDLE["flow"] if name != stage)
+    told = topology(Settings(flow=FlowConfig(statements=True, interpreted=False))).groups[1].stages
+    assert told == (*MIDDLE["flow"][:6], "statements", *MIDDLE["flow"][6:])
     by_addresses = topology(Settings(transport=TransportConfig(workers=3), fidelity="ip"))
     assert shape(by_addresses)[1] == ("decode", MIDDLE["ip"], 3)
     assert [*MIDDLE["ip"][:3], MIDDLE["ip"][-1]] == ["decode", "segment", "ready", "profile"]
@@ -65,6 +67,14 @@ def test_every_boundary_can_be_a_socket() -> None:
     assert plan.groups[1].options == {"pids": [1]}
     one_cut = topology(Settings(transport=TransportConfig(split=("follow",))))
     assert [g.stages for g in one_cut.groups[1:3]] == [MIDDLE["flow"][:3], MIDDLE["flow"][3:]]
+
+
+def test_statements_are_told_where_the_graph_is() -> None:
+    settings = Settings(flow=FlowConfig(statements=True), transport=TransportConfig(split=("statements",)))
+    with pytest.raises(TopologyError, match="graph of reconstruct"):
+        topology(settings)
+    with pytest.raises(TopologyError, match="graph of reconstruct"):
+        make("statements", Place(settings, Path(), 0))
 
 
 @pytest.mark.parametrize(

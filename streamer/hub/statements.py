@@ -1,0 +1,204 @@
+"""Which bytecodes ran in the newest panes, and on which paths, by process.
+
+Bits are united and times summed, so panes are put together as trees are (`streamer.hub.trees`): old ones ten to one,
+and the far end of a window is exact to ten panes. All processes together keep `MOST` methods and paths of panes: beyond
+that the oldest panes go first. They are not part of the hub's note: a hub that was started again begins with none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jvm import names
+from stages.messages import StatementReport
+from streamer.hub.trees import TOGETHER, ProcessKey, Which, among
+from streamer.statements.text import Most, Sums, Taken
+
+MOST = 1 << 18
+
+
+class Method(NamedTuple):
+    """As `StatementReport` names it; another number of instructions is another method."""
+
+    holder: str
+    name: str
+    descriptor: str
+    bytecodes: int
+    lines: int
+
+    @property
+    def shown(self) -> str:
+        return names.display(f"L{self.holder};", self.name)
+
+
+class Ran(NamedTuple):
+    """Bits of a method's instructions and lines."""
+
+    seen: int
+    ran: int
+    lines: int
+
+
+class Way(NamedTuple):
+    times: int
+    paths: int  # of its method
+    text: str
+
+
+class Executed(NamedTuple):
+    """Of some panes. No one changes it."""
+
+    methods: dict[Method, Ran]
+    paths: dict[tuple[Method, int], Way]
+    other: int  # times, of paths that are not known one by one
+
+    @property
+    def size(self) -> int:
+        return len(self.methods) + len(self.paths)
+
+    def sums(self, include: Sequence[str] = ()) -> list[Sums]:
+        """Of the methods whose names are like one of the patterns, or all."""
+        return [
+            Sums(shown, m.bytecodes, ran.ran.bit_count(), ran.seen.bit_count(), m.lines, ran.lines.bit_count())
+            for m, ran in self.methods.items()
+            if like(shown := m.shown, include)
+        ]
+
+    def most(self, top: int, include: Sequence[str] = ()) -> Most:
+        """The paths taken most often. With patterns the others, which may be of any method, are not counted."""
+        rows = [(key, way) for key, way in self.paths.items() if like(key[0].shown, include)]
+        rows.sort(key=lambda row: (-row[1].times, row[0]))
+        other = 0 if include else self.other
+        return Most(
+            [Taken(way.times, number, way.paths, m.shown, way.text) for (m, number), way in rows[:top]],
+            len(rows), len({m for (m, _), _ in rows}), sum(way.times for _, way in rows) + other, other,
+        )  # fmt: skip
+
+
+def like(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def together(parts: Iterable[Executed]) -> Executed:
+    methods, paths, other = dict[Method, Ran](), dict[tuple[Method, int], Way](), 0
+    for part in parts:
+        for m, ran in part.methods.items():
+            known = methods.get(m)
+            methods[m] = ran if known is None else Ran(*(a | b for a, b in zip(known, ran, strict=True)))
+        for key, way in part.paths.items():
+            before = paths.get(key)
+            paths[key] = way if before is None else way._replace(times=before.times + way.times)
+        other += part.other
+    return Executed(methods, paths, other)
+
+
+def executed(report: StatementReport) -> Executed:
+    """Raises ValueError for an impossible report."""
+    rows, ways = report.methods, report.paths
+    sizes = rows["bytecodes"].astype(np.int64), rows["lines"].astype(np.int64)
+    sound = (
+        report.pane >= 0 and report.other_paths >= 0 and len(report.names) == len(rows)
+        and len(report.ways) == len(ways) and all((of >= 0).all() and (of < 1 << 17).all() for of in sizes)
+        and ((ways["method"] >= 0) & (ways["method"] < len(rows))).all()
+    )  # fmt: skip
+    if not sound:
+        raise ValueError("impossible")
+    columns = zip(_bits(report.seen, sizes[0]), _bits(report.ran, sizes[0]), _bits(report.lines, sizes[1]), strict=True)
+    methods = [
+        Method(sys.intern(holder), sys.intern(name), sys.intern(descriptor), bytecodes, lines)
+        for (holder, name, descriptor), bytecodes, lines in zip(report.names, *(n.tolist() for n in sizes), strict=True)
+    ]
+    paths = {
+        (methods[m], number): Way(times, of, text)
+        for (m, _, number, of, times), text in zip(ways.tolist(), report.ways, strict=True)
+    }
+    return Executed({m: Ran(*bits) for m, bits in zip(methods, columns, strict=True)}, paths, report.other_paths)
+
+
+def _bits(octets: NDArray[np.uint8], sizes: NDArray[np.int64]) -> Iterator[int]:
+    """A number a method, whose bits are its. Raises ValueError where they are not as many as they should be."""
+    ends = np.cumsum((sizes + 7) // 8).tolist()
+    if len(octets) != (ends[-1] if ends else 0):
+        raise ValueError("impossible")
+    data, at = octets.tobytes(), 0
+    for end, size in zip(ends, sizes.tolist(), strict=True):
+        yield int.from_bytes(data[at:end], "little") & ((1 << size) - 1)
+        at = end
+
+
+class Statements:
+    """`spans`: the windows' lengths in panes. Panes go when they have left the longest window, or there is no room; all
+    of a process with `forget`."""
+
+    def __init__(self, spans: Sequence[int], most: int = MOST) -> None:
+        self._spans, self._most = spans, most
+        self._kept: dict[ProcessKey, OrderedDict[int, Executed]] = {}  # by pane; of those put together, the last
+        self._size = 0
+        self.fed = 0  # reports
+        self.refused = 0  # reports that were malformed
+        self.dropped = 0  # panes that there was no room for
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": {}, "_size": 0}
+
+    def feed(self, report: StatementReport) -> None:
+        """Adds a worker's report; an impossible one is counted."""
+        try:
+            told = executed(report)
+        except ValueError:
+            self.refused += 1
+            return
+        self.fed += 1
+        panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
+        self._put(panes, report.pane, told)
+        newest = max(panes)
+        for pane in [n for n in panes if n <= newest - max(self._spans)]:
+            self._size -= panes.pop(pane).size
+        for pane in [n for n in panes if n != _last_of_ten(n) <= newest - TOGETHER]:
+            old = panes.pop(pane)
+            self._size -= old.size
+            self._put(panes, _last_of_ten(pane), old)
+        while self._size > self._most:
+            key = max(self._kept, key=lambda k: sum(part.size for part in self._kept[k].values()))
+            self._size -= self._kept[key].pop(min(self._kept[key])).size
+            self.dropped += 1
+            if not self._kept[key]:
+                del self._kept[key]
+
+    def parts(self, window: int = 0, process: Which = None) -> list[Executed]:
+        """What is put together for the window in that position. No later report changes it, so another thread may do
+        that."""
+        chosen: list[Executed] = []
+        for key, kept in self._kept.items():
+            if among(process, key) and kept:
+                newest = max(kept)
+                chosen += (part for pane, part in kept.items() if newest - self._spans[window] < pane)
+        return chosen
+
+    def forget(self, process: ProcessKey) -> None:
+        """Of a process that the hub has forgotten."""
+        self._size -= sum(part.size for part in self._kept.pop(process, OrderedDict()).values())
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "statements_kept": self._size, "statements_refused": self.refused, "statements_dropped": self.dropped,
+        }  # fmt: skip
+
+    def _put(self, panes: OrderedDict[int, Executed], pane: int, told: Executed) -> None:
+        known = panes.get(pane)
+        if known is not None:
+            self._size -= known.size
+            told = together((known, told))
+        panes[pane] = told
+        self._size += told.size
+
+
+def _last_of_ten(pane: int) -> int:
+    return pane // TOGETHER * TOGETHER + TOGETHER - 1
