@@ -159,3 +159,44 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
     assert ran == [at, resolver, CALLEE + 0x1020, back] + [at, CALLEE + 0x1020, back] * 3
     assert repair.counts["call_updated"] == 1
     assert repair.counts["searches"] == 0
+
+
+def test_a_call_is_bound_between_two_choices_of_one_search() -> None:
+    """Two calls are read as something else, were not bound, and are bound to C's method, which runs like B's. The
+    resolver goes there for the first one before the second one is contradicted."""
+    image = CodeImage()
+    at, resolver, other, idle = CALLER + 0x20, STUBS["resolve_static_call"], CALLER + 0x30, CALLER + 0x60
+    code = bytearray(caller(to=resolver, stubs=0))
+    code[0x30:0x35], code[0x68:0x6A] = call(other, resolver), b"\x74\x00"
+    for jump in (0x25, 0x35, 0x60):
+        code[jump : jump + 2] = b"\xff\xe0"  # jmp rax
+    image.feed(Writer(tsc=10).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
+    image.feed(written("invokestatic").bytes())
+    for k, verified in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
+        body = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
+        told = Writer(tsc=900 + k).nmethod_load(
+            verified - 0x20, body, 2 + k, entry=verified - 0x20, verified_entry=verified
+        )
+        image.feed(told.bytes())
+    pcs = [(0x25, [(1, 0)]), (0x35, [(1, 0)])]
+    image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, pcs, level=3).bytes())
+    for site in (at, other):
+        image.feed(Writer().code_patch(site, 1500, 1900, call(site, CALLER + 0x68)).bytes())
+    flow = Flow(PtConfig())
+    flow.set_code(image.view(2000))
+    flow.jumps = OfImage(image).now()
+    repair = Repair(flow, image, 1000)
+    method, idles = CALLEE + 0x1020, 40
+    first = (w.tip(method) + w.tnt8("!") + w.tip(other)) + (w.tip(method) + w.tnt8("!"))
+    again = w.tip(at) + w.tnt8("!") + w.tip(other) + w.tnt8("!")
+    trace = w.psb() + w.mode_exec(64) + w.fup(at) + w.psbend() + first + w.tip(idle) * idles + again + w.tip(idle) * 4
+    piece = segment(trace, tsc=(2000, 2100))
+    repair.begin(piece)
+    outputs = flow.feed(piece)
+    assert not any(len(out.breaks) for out in outputs)
+    ran = [int(ip) for out in outputs for ip in orders.addresses(out.tables, out.order)]
+    both = [at, resolver, method, at + 5, other, resolver, method, other + 5]
+    bound = [at, method, at + 5, other, method, other + 5]
+    assert ran[: len(both)] == both
+    assert ran[len(both) + idles :][: len(bound)] == bound
+    assert repair.counts["call_updated"] == 2

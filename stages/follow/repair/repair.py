@@ -196,7 +196,10 @@ class Repair:
 
     def call_updated(self, piece: Piece) -> bool:
         """`Flow.call_updated`: the call is changed now, not when the next contradiction asks for it."""
-        row = piece.resolved[-1]
+        return self._update(piece, piece.resolved[-1])
+
+    def _update(self, piece: Piece, row: np.void) -> bool:
+        """A call is bound as that jump of a resolver says; False: the jump is another call's."""
         tsc = self._time(int(row["offset"]))
         if self._leads_elsewhere(int(row["returns"]), int(row["target"]), tsc):
             self.counts["doubted"] += 1
@@ -233,9 +236,13 @@ class Repair:
         return found
 
     def _make(self, piece: Piece, choice: Choice) -> None:
-        """Walk to where it holds, and make it so."""
+        """Walk to where it holds, and make it so. What resolvers on the way have bound is made so, too: else the next
+        choice is made where nothing is known of it."""
         if choice.at > piece.position:
+            before = len(piece.resolved)
             self._flow.run(piece, choice.at, trap=NEVER)  # the doubts on the way have been decided
+            for row in piece.resolved[before:]:
+                self._update(piece, row)
         tsc = self._time(piece.offset + choice.at)
         if not self._patch(Branch(choice.address, choice.code), tsc):
             self.counts["nowhere"] += 1
