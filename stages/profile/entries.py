@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.changes import Changes
 from jvm.code.codelets import executes, label
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
@@ -32,6 +33,12 @@ class Rows(NamedTuple):
     calls: I64
 
 
+def _columns(versions: list[Version]) -> U64:
+    """(4, n) All that stays as it is."""
+    rows = [(v.start, v.end, v.since, v.verified_entry) for v in versions]
+    return np.array(rows, np.uint64).reshape(-1, 4).T
+
+
 def _none() -> Rows:
     return Rows(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -47,7 +54,10 @@ class Entries:
         self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
         self._lost: dict[int, I64] = {}  # by version, of those known: sites of methods inlined in it and not counted
         self._census = -1
-        self._versions: list[Version] = []
+        self._changes = Changes(image)
+        self._versions: list[Version] = []  # that have a verified entry, in the order in which they came
+        self._told = _columns([])
+        self._row = np.zeros(0, np.int64)  # of each by its start, in `_versions`; all others are in that order, too
         self._start, self._end, self._since, self._until, self._verified = (np.zeros(0, np.uint64) for _ in range(5))
         self._executed: list[tuple[int, Codelet]] = []
         self._interpreter = _none()  # of those
@@ -58,7 +68,7 @@ class Entries:
         if self._census != self._image.census:
             self._gather()
         here, row = self._standing(tsc, addresses)
-        rows = [self._of(self._versions[k]) for k in here[np.unique(row[row >= 0])].tolist()]
+        rows = [self._of(self._versions[k]) for k in self._row[here[np.unique(row[row >= 0])]].tolist()]
         rows.append(self._interpreter)
         key = np.concatenate([r.key for r in rows])
         order = np.argsort(key, kind="stable")
@@ -91,7 +101,7 @@ class Entries:
         standing = np.where(row >= 0, here[row] if len(here) else -1, -1)
         position, site = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for k in np.unique(standing[standing >= 0]).tolist():
-            v = self._versions[k]
+            v = self._versions[self._row[k]]
             lost = self._lost_in(v)
             if len(lost):
                 at = np.flatnonzero((standing == k) & (addresses < np.uint64(v.end)))
@@ -121,14 +131,20 @@ class Entries:
 
     def _gather(self) -> None:
         self._census = self._image.census
-        self._versions = sorted((v for v in self._image.versions() if v.verified_entry), key=lambda v: v.start)
-        ids = {v.id for v in self._versions}
-        self._known = {id_: rows for id_, rows in self._known.items() if id_ in ids}
-        self._lost = {id_: sites for id_, sites in self._lost.items() if id_ in ids}
-        self._start, self._end, self._since, self._until, self._verified = (
-            np.array([getattr(v, name) for v in self._versions], np.uint64)
-            for name in ("start", "end", "since", "until", "verified_entry")
-        )
+        came, _, kept = self._changes.look()
+        if kept is not None:
+            self._known = {id_: rows for id_, rows in self._known.items() if id_ in kept}
+            self._lost = {id_: sites for id_, sites in self._lost.items() if id_ in kept}
+            stay = [k for k, v in enumerate(self._versions) if v.id in kept]
+            self._versions = [self._versions[k] for k in stay]
+            self._told = self._told[:, stay]
+        if came := [v for v in came if v.verified_entry]:
+            self._versions += came
+            self._told = np.concatenate((self._told, _columns(came)), axis=1)
+        self._row = np.argsort(self._told[0], kind="stable")
+        self._start, self._end, self._since, self._verified = self._told[:, self._row]
+        until = np.fromiter((v.until for v in self._versions), np.uint64, len(self._versions))
+        self._until = until[self._row]
         executed = self._image.codelets.executed
         if executed is not self._executed:
             self._executed = executed

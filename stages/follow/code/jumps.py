@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.calls.stubs import RESOLVERS, Stub, stub_of
-from jvm.code.image import CodeImage, Extent
+from jvm.code.changes import Changes
+from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
 from jvm.kernels import inner
 from stages.pointers import below, excluded, least_at, signed_rows, within
@@ -58,20 +59,17 @@ class OfImage:
     version is kept, as long as the image keeps it, what it has to do with them."""
 
     def __init__(self, image: CodeImage) -> None:
-        self._image = image
-        self._extent = Extent()
+        self._changes = Changes(image)
         self._stubs: dict[int, tuple[int, int, int]] = {}  # by version
         self._interpreters: dict[int, tuple[int, int]] = {}
         self._entries: dict[int, tuple[int, int]] = {}
         self._jumps = NO_JUMPS
 
     def now(self) -> Jumps:
-        before = self._extent
-        came, _, self._extent = self._image.changed_since(before)
+        came, _, kept = self._changes.look()
         for v in came:
             self._take(v)
-        if self._extent.dropped != before.dropped:
-            kept = {v.id for v in self._image.versions()}
+        if kept is not None:
             for of in (self._stubs, self._interpreters, self._entries):
                 for gone in of.keys() - kept:
                     of.pop(gone)

@@ -17,7 +17,8 @@ from jvm.bytecode.callees import POLYMORPHIC
 from jvm.bytecode.class_file import Invoked
 from jvm.calls import call_sites as calls
 from jvm.calls.stubs import stub_of
-from jvm.code.image import CodeImage, Extent
+from jvm.code.changes import Changes
+from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
 from stages.follow.repair.call_table import ANY, HANDLE, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
 from stages.follow.repair.observed_targets import Led, fingerprint
@@ -59,7 +60,7 @@ class Callees:
         self._stubs: dict[int, I64] = {}  # version → offsets of all its stubs
         self._partial: set[int] = set()  # versions of which not all bytecode was known yet
         self._again: set[int] = set()  # … and of which more may be known now
-        self._extent = Extent()
+        self._changes = Changes(image)
         self._due: dict[int, Version] = {}  # nmethods that are not taken in as they are now
         self._entry_rows: dict[int, tuple[int, ...]] = {}  # version → name, holder, entries, since
         self._told = 0  # classes, by then
@@ -240,8 +241,7 @@ class Callees:
 
     def _look(self) -> None:
         """Which versions have come, changed and gone, and of which more is known now."""
-        before = self._extent
-        came, patched, self._extent = self._image.changed_since(before)
+        came, patched, kept = self._changes.look()
         self._due |= {v.id: v for v in came if v.kind == Kind.NMETHOD}
         self._due |= {v.id: v for v in patched if v.id in self._of}
         self._tables |= {
@@ -256,8 +256,8 @@ class Callees:
             for k, known in enumerate(declared):
                 if known < 0:
                     declared[k] = self._declared(self._invoked[k])
-        if self._extent.dropped != before.dropped:
-            self._forget({v.id for v in self._image.versions()})
+        if kept is not None:
+            self._forget(kept)
 
     def _forget(self, versions: set[int]) -> None:
         """All but these."""

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from jvm.calls.call_sites import CALL_SIZE, targets
 from jvm.calls.stubs import Stub, stub_of
-from jvm.code.image import CodeImage, Extent
+from jvm.code.changes import Changes
+from jvm.code.image import CodeImage
 from jvm.code.version import Kind
 from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.resolved_calls import ResolvedCalls
@@ -37,7 +38,7 @@ class Guesses:
         self._image, self._callees, self._resolved, self._walk_anew = image, callees, resolved, walk_anew
         self._made: dict[tuple[int, int], None] = {}  # calls, and the stubs that they were taken to lead to
         self._noted = 0
-        self._extent = Extent()
+        self._changes = Changes(image)
         self._starts = self._ends = np.zeros(0, np.uint64)  # of stubs that are alike, ascending
         self._inline = 0, 0
 
@@ -85,9 +86,8 @@ class Guesses:
         return int(targets(self._image.code(version), version.start, np.array([call - version.start]))[0])
 
     def _look(self) -> None:
-        before = self._extent
-        came, _, self._extent = self._image.changed_since(before)
-        if before.dropped == self._extent.dropped and all(v.kind == Kind.NMETHOD for v in came):
+        came, _, kept = self._changes.look()
+        if kept is None and all(v.kind == Kind.NMETHOD for v in came):
             return
         stubs = [(v.start, v.end) for v in self._image.versions() if stub_of(v) in _ALIKE]
         inline = [(v.start, v.end) for v in self._image.versions() if stub_of(v) == Stub.INLINE_CACHE]
