@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from streamer.target import launch as target
 
 NAME = "run"
 KEPT = 4096  # bytes of the JVM's last words in an error
+ENDS_SECONDS = 30.0  # then a JVM whose trace has ended is ended, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def _run(
                     drain.stop()  # it may have ended before it made a trace
                 if not drain.backlog:
                     time.sleep(settings.capture.poll_ms / 1000)
+            with suppress(subprocess.TimeoutExpired):  # its trace ends a little before it does
+                jvm.wait(ENDS_SECONDS)
         finally:
             if jvm.poll() is None:
                 jvm.kill()
