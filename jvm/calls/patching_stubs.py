@@ -19,7 +19,11 @@ from jvm.calls.call_sites import CALL, CALL_SIZE, JMP, targets
 
 _SHORT_JMP = 0xEB  # rel8
 _RECORD = 5  # bytes before the CALL
-_COPY_AT, _SKIPPED_AT = 3, 2  # before the CALL: the distance of the copy; the bytes between it and the CALL
+_COPY_AT, _SKIPPED_AT, _SIZE_AT = (
+    3,
+    2,
+    1,
+)  # before the CALL: the copy's distance, bytes between them, its size
 
 
 class Place(NamedTuple):
@@ -27,7 +31,13 @@ class Place(NamedTuple):
 
     at: int  # where a JMP stood
     stub: int  # and led
-    copy: int  # or led while the class was being initialised; −1: it never did
+    copy: int  # of the bytes that will stand at the place
+    size: int  # of these
+    asks: bool  # a JMP to the copy stands at the place while the class is being initialised
+
+    def patched(self, code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(n,) The nmethod's code from the place on, as it will be but for constants."""
+        return np.concatenate((code[self.copy : self.copy + self.size], code[self.at + self.size :]))
 
 
 def places(code: NDArray[np.uint8], start: int, patching: NDArray[np.uint64]) -> list[Place]:
@@ -45,7 +55,7 @@ def places(code: NDArray[np.uint8], start: int, patching: NDArray[np.uint64]) ->
             place = back + 2 + int(code[back + 1 : back + 2].view(np.int8)[0])
         else:
             continue
-        copy = stub - int(code[stub - _COPY_AT])
-        if 0 <= place < copy:
-            found.append(Place(place, stub, copy if code[stub - _SKIPPED_AT] > _RECORD else -1))
+        away, skipped, size = (int(code[stub - k]) for k in (_COPY_AT, _SKIPPED_AT, _SIZE_AT))
+        if 0 <= place < stub - away:
+            found.append(Place(place, stub, stub - away, size, skipped > _RECORD))
     return found

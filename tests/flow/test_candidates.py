@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from numba import njit
 
+from jvm.calls.call_sites import JMP
 from jvm.code.revision_store import Uncertain
 from stages.follow.repair.candidates import ROOM, V_FAR, V_INFERRED, V_INSN, V_TARGET, VA, candidates
 from stages.follow.repair.known import WINDOW, Known, raw_known
@@ -45,7 +46,12 @@ def _read(code: bytes, here: int) -> tuple[int, int]:
 
 
 def _naive(
-    now: bytes, patches: list[tuple[int, bytes, bytes, int, int]], calls: list[int], tsc: int, slack: int
+    now: bytes,
+    patches: list[tuple[int, bytes, bytes, int, int]],
+    calls: list[int],
+    waiting: bytes,
+    tsc: int,
+    slack: int,
 ) -> list[tuple[int, int, int, int]]:
     """(instruction, target, distance in time, inferred); first the present one, then the others in any order."""
     touching = [p for p in patches if -len(p[1]) < p[0] < WINDOW - 1][-24:]
@@ -71,6 +77,8 @@ def _naive(
     for target in calls:
         distance = (target - BASE - 5).to_bytes(4, "little", signed=True)
         found.append((*_read(b"\xe8" + distance + now[5:], BASE), 2, 1))
+    if waiting and now[0] == JMP:
+        found.append((*_read(waiting, BASE), 2, 1))
     best: dict[tuple[int, int], tuple[int, int]] = {}
     for insn, target, far, inferred in found[1:]:
         if insn & 0xFF and insn >> 8 & 0xFF != x86.BAD and (insn, target) != found[0][:2]:
@@ -84,12 +92,24 @@ def _naive(
     some.lists(_CODE, min_size=1, max_size=4),
     some.lists(some.tuples(some.integers(-6, 15), _CODE, some.integers(1, 90), some.integers(1, 20)), max_size=6),
     some.lists(some.sampled_from([BASE, BASE + 64, BASE - 999]), max_size=3, unique=True),
+    some.booleans(),
+    _CODE,
     some.integers(0, 100),
     some.sampled_from([0, 10, 1000]),
 )
 def test_all_that_it_may_have_been(
-    code: list[bytes], edits: list[tuple[int, bytes, int, int]], calls: list[int], tsc: int, slack: int
+    code: list[bytes],
+    edits: list[tuple[int, bytes, int, int]],
+    calls: list[int],
+    jumps: bool,
+    copy: bytes,
+    tsc: int,
+    slack: int,
 ) -> None:
+    """`jumps`: a JMP stands there that waits to be patched with `copy`."""
+    if jumps:
+        code = [bytes((JMP, 0, 1, 0, 0)), *code]
+    waiting = copy.ljust(WINDOW, b"\x90") if jumps else b""
     now = b"".join(code).ljust(WINDOW, b"\x90")[:WINDOW]
     edits = sorted(edits, key=lambda e: e[2])
     patches = [(at, bytes(len(new)), new, before, before + width) for at, new, before, width in edits]
@@ -107,14 +127,17 @@ def test_all_that_it_may_have_been(
             np.ones(len(patches), np.int64),
             np.frombuffer(store, np.uint8),
         )
-    )._replace(resolved=np.full(len(calls), BASE), branch=np.array([(to, 0) for to in calls], np.int64).reshape(-1, 2))
+    )._replace(
+        resolved=np.full(len(calls), BASE), branch=np.array([(to, 0) for to in calls], np.int64).reshape(-1, 2),
+        waiting=np.full(int(jumps), BASE), waiting_content=np.frombuffer(waiting, np.uint8).reshape(-1, WINDOW),
+    )  # fmt: skip
     buffer = np.zeros(ROOM * WINDOW, np.uint8)
     buffer[:WINDOW] = np.frombuffer(now, np.uint8)
     found = np.zeros(ROOM * VA, np.int64)
     n = _candidates(known.raw(), BASE, WINDOW, tsc, slack, buffer, found)
     rows = found.reshape(-1, VA)[:n]
     got = [tuple(int(row[c]) for c in (V_INSN, V_TARGET, V_FAR, V_INFERRED)) for row in rows]
-    expected = _naive(now, patches, calls, tsc, slack)
+    expected = _naive(now, patches, calls, waiting, tsc, slack)
     assert got[0] == expected[0]
     assert sorted(got[1:]) == sorted(expected[1:])
     assert [g[2] for g in got[1:]] == sorted(g[2] for g in got[1:])

@@ -16,7 +16,7 @@ from stages.follow.repair.backtracking_search import Choice, Position, choose
 from stages.follow.repair.call_targets import Callees
 from stages.follow.repair.candidates import LAST
 from stages.follow.repair.effort import Effort
-from stages.follow.repair.known import Known
+from stages.follow.repair.known import WINDOW, Known
 from stages.follow.repair.repair import Repair
 from stages.follow.repair.resolved_calls import ResolvedCalls
 from stages.follow.walk import path_sequence as orders
@@ -82,6 +82,18 @@ def test_what_was_never_read_but_learnt_is_marked() -> None:
     known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
     known = known._replace(resolved=np.array([BASE]), branch=np.array([[BASE + 0x200, 0]]))
     assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
+
+
+def test_a_place_that_waits_to_be_patched_has_been() -> None:
+    """A loop: MOV RSI, imm64, where a JMP to the stub that patches still stands; JNE back; JMP RAX."""
+    mov = b"\x48\xbe" + bytes(range(1, 9))
+    waits = (0, call(BASE, BASE + 0x100, 0xE9)), (10, b"\x75\xf4\xff\xe0"), (0x100, b"\xff\xe0")
+    known = patches((BASE + 0x300, b"\x90", b"\x91", 1, 2))
+    trace = w.tnt8("!!!") + w.tnt8("!!.") + w.tip(BASE) + w.tnt8("!.") + w.tip(BASE)
+    assert chosen(laid_out(*waits), trace, known) is None
+    content = np.frombuffer(mov.ljust(WINDOW, b"\x90"), np.uint8).reshape(1, WINDOW)
+    known = known._replace(waiting=np.array([BASE]), waiting_content=content)
+    assert chosen(laid_out(*waits), trace, known) == [Choice(0, BASE, mov, True)]
 
 
 @pytest.mark.parametrize("tsc", [98_000, 5_000_000])

@@ -179,6 +179,11 @@ def _others(known, here, size, opcode, tsc, slack, buffer, found, n):  # type: i
             if far <= slack:
                 n = _branch(buffer, found, n, here, _JMP, known.unpatched_to.at[p], max(far, _LATER))
             p += 1
+        p = first(known.waiting, here)
+        if opcode == _JMP and p < known.waiting.n and known.waiting.at[p] == here:
+            for c in range(WINDOW):
+                buffer[n * WINDOW + c] = known.waiting_content.at[p * WINDOW + c]
+            n = _candidate(found, n, _LATER, _INFERRED)
     p = first(known.place, here)
     while p < known.place.n and known.place.at[p] == here:
         for c in range(WINDOW):

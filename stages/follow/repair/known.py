@@ -53,6 +53,8 @@ class Known(NamedTuple):
     calls: CallTable
     place: I64  # instructions, ascending, one row for each content
     content: NDArray[np.uint8]  # (n, WINDOW) that they had when a choice put another there
+    waiting: I64  # places of C1's code where a JMP stood when they were told of, ascending,
+    waiting_content: NDArray[np.uint8]  # (n, WINDOW) and what stands there once they are patched
 
     @classmethod
     def of(cls, patches: Uncertain, blobs: NDArray[np.int32] | None = None) -> Known:
@@ -95,6 +97,8 @@ class Known(NamedTuple):
             calls=NO_CALLS,
             place=none,
             content=np.zeros((0, WINDOW), np.uint8),
+            waiting=none,
+            waiting_content=np.zeros((0, WINDOW), np.uint8),
         )
 
     def raw(self, before: tuple[Known, I64] | None = None) -> I64:
@@ -135,20 +139,20 @@ def _bytes(a, k):  # type: ignore[no-untyped-def]
 
 @inner
 def raw_known(a):  # type: ignore[no-untyped-def]
-    """`Known`, and its `calls`, as `Column`s of pointers, from `Known.raw()`. `branch` has two numbers a row, `content`
-    has WINDOW."""
+    """`Known`, and its `calls`, as `Column`s of pointers, from `Known.raw()`. `branch` has two numbers a row,
+    `content` and `waiting_content` have WINDOW."""
     calls = RawCalls(  # type: ignore[call-arg]
-        _words(a, 26), _words(a, 27), _words(a, 28), _words(a, 29), _words(a, 30), _words(a, 31), _words(a, 32),
-        _words(a, 33), _words(a, 34), _words(a, 35), _words(a, 36), _words(a, 37), _words(a, 38), _words(a, 39),
-        _words(a, 40), _words(a, 41), _words(a, 42), _words(a, 43), _words(a, 44), _words(a, 45), _words(a, 46),
-        _words(a, 47), _words(a, 48), _words(a, 49), _words(a, 50), _words(a, 51), _words(a, 52), _words(a, 53),
-        _words(a, 54),
+        _words(a, 28), _words(a, 29), _words(a, 30), _words(a, 31), _words(a, 32), _words(a, 33), _words(a, 34),
+        _words(a, 35), _words(a, 36), _words(a, 37), _words(a, 38), _words(a, 39), _words(a, 40), _words(a, 41),
+        _words(a, 42), _words(a, 43), _words(a, 44), _words(a, 45), _words(a, 46), _words(a, 47), _words(a, 48),
+        _words(a, 49), _words(a, 50), _words(a, 51), _words(a, 52), _words(a, 53), _words(a, 54), _words(a, 55),
+        _words(a, 56),
     )  # fmt: skip
     return RawKnown(  # type: ignore[call-arg]
         _words(a, 0), _words(a, 1), _words(a, 2), _words(a, 3), _words(a, 4), _words(a, 5), _words(a, 6),
         _bytes(a, 7), _words(a, 8), _words(a, 9), _words(a, 10), _words(a, 11), _words(a, 12), _words(a, 13),
         _words(a, 14), _words(a, 15), _words(a, 16), _words(a, 17), _words(a, 18), _words(a, 19), _words(a, 20),
-        _words(a, 21), _words(a, 22), _words(a, 23), _words(a, 24), _bytes(a, 25),
+        _words(a, 21), _words(a, 22), _words(a, 23), _words(a, 24), _bytes(a, 25), _words(a, 26), _bytes(a, 27),
         calls,
     )  # fmt: skip
 

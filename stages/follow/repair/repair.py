@@ -288,16 +288,13 @@ class Repair:
             jumps = self._flow.jumps
             stood = self._image.census, self._image.entry_state.changes
             if self._stood != stood:
-                place, to, until = self._unpatched.columns()
-                self._stood, self._of_image = (
-                    stood,
-                    self._entries.add(known)._replace(unpatched=place, unpatched_to=to, unpatched_until=until),
-                )
+                self._stood, self._of_image = stood, self._unpatched.add(self._entries.add(known))
             told = self._of_image
             self._known = known._replace(
                 entry=told.entry, refused=told.refused, entry_point=told.entry_point, opens=told.opens,
                 closes=told.closes, refusal=told.refusal, inline=told.inline, resolver=told.resolver,
                 unpatched=told.unpatched, unpatched_to=told.unpatched_to, unpatched_until=told.unpatched_until,
+                waiting=told.waiting, waiting_content=told.waiting_content,
                 calls=self._callees.now(),
                 jump=jumps.ranges.reshape(-1),
                 interpreter=jumps.interpreter,

@@ -1,8 +1,10 @@
-"""The JMPs at places of C1's code that wait to be patched (jvm.calls.patching_stubs), where they have not been read.
+"""The places of C1's code that wait to be patched (jvm.calls.patching_stubs): what stood or stands there that has not
+been read. Inferred.
 
 Code from before the agent could tell was patched when it was told of; under -Xcomp that is most of a JVM's beginning.
-And while a class is being initialised a JMP leads to the copy, mostly for less time than lies between two readings.
-Inferred.
+And while a class is being initialised a JMP leads to the copy, mostly for less time than lies between two readings: of
+these, the JMPs. Code that is told before it first runs is patched when it does, and read again a while later: of such,
+the copy.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ from jvm.calls.stubs import is_patching
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Version
+from stages.follow.repair.known import WINDOW, Known
 from stages.pointers import signed_rows
-
-I64 = NDArray[np.int64]
 
 _EVER = 1 << 62
 
@@ -28,10 +29,10 @@ class Unpatched:
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image
-        self._of: dict[int, list[tuple[int, int, int]]] = {}  # by version
+        self._of: dict[int, tuple[list[tuple[int, int, int]], list[tuple[int, bytes]]]] = {}  # by version
 
-    def columns(self) -> tuple[I64, I64, I64]:
-        """(n,) places, ascending; (n,) where a JMP there led; (n,) until when at most."""
+    def add(self, known: Known) -> Known:
+        """`known` with columns as the image is now."""
         versions = {v.id: v for v in self._image.versions()}
         patching = np.array([v.start for v in versions.values() if is_patching(v)], np.uint64)
         for id_ in self._of.keys() - versions.keys():
@@ -39,20 +40,31 @@ class Unpatched:
         for v in versions.values():
             if len(patching) and v.site_kind == SiteKind.C1 and v.id not in self._of:
                 self._of[v.id] = self._found(v, patching)
-        rows = sorted(row for of in self._of.values() for row in of)
-        place, to, until = signed_rows(rows, 3).T.copy()
-        return place, to, until
+        jumps = sorted(row for of, _ in self._of.values() for row in of)
+        waiting = sorted(row for _, of in self._of.values() for row in of)
+        place, to, until = signed_rows(jumps, 3).T.copy()
+        contents = np.frombuffer(b"".join(content for _, content in waiting), np.uint8).reshape(-1, WINDOW)
+        return known._replace(
+            unpatched=place, unpatched_to=to, unpatched_until=until,
+            waiting=np.array([at for at, _ in waiting], np.uint64).view(np.int64), waiting_content=contents,
+        )  # fmt: skip
 
-    def _found(self, v: Version, patching: NDArray[np.uint64]) -> list[tuple[int, int, int]]:
+    def _found(
+        self, v: Version, patching: NDArray[np.uint64]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, bytes]]]:
+        """Places of JMPs, where these lead, and until when at most; places that wait, and their content afterwards."""
         code = self._image.first_code(v)
         places = patching_stubs.places(code, v.start, patching)
         at = np.array([p.at for p in places], np.int64)
         leads = targets(code, v.start, at).tolist()
-        found = []
+        jumps, waiting = [], []
         for p, to in zip(places, leads, strict=True):
             waits = code[p.at] == JMP and to == v.start + p.stub
-            if p.copy >= 0:
-                found.append((v.start + p.at, v.start + p.copy, _EVER if waits else v.loaded))
-            if not waits:
-                found.append((v.start + p.at, v.start + p.stub, v.loaded))
-        return found
+            if p.asks:
+                jumps.append((v.start + p.at, v.start + p.copy, _EVER if waits else v.loaded))
+            if waits:
+                content = p.patched(code)[:WINDOW].tobytes()
+                waiting.append((v.start + p.at, content.ljust(WINDOW, b"\0")))
+            else:
+                jumps.append((v.start + p.at, v.start + p.stub, v.loaded))
+        return jumps, waiting
