@@ -8,10 +8,11 @@ of the hub's note, and so outlive it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Generator
 
 import numpy as np
 
-from stages.cct.tree import EMPTY, Tree, merged
+from stages.cct.tree import EMPTY, Tree, at_once, merged, merging
 from stages.messages import TreeReport
 from streamer.hub.edges import Edges
 
@@ -52,21 +53,27 @@ class Trees:
 
     def feed(self, report: TreeReport) -> None:
         """Adds a worker's report; an impossible one is counted."""
+        at_once(self.steps(report))
+
+    def steps(self, report: TreeReport) -> Generator[None]:
+        """`feed` in steps, between which everything here may be used."""
         rows = report.nodes
         if report.pane < 0 or not _sound(rows, len(report.names)):
             self.refused += 1
             return
         self.fed += 1
         self.edges.feed(report)
-        panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
-        self._put(panes, report.pane, Tree(rows, report.names))
+        key = report.host, report.pid
+        panes = self._kept.setdefault(key, OrderedDict())
+        yield from self._put(key, report.pane, Tree(rows, report.names))
+        if self._kept.get(key) is not panes:
+            return  # forgotten meanwhile
         newest = max(panes)
         for pane in [n for n in panes if n <= newest - self._most_panes]:
             self._nodes -= len(panes.pop(pane).nodes)
         for pane in [n for n in panes if n != _last_of_ten(n) <= newest - TOGETHER]:
-            tree = panes.pop(pane)
-            self._nodes -= len(tree.nodes)
-            self._put(panes, _last_of_ten(pane), tree)
+            if self._kept.get(key) is panes:
+                yield from self._put(key, _last_of_ten(pane), panes[pane], instead=pane)
         while self._nodes > self._most_nodes:
             key = max(self._kept, key=lambda k: sum(len(tree.nodes) for tree in self._kept[k].values()))
             oldest = min(self._kept[key])
@@ -110,11 +117,16 @@ class Trees:
     def statistics(self) -> dict[str, int]:
         return {"tree_nodes": self._nodes, "trees_refused": self.refused, "trees_dropped": self.dropped}
 
-    def _put(self, panes: OrderedDict[int, Tree], pane: int, tree: Tree) -> None:
+    def _put(self, key: ProcessKey, pane: int, tree: Tree, instead: int = -1) -> Generator[None]:
+        """Adds `tree` to a pane, in whose place it may have been of pane `instead`."""
+        panes = self._kept[key]
         known = panes.get(pane)
         if known is not None:
-            self._nodes -= len(known.nodes)
-            tree = merged((known, tree))
+            tree = yield from merging((known, tree))
+        if self._kept.get(key) is not panes:
+            return
+        for old in pane, instead:
+            self._nodes -= len(panes.pop(old, EMPTY).nodes)
         panes[pane] = tree
         self._nodes += len(tree.nodes)
 

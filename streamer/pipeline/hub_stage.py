@@ -12,7 +12,7 @@ import pickle
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,12 +126,18 @@ class HubStage:
         self.received = 0
 
     def feed(self, message: Any, /) -> Iterable[Any]:
+        for _ in self.steps(message):
+            pass
+        return ()
+
+    def steps(self, message: Any, /) -> Iterator[None]:
+        """`feed`, as `Stage` says: what is served, and noted, goes on between two steps."""
         self.received += 1
         match message:
             case PaneReport():
                 self.hub.feed(message)
             case TreeReport():
-                self.hub.trees.feed(message)
+                yield from self.hub.trees.steps(message)
             case StatementReport():
                 if self.hub.statements is not None:
                     self.hub.statements.feed(message)
@@ -141,7 +147,6 @@ class HubStage:
                 self.hub.introduce(message.stream.host, message.stream.pid, message.clock)
             case _:
                 pass
-        return ()
 
     def flush(self) -> Iterable[Any]:
         self._save()

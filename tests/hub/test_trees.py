@@ -54,6 +54,25 @@ def test_old_panes_leave() -> None:
     assert trees.statistics() == {"tree_nodes": 3 * 12, "trees_refused": 0, "trees_dropped": 0}
 
 
+def test_all_may_be_used_between_two_steps() -> None:
+    """Each shows the panes that are whole; a process that is forgotten meanwhile stays so."""
+    trees = Trees(50)
+    for said, pane in enumerate([*range(25), 24]):
+        for _ in trees.steps(report(pane, (0, 1, 0))):
+            assert trees.window(51).total("observed_instructions") in (said, said + 1)
+            assert trees.statistics()["tree_nodes"] == sum(len(tree.nodes) for tree in trees.parts(51))
+        assert trees.window(51).total("observed_instructions") == said + 1
+    for steps_done in range(3):
+        trees = Trees(50)
+        trees.feed(report(0))
+        more = trees.steps(report(0))
+        for _ in range(steps_done):
+            next(more)
+        trees.forget(("h", 42))
+        list(more)
+        assert trees.statistics()["tree_nodes"] == sum(len(tree.nodes) for tree in trees.parts(51))
+
+
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 60)).map(sorted))
 def test_each_tree_is_of_its_panes(panes: list[int]) -> None:
