@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.slow]
 DEMO = Path("streamer/demo/shop.json").resolve()
 
 
-def test_a_replay_in_a_terminal(tmp_path: Path, kernels: None) -> None:
+def test_a_replay_in_a_terminal(root: Path, kernels: None) -> None:
     outer, inner = pty.openpty()
     environment = {
         **os.environ,
         "TERM": "xterm-256color",
         "COLUMNS": "100",
         "LINES": "24",
-        "STREAMER_RUNTIME_DIR": str(tmp_path),
+        "STREAMER_RUNTIME_DIR": str(root),
     }
     child = subprocess.Popen(
         [COMMAND, "replay", DEMO, "--port", "0", "--pace", "4"],
