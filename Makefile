@@ -71,10 +71,11 @@ bench: $(VENV)/.dev packages
 	$(BIN)/python -m benchmarks.transport
 	$(BIN)/python -m benchmarks.pipeline streamer/demo/shop.json --speed-up 15 --steady 20
 
-# Long random tests of the packet and flow kernels, the fuzz targets, tests of JDK 21, a hundred kills of each process,
-# and an alert that takes its time.
+# Long random tests of the packet and flow kernels, the fuzz targets, tests that take long or are nearly another's (JDK 21,
+# kernels as plain Python …), a hundred kills of each process, and an alert that takes its time.
 nightly: $(VENV)/.dev
 	PT_EXAMPLES=100000 $(BIN)/python -m pytest tests/pt/test_packets.py tests/pt/test_flow.py --timeout 0
+	PT_EXAMPLES=1000 $(BIN)/python -m pytest tests/flow/test_window_cache.py --timeout 0
 	$(BIN)/python -m tests.fuzz packets --inputs 10000000
 	$(BIN)/python -m tests.fuzz all --inputs 1000000
 	FENCE=low $(BIN)/python -m tests.fuzz packets events flow decode --inputs 1000000

@@ -18,6 +18,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_small_inputs(name: str) -> None:

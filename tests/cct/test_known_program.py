@@ -30,8 +30,11 @@ FEW = 2e-5
 """Share of calls that may be wrong while code is compiled: the callee of a method handle is not named."""
 
 
-@pytest.mark.parametrize("version", JDKS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "version"),
+    [(mode, version) for mode in MODES for version in (17, 25)[: 1 + (mode == "tiered")]]
+    + [pytest.param(*rare, marks=pytest.mark.nightly) for rare in [(m, 21) for m in MODES] + [("C1", 25), ("C2", 25)]],
+)
 def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path) -> None:
     """Recursion, exceptions, callbacks by the JDK, constructors, receivers of several classes: each call a real one."""
     options = ["-XX:+UseSerialGC", *MODES[mode], *NOT_INLINED]

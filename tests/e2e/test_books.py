@@ -42,6 +42,7 @@ def test_the_recording_says_what_the_live_run_said(run: Run, start: Run, root: P
     assert again.holes == ended.holes
 
 
+@pytest.mark.nightly
 def test_each_stage_in_processes_of_its_own(run: Run) -> None:
     """A ring a thread, two workers for each stage, over tcp; the processor overflows."""
     options = [

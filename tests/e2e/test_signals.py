@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
 Run = Callable[..., Streamer]
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
     """Both are back, their messages are in holes of a cause of their own, and the JVM did not notice. The thread that
     runs on meanwhile has no switch record of its own for a later reader, and is known all the same."""
@@ -110,7 +110,7 @@ def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) 
     streamer.check_gone()
 
 
-@pytest.mark.parametrize("how", ["^C", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("how", ["^C", "SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.nightly)])
 def test_an_orderly_end_when_it_is_told_to(run: Run, how: str) -> None:
     streamer = run("Tiny never")
     streamer.when_decoded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from random import Random
 
@@ -25,7 +26,9 @@ from tests.flow.test_context import kept
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE, Confined, Processor, program
 
-_some = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+_some = settings(
+    max_examples=int(os.environ.get("PT_EXAMPLES", "20")), deadline=None, suppress_health_check=list(HealthCheck)
+)
 _SMALL = Capacity(blocks=1 << 16, paths=1 << 14, pool=1 << 19, links=1 << 18, nodes=1 << 14, contexts=1 << 14)
 
 

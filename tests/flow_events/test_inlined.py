@@ -69,7 +69,7 @@ def test_inlined_methods_are_counted_as_often_as_they_were_called(tmp_path: Path
 ROUNDS, EACH = 1200, 2500  # so many calls that those which are interpreted at the beginning do not matter
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("options", [[], ["-XX:TieredStopAtLevel=1"], ["-XX:-TieredCompilation"]], ids=" ".join)
 def test_calls_are_counted_however_they_were_inlined(version: int, options: list[str], tmp_path: Path) -> None:
     arguments = [str(ROUNDS), str(EACH)]

@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulat
 FOLDER = Path(__file__).parents[1] / "flow_events"
 ROUNDS, WAIT = 200, 4000
 Key = tuple[str, str]  # class, method: no two of one name have the same here
+ROUNDS_METHOD = ("Methods", "rounds")
 
 
 class Truth:
@@ -110,16 +111,28 @@ def test_interpreted_bytecodes_and_paths_are_those_that_ran(
         assert e.method.numbering is not None
         paths.update({(key, tuple(e.method.numbering.nodes(k))): n for k, n in e.paths.tolist()})
     truth = Truth(version, tmp_path)
-    # `main` is not known, so `rounds` is found in its middle, and its return is not seen: of it the loop is compared.
-    once, loop = {("Methods", "rounds")}, 27
-    assert {at: n for at, n in runs.items() if at[0] not in once or at[1] >= loop} == {
-        at: n for at, n in truth.runs.items() if at[0] not in once or at[1] >= loop
+    assert {at: n for at, n in runs.items() if _followed(*at)} == {
+        at: n for at, n in truth.runs.items() if _followed(*at)
     }
-    assert paths == {(key, way): n for (key, way), n in truth.paths.items() if key not in once or way[0] == way[-1]}
+    assert {(key, way): n for (key, way), n in paths.items() if _closed(key, way)} == {
+        (key, way): n for (key, way), n in truth.paths.items() if _closed(key, way)
+    }
     assert sum(n for (key, _), n in paths.items() if key[1] == "pick") == ROUNDS
     if version == 17:
         _live_is_the_same(path, whole)
         _cycles_are_those_of_the_bytecodes(path, truth)
+
+
+def _followed(key: Key, bci: int) -> bool:
+    """Whether a bytecode is compared. Classes are told a while after they are loaded: `rounds`, and the constructors
+    that it calls, may not be known at first, nor what comes behind its call of println, which loads some. Its loop,
+    up to that call, is."""
+    return 27 <= bci <= 65 if key == ROUNDS_METHOD else key[1] != "<init>"
+
+
+def _closed(key: Key, way: tuple[int, ...]) -> bool:
+    """Whether a path is."""
+    return way[0] == way[-1] if key == ROUNDS_METHOD else key[1] != "<init>"
 
 
 def _live_is_the_same(recording: Path, whole: list[Executed]) -> None:
@@ -146,12 +159,13 @@ def _cycles_are_those_of_the_bytecodes(recording: Path, truth: Truth) -> None:
     """By a cost table: each bytecode that the JVM says it ran, times the cycles of its opcode, wherever it stands."""
     table, expected = load("jop"), Counter[str]()
     for (key, bci), times in truth.runs.items():
+        if key == ROUNDS_METHOD or not _followed(key, bci):
+            continue
         nodes = truth.cfgs[key].nodes
         opcode = int(nodes.opcode[nodes.bci.tolist().index(bci)])
         expected[".".join(key)] += times * int(table.cycles[opcode])
     tree = of_recording(recording, print, options={"costs": table.cycles}).tree
     spent = method_totals(tree, "observed_bytecodes")
-    del expected["Methods.rounds"]  # found in its middle
     assert {name: spent.get(name, 0) for name in expected} == dict(expected)
     assert len(expected) > 5
 
@@ -182,6 +196,7 @@ def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
     assert {k for k, text in enumerate(source, 1) if "static int fib" in text or "total += pick" in text} <= hit
 
 
+@pytest.mark.nightly  # a million lines
 def test_a_thread_is_listed_step_by_step(tmp_path: Path) -> None:
     path = run_of("Methods", 17, ["-Xint", "-XX:+UseSerialGC"], ["3", str(WAIT)], tmp_path)
     done = CliRunner().invoke(cli, ["flow", "trace", str(path), "--limit", "1000000"])

@@ -42,7 +42,7 @@ def test_undisturbed_nothing_is_lost(tmp_path: Path) -> None:
         assert result.seconds < 1
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("stop", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("member", MEMBERS)
 def test_one_process_at_every_step(tmp_path: Path, member: str, fault: Fault) -> None:
     """From its start to its end, of a source that ends by itself."""

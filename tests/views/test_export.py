@@ -19,7 +19,7 @@ from stages.cct.tree import Tree
 from stages.cct.views import View
 from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import export
-from streamer.exports import pprof
+from streamer.exports import formats, pprof
 from streamer.exports.formats import FORMATS, Export, TooLargeError
 from streamer.exports.protos import messages
 from streamer.trees.file import Saved, packed, unpacked
@@ -197,8 +197,11 @@ def recursion(depth: int) -> Saved:
 
 
 @pytest.mark.parametrize("kind", ["pprof", "collapsed", "speedscope", "otlp"])
-async def test_stacks_that_would_fill_the_memory_are_refused(kind: str, tmp_path: Path) -> None:
-    deep = recursion(6000)
+async def test_stacks_that_would_fill_the_memory_are_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "MOST_FRAMES", 1 << 20)
+    deep = recursion(1500)
     with pytest.raises(TooLargeError, match="fold recursion"):
         FORMATS[kind].write(Export(deep, View()))
     assert FORMATS[kind].write(Export(deep, View(recursion=False)))
@@ -206,7 +209,7 @@ async def test_stacks_that_would_fill_the_memory_are_refused(kind: str, tmp_path
     file = tmp_path / "deep.cct"
     file.write_bytes(packed(deep))
     done = CliRunner().invoke(export.command, [str(file), "--format", kind, *asked(kind)])
-    assert (done.exit_code, "frames, and 16,777,216 are the most" in done.output) == (1, True)
+    assert (done.exit_code, "frames, and 1,048,576 are the most" in done.output) == (1, True)
     hub = seen()
     hub.trees.feed(TreeReport(HOST, PID, 0, 59, deep.tree.nodes, deep.tree.names))
     async with client(hub) as http:
