@@ -36,8 +36,8 @@ class Aligned(NamedTuple):
 
 
 def beside(truth: Truth, found: I64) -> Aligned:
-    """What was found behind the launcher, or before it if none of that was; bytecodes before the first one that is in
-    `main`'s truth too are the JVM's start."""
+    """The bytecodes found behind the launcher are aligned, or all where none of the launcher's was found; those before
+    the first one that is in `main`'s truth too are the JVM's start."""
     hidden = while_resolving(found)
     at = np.flatnonzero((found >= 0) & ~hidden)
     one, other = truth.sequence[truth.sequence >= 0], found[at]

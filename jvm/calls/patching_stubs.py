@@ -19,11 +19,9 @@ from jvm.calls.call_sites import CALL, CALL_SIZE, JMP, targets
 
 _SHORT_JMP = 0xEB  # rel8
 _RECORD = 5  # bytes before the CALL
-_COPY_AT, _SKIPPED_AT, _SIZE_AT = (
-    3,
-    2,
-    1,
-)  # before the CALL: the copy's distance, bytes between them, its size
+_COPY_AT, _SKIPPED_AT, _SIZE_AT = 3, 2, 1
+"""Bytes of the record, counted back from the CALL: how far before the CALL the copy is, how many bytes lie between the
+two, and the size of the copy."""
 
 
 class Place(NamedTuple):

@@ -6,6 +6,8 @@ then its findings about numbers, and only those.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,13 +28,13 @@ class DictionaryError(ValueError):
 
 
 class Column:
-    """A growing array."""
+    """A growing array. Rows that were read of it stay as they were."""
 
-    def __init__(self, dtype: np.dtype[np.void] | type[np.uint8 | np.uint64]) -> None:
-        self._rows: NDArray[np.void] = np.zeros(1024, dtype)
+    def __init__(self, dtype: np.dtype[np.void] | type[np.generic]) -> None:
+        self._rows: NDArray[Any] = np.zeros(1024, dtype)
         self.size = 0
 
-    def append(self, rows: NDArray[np.void] | NDArray[np.uint8] | NDArray[np.uint64]) -> None:
+    def append(self, rows: NDArray[Any]) -> None:
         end = self.size + len(rows)
         if end > len(self._rows):
             more = np.zeros(max(2 * len(self._rows), end), self._rows.dtype)
@@ -42,7 +44,7 @@ class Column:
         self.size = end
 
     @property
-    def rows(self) -> NDArray[np.void]:
+    def rows(self) -> NDArray[Any]:
         """(size,); numbers are positions in it."""
         return self._rows[: self.size]
 

@@ -10,7 +10,7 @@ found in the middle, until the next path begins there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from stages.messages import Bytecodes, FrameEvent
 from stages.statements.methods import RETURN, Known
 
 I64 = NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 NOT_KNOWN = -1  # of a register
 BEGINS = -2  # the frame has been entered, and has executed nothing
 UNKNOWN, COMPILED, BOUNDARY = -1, -2, -3  # in the place of a frame's method
@@ -69,10 +70,16 @@ class Counted:
             self.paths()
 
     def room(self, nodes: int) -> None:
-        if nodes > len(self.times):
-            more = np.zeros(2 * nodes, np.int64)
-            more[: len(self.times)] = self.times
-            self.times = more
+        self.times = grown(self.times, nodes)
+
+
+def grown(of_nodes: NDArray[Scalar], nodes: int) -> NDArray[Scalar]:
+    """With room for as many nodes; zeros are added, more than are needed."""
+    if nodes <= len(of_nodes):
+        return of_nodes
+    more = np.zeros(2 * nodes, of_nodes.dtype)
+    more[: len(of_nodes)] = of_nodes
+    return more
 
 
 def told(message: Bytecodes) -> tuple[NDArray[np.void], NDArray[np.uint16]]:

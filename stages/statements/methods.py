@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from jvm import names
 from jvm.bytecode.ball_larus import Numbering, number
 from jvm.bytecode.cfg import Cfg
 from jvm.bytecode.opcodes import Kind
+from stages.paths.dictionary import Column
 from stages.statements.coverage import followers
 
 STEP = 1 << 12
@@ -90,28 +91,6 @@ class Method:
         return line.astype(np.int64).reshape(-1)
 
 
-class _Growing:
-    """An array that is appended to. What was read of it stays as it was."""
-
-    def __init__(self, kind: type[np.generic], *first: int) -> None:
-        self._rows: NDArray[Any] = np.zeros(1024, kind)
-        self._rows[: len(first)] = first
-        self._size = len(first)
-
-    def append(self, rows: NDArray[Any]) -> None:
-        end = self._size + len(rows)
-        if end > len(self._rows):
-            more = np.zeros(max(2 * len(self._rows), end), self._rows.dtype)
-            more[: self._size] = self._rows[: self._size]
-            self._rows = more
-        self._rows[self._size : end] = rows
-        self._size = end
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        return self._rows[: self._size]
-
-
 class Known:
     """The methods met so far, and which each number means now. Dropped as a whole, with those of classes that are gone:
     they are what counts refer to."""
@@ -127,11 +106,11 @@ class Known:
         self._met = np.zeros(1024, np.bool_)
         self._selectors: dict[tuple[str, str, str], int] = {}
         i = np.int64
-        self._tables = [
-            _Growing(i, 0), _Growing(i), _Growing(np.uint8), _Growing(i), _Growing(i, 0), _Growing(i), _Growing(i),
-            _Growing(np.bool_),
-        ]  # fmt: skip
-        self._conclusions = [_Growing(i), _Growing(i), _Growing(i), _Growing(i, 0), _Growing(i, 0)]
+        self._tables = [Column(kind) for kind in (i, i, np.uint8, i, i, i, i, np.bool_)]
+        self._conclusions = [Column(i) for _ in Conclusions._fields]
+        bounds = self._tables[0], self._tables[4], *self._conclusions[3:]  # a row more than methods, or nodes
+        for column in bounds:
+            column.append(np.zeros(1, i))
 
     def meet(self, numbers: NDArray[np.int32], graphs: Graphs, renamed: list[int]) -> None:
         """Those of (n,) numbers that are new, or among `renamed`."""
@@ -173,10 +152,10 @@ class Known:
 
     def _append(self, method: Method) -> None:
         bcis, n, none = method.cfg.nodes.bci, method.numbering, np.zeros(0, np.int64)
-        nodes, edges = self.nodes, len(self._tables[5].rows)
+        nodes, edges = self.nodes, self._tables[5].size
         at = np.full(int(bcis[-1]) + 1 if len(bcis) else 0, -1, np.int64)
         at[bcis] = np.arange(len(bcis)) + nodes
-        code = np.array([len(self._tables[1].rows) + len(at)])
+        code = np.array([self._tables[1].size + len(at)])
         start = np.full(len(bcis), -1, np.int64) if n is None else n.start
         edge = np.zeros(len(bcis), np.int64) if n is None else n.edge[1:]
         to, value, back = (none, none, none) if n is None else (n.to + nodes, n.value, n.back)

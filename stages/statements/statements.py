@@ -17,7 +17,7 @@ from stages.paths.counts import Rows
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
 from stages.statements.compiled import Compiled
-from stages.statements.interpreted import Counted, Interpreted, told
+from stages.statements.interpreted import Counted, Interpreted, grown, told
 from stages.statements.methods import Graphs, Known, Method
 
 ALL_TIME = 1 << 62
@@ -35,7 +35,7 @@ class Executed:
 
 
 class Pane(Counted):
-    """What was executed in one."""
+    """Counts of one pane."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,10 +43,7 @@ class Pane(Counted):
 
     def see(self, nodes: NDArray[np.int64], known: int) -> None:
         """Compiled code ran there. `known` nodes in all."""
-        if known > len(self.compiled):
-            more = np.zeros(2 * known, np.bool_)
-            more[: len(self.compiled)] = self.compiled
-            self.compiled = more
+        self.compiled = grown(self.compiled, known)
         self.compiled[nodes] = True
 
     def columns(self, known: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

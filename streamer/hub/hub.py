@@ -18,6 +18,7 @@ from streamer.config import WindowConfig
 from streamer.hub.components import trouble
 from streamer.hub.contradictions import Contradictions, ContradictionsView
 from streamer.hub.hot import hot_view
+from streamer.hub.kept import Which, among
 from streamer.hub.ledger import Balance, Ledger, Totals
 from streamer.hub.process import Process, succeeds
 from streamer.hub.profile import (
@@ -30,7 +31,7 @@ from streamer.hub.profile import (
 from streamer.hub.ranking import coverage
 from streamer.hub.statements import Statements
 from streamer.hub.stretch import NOWHERE, Stretch, parsed
-from streamer.hub.trees import Trees, Which, among
+from streamer.hub.trees import Trees
 from streamer.hub.view import CAUSES, Coverage, HotView, window_label
 from streamer.hub.windows import DECODED, HOLES, NOTHING, SHED, Pane, Window
 

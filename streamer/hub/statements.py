@@ -1,15 +1,13 @@
 """Which bytecodes ran in the newest panes, and on which paths, by process.
 
-Bits are united and times summed, so panes are put together as trees are (`streamer.hub.trees`): old ones ten to one,
-and the far end of a window is exact to ten panes. All processes together keep `MOST` methods and paths of panes: beyond
-that the oldest panes go first. They are not part of the hub's note: a hub that was started again begins with none.
+Bits are united and times summed, and panes are put together as trees are (`streamer.hub.kept`). They are not part of
+the hub's note: a hub that was started again begins with none.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -17,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm import names
+from stages.cct.tree import at_once
 from stages.messages import StatementReport
-from streamer.hub.trees import TOGETHER, ProcessKey, Which, among
+from streamer.hub.kept import KeptPanes, ProcessKey, Which
 from streamer.statements.text import Most, Sums, Taken
 
 MOST = 1 << 18
+"""Methods and paths of panes, of all processes together."""
 
 
 class Method(NamedTuple):
@@ -134,71 +134,50 @@ def _bits(octets: NDArray[np.uint8], sizes: NDArray[np.int64]) -> Iterator[int]:
 
 
 class Statements:
-    """`spans`: the windows' lengths in panes. Panes go when they have left the longest window, or there is no room; all
-    of a process with `forget`."""
+    """`spans`: the windows' lengths in panes. Kept as `KeptPanes` says."""
 
     def __init__(self, spans: Sequence[int], most: int = MOST) -> None:
-        self._spans, self._most = spans, most
-        self._kept: dict[ProcessKey, OrderedDict[int, Executed]] = {}  # by pane; of those put together, the last
-        self._size = 0
+        self._spans = spans
+        self._kept = KeptPanes[Executed](max(spans), most, _size, _merging)
         self.fed = 0  # reports
         self.refused = 0  # reports that were malformed
-        self.dropped = 0  # panes that there was no room for
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_kept": {}, "_size": 0}
+        return {**self.__dict__, "_kept": self._kept.newest(0)}
 
     def feed(self, report: StatementReport) -> None:
         """Adds a worker's report; an impossible one is counted."""
+        at_once(self.steps(report))
+
+    def steps(self, report: StatementReport) -> Generator[None]:
+        """`feed` in steps, between which everything here may be used."""
         try:
             told = executed(report)
         except ValueError:
             self.refused += 1
             return
         self.fed += 1
-        panes = self._kept.setdefault((report.host, report.pid), OrderedDict())
-        self._put(panes, report.pane, told)
-        newest = max(panes)
-        for pane in [n for n in panes if n <= newest - max(self._spans)]:
-            self._size -= panes.pop(pane).size
-        for pane in [n for n in panes if n != _last_of_ten(n) <= newest - TOGETHER]:
-            old = panes.pop(pane)
-            self._size -= old.size
-            self._put(panes, _last_of_ten(pane), old)
-        while self._size > self._most:
-            key = max(self._kept, key=lambda k: sum(part.size for part in self._kept[k].values()))
-            self._size -= self._kept[key].pop(min(self._kept[key])).size
-            self.dropped += 1
-            if not self._kept[key]:
-                del self._kept[key]
+        yield from self._kept.add((report.host, report.pid), report.pane, told)
 
     def parts(self, window: int = 0, process: Which = None) -> list[Executed]:
-        """What is put together for the window in that position. No later report changes it, so another thread may do
-        that."""
-        chosen: list[Executed] = []
-        for key, kept in self._kept.items():
-            if among(process, key) and kept:
-                newest = max(kept)
-                chosen += (part for pane, part in kept.items() if newest - self._spans[window] < pane)
-        return chosen
+        """Of the window in that position: `KeptPanes.parts`."""
+        return self._kept.parts(self._spans[window], process)
 
     def forget(self, process: ProcessKey) -> None:
         """Of a process that the hub has forgotten."""
-        self._size -= sum(part.size for part in self._kept.pop(process, OrderedDict()).values())
+        self._kept.forget(process)
 
     def statistics(self) -> dict[str, int]:
         return {
-            "statements_kept": self._size, "statements_refused": self.refused, "statements_dropped": self.dropped,
+            "statements_kept": self._kept.size, "statements_refused": self.refused,
+            "statements_dropped": self._kept.dropped,
         }  # fmt: skip
 
-    def _put(self, panes: OrderedDict[int, Executed], pane: int, told: Executed) -> None:
-        known = panes.get(pane)
-        if known is not None:
-            self._size -= known.size
-            told = together((known, told))
-        panes[pane] = told
-        self._size += told.size
+
+def _size(part: Executed) -> int:
+    return part.size
 
 
-def _last_of_ten(pane: int) -> int:
-    return pane // TOGETHER * TOGETHER + TOGETHER - 1
+def _merging(one: Executed, other: Executed) -> Generator[None, None, Executed]:
+    yield
+    return together((one, other))

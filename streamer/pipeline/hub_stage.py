@@ -140,7 +140,7 @@ class HubStage:
                 yield from self.hub.trees.steps(message)
             case StatementReport():
                 if self.hub.statements is not None:
-                    self.hub.statements.feed(message)
+                    yield from self.hub.statements.steps(message)
             case Account():
                 self.hub.account(message)
             case StreamOpen():

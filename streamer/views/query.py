@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from streamer.hub import Hub
 from streamer.hub.hub import ProcessKey
-from streamer.hub.trees import Which
+from streamer.hub.kept import Which
 
 MAX_TOP = 500
 HEADERS = {

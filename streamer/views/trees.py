@@ -20,7 +20,7 @@ from stages.cct.tree import EMPTY, Tree, merged
 from stages.cct.views import View
 from streamer.exports.formats import FORMATS, Export
 from streamer.hub import Hub
-from streamer.hub.trees import Which
+from streamer.hub.kept import Which
 from streamer.trees import flame
 from streamer.trees.file import Saved, packed, unpacked
 from streamer.trees.levels import pruned

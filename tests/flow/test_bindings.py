@@ -129,13 +129,9 @@ def test_an_adapter_fixes_the_call_before_it(compiled: bool) -> None:
     assert (CALLEE + 0x20 in ran) == compiled
 
 
-def test_the_call_is_bound_when_the_trace_shows_it() -> None:
-    """It may go to B's method or C's, which run alike. It is bound to C's, as the resolver went there."""
-    image = CodeImage()
-    at, resolver = CALLER + 0x20, STUBS["resolve_static_call"]
-    code = bytearray(caller(to=resolver))
-    code[0x25:0x27] = b"\xff\xe0"  # jmp rax
-    image.feed(Writer(tsc=10).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
+def callees(image: CodeImage) -> None:
+    """The resolver is one indirect jump; B's method and C's, one a page, return at once."""
+    image.feed(Writer(tsc=10).dynamic_code(STUBS["resolve_static_call"], "resolve_static_call", b"\xff\xe0").bytes())
     image.feed(written("invokestatic").bytes())
     for k, verified in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
         body = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
@@ -143,6 +139,15 @@ def test_the_call_is_bound_when_the_trace_shows_it() -> None:
             verified - 0x20, body, 2 + k, entry=verified - 0x20, verified_entry=verified
         )
         image.feed(told.bytes())
+
+
+def test_the_call_is_bound_when_the_trace_shows_it() -> None:
+    """It may go to B's method or C's, which run alike. It is bound to C's, as the resolver went there."""
+    image = CodeImage()
+    at, resolver = CALLER + 0x20, STUBS["resolve_static_call"]
+    code = bytearray(caller(to=resolver))
+    code[0x25:0x27] = b"\xff\xe0"  # jmp rax
+    callees(image)
     image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, [(0x25, [(1, 0)])], level=3).bytes())
     flow = Flow(PtConfig())
     flow.set_code(image.view(2000))
@@ -170,14 +175,7 @@ def test_a_call_is_bound_between_two_choices_of_one_search() -> None:
     code[0x30:0x35], code[0x68:0x6A] = call(other, resolver), b"\x74\x00"
     for jump in (0x25, 0x35, 0x60):
         code[jump : jump + 2] = b"\xff\xe0"  # jmp rax
-    image.feed(Writer(tsc=10).dynamic_code(resolver, "resolve_static_call", b"\xff\xe0").bytes())
-    image.feed(written("invokestatic").bytes())
-    for k, verified in enumerate((CALLEE + 0x20, CALLEE + 0x1020)):
-        body = b"\x90" * 0x20 + b"\xc3" + b"\x90" * 0x1F
-        told = Writer(tsc=900 + k).nmethod_load(
-            verified - 0x20, body, 2 + k, entry=verified - 0x20, verified_entry=verified
-        )
-        image.feed(told.bytes())
+    callees(image)
     pcs = [(0x25, [(1, 0)]), (0x35, [(1, 0)])]
     image.feed(Writer(tsc=950).nmethod_load(CALLER, bytes(code), 1, pcs, level=3).bytes())
     for site in (at, other):

@@ -201,7 +201,7 @@ def read_until(terminal: int, found: Callable[[bytes], bool], seconds: float = 2
 
 
 def read(terminal: int) -> bytes:
-    """What there is; b"" at the end, which Linux tells by EIO once nobody has the other side open."""
+    """The bytes that are there; b"" at the end, which Linux tells by EIO once nobody has the other side open."""
     try:
         return os.read(terminal, 65536)
     except OSError as error:

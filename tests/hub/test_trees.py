@@ -17,7 +17,8 @@ from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import cct, diff
 from streamer.config import WebConfig, WindowConfig
 from streamer.hub import Hub
-from streamer.hub.trees import NOTED_NODES, TOGETHER, Trees
+from streamer.hub.kept import TOGETHER
+from streamer.hub.trees import NOTED_NODES, Trees
 from streamer.views import web
 from tests.hub.scene import scene
 
