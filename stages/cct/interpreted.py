@@ -179,7 +179,7 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     code below, and calls by the VM, are left by what machine code shows."""
     if fn == INTERPRETER:  # none is told
         return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
-    at = a
+    at = t.activation[AC * a + A_PARENT] if _is_gap(t, c, a) else a
     for _ in range(above):
         if _called_by_interpreter(t, at):
             at = t.activation[AC * at + A_PARENT]
@@ -235,6 +235,8 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     kind, fn = e.kind[k], e.fn[k]
     if kind == _LOST:
         return _at_last(t, c, a, fn, e.bci[k])
+    if kind == _ENTER and t.activation[AC * a + A_BEFORE]:  # seen by a return: it calls
+        return _called(t, c, a, fn, e.bci[k])
     if kind == _ENTER or kind == _FRAME:
         return _on_top(t, c, a, fn, e.bci[k])
     if kind == _RETURN or kind == _UNWIND or kind == _OSR:

@@ -213,7 +213,7 @@ def resolve(node, presumed, ids, keys, slots, where, stack, count):  # type: ign
                 where[n] = of
                 continue
             bci = node[n, N_BCI]
-            if up and presumed[up, PRESUMED_NODE]:
+            if up and presumed[up, PRESUMED_NODE] and node[up, N_METHOD] == UNKNOWN_CALLER:
                 bci = presumed[up, PRESUMED_BCI]
             elif up and node[up, N_FLAGS] & NODE_LINK:
                 bci = node[up, N_BCI]

@@ -109,14 +109,15 @@ class Contradicted:
 
 @dataclass(frozen=True, slots=True)
 class PaneReport:
-    """One worker's counts of one process in one pane. Additive: reports of one pane are summed."""
+    """One worker's counts of one process in one pane. Additive: reports of one pane are summed. It stands for itself:
+    a receiver that has begun anew needs nothing that was told before."""
 
     host: str
     pid: int
     worker: int
     pane: int  # tsc // ticks per pane
     profile: NDArray[np.void] = field(metadata={"dtype": PROFILE_DTYPE})
-    names: tuple[tuple[int, str], ...]  # method ids first used here → display name (pkg.Class.method)
+    names: tuple[tuple[int, str], ...]  # method ids of all rows → display name (pkg.Class.method)
     accounts: tuple[Account, ...]
     closed: bool = False  # this worker will say nothing more of this pane
     gauges: tuple[tuple[str, float], ...] = field(default=())

@@ -63,7 +63,6 @@ class Profiled:
     panes: dict[int, Pane] = field(default_factory=dict)
     recovered: dict[int, Pane] = field(default_factory=dict)  # fillings of holes, by pane
     guessed: dict[int, Pane] = field(default_factory=dict)  # those that are guessed
-    named: set[int] = field(default_factory=set)
     ledgers: dict[StreamKey, Ledger] = field(default_factory=dict)
     over: dict[StreamKey, StreamEnd] = field(default_factory=dict)  # streams whose last accounts are still to be told
     closed: int = -1  # last pane that was closed
@@ -152,9 +151,7 @@ class Profile:
         }
 
     def introduce(self) -> list[object]:
-        """A receiver has begun anew: the clock of each process. Names come again with the reports that use them."""
-        for p in self._processes.values():
-            p.named.clear()
+        """A receiver has begun anew: the clock of each process."""
         return self.images.introduce()
 
     def sites_used(self) -> Iterable[NDArray[np.int32] | NDArray[np.int64]]:
@@ -166,8 +163,7 @@ class Profile:
             yield from p.entries.sites_used()
 
     def sites_dropped(self, labels: set[int]) -> None:
-        for p in self._processes.values():
-            p.named -= labels
+        """Nothing else is kept by them."""
 
     def _of(self, host: str, pid: int) -> Profiled:
         known = self._processes.get((host, pid))
@@ -254,13 +250,12 @@ class Profile:
         out: list[object] = []
         for number in numbers:
             last = number == numbers[-1]
-            rows, recovered, guessed = (of.pop(number, Pane()).sum() for of in (p.panes, p.recovered, p.guessed))
+            parts = [self._profile(of.pop(number, Pane()).sum()) for of in (p.panes, p.recovered, p.guessed)]
             out.append(
                 PaneReport(
-                    *p.process.key, self.worker, number, self._profile(rows), self._names(p, rows, recovered, guessed),
-                    told if last else (), number > p.closed and last, self._gauges(p) if last else (),
-                    tuple(p.places) if last else (), p.off.pop(number, 0), self._profile(recovered),
-                    self._profile(guessed),
+                    *p.process.key, self.worker, number, parts[0], self._names(parts), told if last else (),
+                    number > p.closed and last, self._gauges(p) if last else (), tuple(p.places) if last else (),
+                    p.off.pop(number, 0), *parts[1:],
                 )
             )  # fmt: skip
         if numbers:
@@ -278,11 +273,9 @@ class Profile:
             profile[column] = rows[column]
         return profile
 
-    def _names(self, p: Profiled, *rows: PaneRows) -> tuple[tuple[int, str], ...]:
-        known = self.images.sites
-        new = {known.label_of[s] for part in rows for s in part["site"].tolist()} - p.named
-        p.named |= new
-        return tuple((label, known.labels[label]) for label in sorted(new))
+    def _names(self, parts: list[NDArray[np.void]]) -> tuple[tuple[int, str], ...]:
+        labels = np.unique(np.concatenate([profile["method"] for profile in parts]))
+        return tuple((label, self.images.sites.labels[label]) for label in labels.tolist())
 
     @staticmethod
     def _gauges(p: Profiled) -> tuple[tuple[str, float], ...]:

@@ -157,8 +157,6 @@ class Matcher:
         n = int(s.at[At.COUNT])
         if n > CARRIED:
             n = 0
-        if s.at[At.STEP]:  # what is in the window stays without a method
-            s.at[At.TOLD] = 0
         thread.scalars[:] = s.at[:CARRIED_SCALARS]
         if not n:
             thread.scalars[:] = Thread().scalars

@@ -83,6 +83,7 @@ from stages.reconstruct.window import (
     remember,
     resolve,
     sure,
+    untold,
 )
 
 CELL = AT["CELL"]
@@ -93,13 +94,14 @@ SYNCHRONIZED = int(Entry.SYNCHRONIZED)
 
 
 @apart
-def _fall_back(s):  # type: ignore[no-untyped-def]
+def _fall_back(s, order, passed):  # type: ignore[no-untyped-def]
     """No method that is known fits since the last call of one that might be any: it is not known."""
     cell = s.at[FALLBACK]
     for _ in range(s.at[DEPTH] - 1):
         cell = pushed(s, UNKNOWN, cell)
     s.at[SCANNED], s.at[FALLBACK], s.at[NEXT] = -1, -1, 0
-    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = 0
+    untold(s, order, passed)
+    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
     emit(s, UNKNOWN, cell, BACK_NONE, E_NONE)
 
 
@@ -108,10 +110,10 @@ def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
     """The next frontier is made: it becomes that of now."""
     certain = s.at[STEP] == 0 and s.at[COUNT] == 1 and s.at[SCANNED] < 0
     if s.at[NEXT] == 0 and s.at[FALLBACK] >= 0:
-        _fall_back(s)
+        _fall_back(s, order, passed)
     n = s.at[NEXT]
     if n == 0:
-        lose(s)
+        lose(s, order, passed)
         return
     before = np.int64(s.front.cell[0])
     for i in range(n):
@@ -154,7 +156,7 @@ def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-de
     if s.at[COUNT] > 1 and s.front.node[0] == UNKNOWN:
         s.at[WAITED] += 1  # nothing will tell them apart soon
         if s.at[WAITED] > PATIENCE[1]:
-            lose(s)
+            lose(s, order, passed)
     elif s.at[COUNT]:
         s.at[WAITED] = 0
     if s.at[COUNT] == 0:
@@ -184,7 +186,7 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
         s.at[CLEARED] += 1
         return
     if kind == LOST:
-        lose(s)
+        lose(s, order, passed)
         return
     if kind != ENTER and s.at[PHASE] == ENTERED and s.at[ENTRY] == INTRINSIC:
         _native(g, s, c, t, order, passed)  # it did not go on to another entry

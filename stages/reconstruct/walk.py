@@ -57,6 +57,7 @@ from stages.reconstruct.window import (
     lose,
     root,
     tell,
+    untold,
 )
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
@@ -129,7 +130,7 @@ def _see(s, c, m):  # type: ignore[no-untyped-def]
 
 
 @near
-def _credit(g, s, c, t, b):  # type: ignore[no-untyped-def]
+def _credit(g, s, c, t, b, order, passed):  # type: ignore[no-untyped-def]
     """A block's instructions are of the method whose bytecode it dispatches first."""
     if t.of.weight[b] <= 0 or s.at[COUNT] == 0:
         return
@@ -139,7 +140,7 @@ def _credit(g, s, c, t, b):  # type: ignore[no-untyped-def]
         s.block[s.at[BLOCK]] = b
         s.at[BLOCK] += 1
     else:
-        lose(s)
+        lose(s, order, passed)
 
 
 @apart
@@ -152,11 +153,11 @@ def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
             for k in range(count):
                 take_token(g, s, c, t, t.of.token[at + k], t.of.argument[at + k], order, passed + t.passage.nth[p])
                 if k == 0:
-                    _credit(g, s, c, t, b)
+                    _credit(g, s, c, t, b, order, passed + t.passage.nth[p])
             if t.passage.says[p] == COMPILED_CODE:
                 _was_at(s, t.passage.called[p], t.passage.here[p])
             if count == 0:
-                _credit(g, s, c, t, b)
+                _credit(g, s, c, t, b, order, passed + t.passage.nth[p])
 
 
 @near
@@ -208,7 +209,7 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             s.at[ORDER], s.at[PASSED], s.at[SUSPECT], s.at[LAST_PATH] = ends[k, 0], 0, broken_at[k], 0
             s.at[ROW] = rows[k]
             if fresh[k]:
-                lose(s)
+                lose(s, s.at[ORDER], 0)
             if s.at[COUNT] and s.at[TOLD]:
                 tell(s, E_NONE, -1, -1, s.at[ORDER], 0)
         while s.at[ORDER] < ends[k, 1]:
@@ -223,7 +224,7 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
                     or breaks[q]["confirmed"] < breaks[q]["order"]
                     or not _native_on_top(s)
                 ):
-                    lose(s)
+                    lose(s, j, 0)
                 continue
             x = np.int64(order[j])
             times = np.int64(1)
@@ -234,7 +235,7 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
                 s.at[LAST_PATH] = x
             if x < FIRST_PATH:
                 if x == BREAK:
-                    lose(s)
+                    lose(s, j, 0)
                 s.at[ORDER] = j + 1
                 continue
             budget -= 1
@@ -261,6 +262,8 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             s.at[ORDER], s.at[PASSED] = j + 1, 0
         s.at[ORDER] = -1
         k += 1
+    if s.at[STEP]:  # what is in the window stays without a method
+        untold(s, s.at[ORDER], 0)
     s.at[PART] = k
     return k
 

@@ -174,9 +174,23 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
 
 
 @apart
-def lose(s):  # type: ignore[no-untyped-def]
+def untold(s, order, passed):  # type: ignore[no-untyped-def]
+    """What was told of the stack holds up to the window's first step, or up to here if there is none: it is said, for
+    what runs from there on is not the last frame's that was told."""
+    if s.at[TOLD]:
+        now = s.at[ROW]
+        if s.at[STEP]:
+            s.at[ROW], order, passed = s.steps.row[0], s.steps.order[0], s.steps.passed[0]
+        tell(s, E_LOST, -1, -1, order, passed)
+        s.at[ROW] = now
+    s.at[TOLD] = 0
+
+
+@apart
+def lose(s, order, passed):  # type: ignore[no-untyped-def]
     """Nothing is known any more."""
-    s.at[COUNT] = s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = s.at[WAITED] = s.at[TAKEN] = 0
+    untold(s, order, passed)
+    s.at[COUNT] = s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[WAITED] = s.at[TAKEN] = 0
     s.at[PHASE], s.at[SCANNED], s.at[FALLBACK], s.at[BEFORE] = RUN, -1, -1, NO_OP << 8 | NO_OP
 
 
@@ -189,7 +203,8 @@ def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
     window begins anew with it: what lies before has more than one explanation, or takes too long to find."""
     n = s.at[COUNT]
     if s.at[STEP] >= STEPS or s.at[ELEMENT] + n > ELEMENTS:
-        s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[TOLD] = 0
+        untold(s, order, passed)
+        s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
     k, first = s.at[STEP], s.at[ELEMENT]
     s.steps.first[k], s.steps.block[k], s.steps.flags[k] = first, s.at[BLOCK] if k else 0, flags
     s.steps.row[k], s.steps.order[k], s.steps.passed[k] = s.at[ROW], order, passed
@@ -209,7 +224,7 @@ def resolve(g, s, c, t):  # type: ignore[no-untyped-def]
         s.steps.chosen[first - 1] = s.steps.first[first - 1] + s.elements.back[s.steps.chosen[first]]
         first -= 1
     if s.elements.back[s.steps.chosen[first]] < 0:
-        s.at[TOLD] = 0
+        untold(s, s.steps.order[first], s.steps.passed[first])
     now = s.at[ROW]
     for k in range(first, last + 1):
         e, s.at[ROW] = s.steps.chosen[k], s.steps.row[k]

@@ -15,9 +15,6 @@ from streamer.hub.profile import COLUMNS, MethodTable, by_method
 from streamer.hub.shift import Detector
 from streamer.hub.windows import BYTES, Bytes, Pane, Windows
 
-MAX_NAMES = 1 << 18
-"""Method ids remembered for one worker; an id beyond is shown as `[unnamed]`."""
-
 
 def succeeds(worker: int, other: int) -> bool:
     """Whether it is a later incarnation of the same member: `index + 256 · incarnation`."""
@@ -44,20 +41,14 @@ class Process:
         self.last_report = 0.0
         self._column = column
         self._lateness = lateness
-        self._names: dict[int, dict[int, str]] = {}
-        self._done: dict[int, int] = {}
+        self._done: dict[int, int] = {}  # by worker, until its successor reports
         self._due: dict[int, float] = {}
 
     def feed(self, report: PaneReport, now: float, wall_ns: int) -> None:
-        names = self._names.get(report.worker)
-        if names is None:
-            for of in (self._names, self._done):
-                for old in [worker for worker in of if succeeds(report.worker, worker)]:
-                    del of[old]
-            names = self._names[report.worker] = {}
-        for method, name in report.names:
-            if len(names) < MAX_NAMES or method in names:
-                names[method] = name
+        if report.worker not in self._done:
+            for old in [worker for worker in self._done if succeeds(report.worker, worker)]:
+                del self._done[old]
+        names = dict(report.names)
         ids, rows = by_method(report.profile, self._column)
         self.contradictions.add(report.contradictions)
         sums, self.pending = self.pending, np.zeros(BYTES, np.int64)

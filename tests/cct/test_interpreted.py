@@ -173,6 +173,20 @@ def test_a_caller_that_is_told_later_is_the_one_that_was_returned_to() -> None:
     assert not {stack for stack, _ in found(tree)} - {a, (*a, ("B.b", -1)), (*a, ("[interpreter]", -1))}
 
 
+def test_a_caller_that_is_seen_by_a_return_first_may_call_before_it_is_told() -> None:
+    """B.b returns to a method that calls C.c at 5; then it is told that it is A.a."""
+    d, cct = Dictionaries(), stage()
+    told = events(
+        (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, B, -1), (3, 0, FrameEvent.RETURN, -1, -1),
+        (4, 0, FrameEvent.ENTER, C, 5), (6, 0, FrameEvent.RETURN, A, -1),
+    )  # fmt: skip
+    tree = tree_of([*explained(cct, d.message(7, [d.path([TEMPLATE])] * 8, (0, 9), False), told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    assert found(tree)[(*a, ("C.c", 5)), "instructions"] == 2
+    assert found(tree)[(*a, ("B.b", -1)), "instructions"] == 2
+    assert found(tree)[a, "instructions"] == 3
+
+
 @pytest.mark.parametrize("caller", [A, B])
 def test_behind_a_hole_a_frame_has_the_caller_that_it_had_before(caller: int) -> None:
     """m1 calls A.a, which calls B.b at 3; there is a hole in B.b, and behind it B.b returns to a frame of the

@@ -145,6 +145,38 @@ def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int
     assert all(n <= entered[m] for m, n in invocations.items())
 
 
+@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)
+@given(programs(), programs(), st.integers(0, 1 << 30), st.integers(1, 60))
+def test_events_name_a_frame_only_while_it_is_known(ran: Program, known: Program, seed: int, steps: int) -> None:
+    """Also of a program whose classes are not those that are known: what fits none of them is nobody's."""
+    random, graph = Random(seed), known.graph()
+    first, second = (run(ran if k else known, random.randrange, steps, 0, 0)[0] for k in range(2))
+    tokens = [*first, *second]
+    found = match(Matcher(executed=True), graph, tokens)
+    executed = {int(order): int(graph.nodes.method[node])
+                for part in found.executed for order, node, _ in part.tolist() if node >= 0}  # fmt: skip
+    ops = [k for k, (token, _) in enumerate(tokens) if token == Token.OP]
+    assert on_top(found, ops) == [executed.get(k, -1) for k in ops]
+
+
+def on_top(found: Found, ops: list[int]) -> list[int]:
+    """By the events: the method in which each bytecode is executed, −1 where none is known."""
+    events = [row for part in found.events for row in part[["order", "kind", "method"]].tolist()]
+    stack, out = list[int](), list[int]()
+    for k in ops:
+        while events and events[0][0] <= k:
+            _, kind, method = events.pop(0)
+            match FrameEvent(kind):
+                case FrameEvent.LOST:
+                    stack.clear()
+                case FrameEvent.FRAME | FrameEvent.ENTER:
+                    stack.append(method)
+                case FrameEvent.RETURN | FrameEvent.UNWIND:
+                    stack.pop()
+        out.append(stack[-1] if stack else -1)
+    return out
+
+
 LOOP = Program(
     [
         # 0: for (;;) { if (…) first(); else second(); }
