@@ -56,7 +56,8 @@ def runs(options: argparse.Namespace, directory: Path) -> None:
     done = record(java, directory / "truth")
     if done.returncode:
         raise TruthError(f"the program ended with {done.returncode}: {done.stderr[-500:]}")
-    emulated.record([java[0], *(["-Xint"] if options.xint else []), *java[1:]], directory / "run")
+    traced = [java[0], *(["-Xint"] if options.xint else []), *java[1:]]
+    emulated.record(traced, directory / "run", aux_kib=emulated.ROOMY_AUX_KIB)
     if options.native:
         (directory / "native.json").write_text(json.dumps(sampled(java, directory)))
 
@@ -70,14 +71,14 @@ def planted(sequence: I64, every: int, numbers: Methods) -> I64:
 
 
 def compared(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    numbers = Methods()
+    numbers, missing = Methods(), emulated.missing(directory / "run")
     true = truth(directory / "truth", numbers, options.thread)
     invocations = invoked(true, numbers)
     lossless = found(directory / "run", numbers)
     if options.thread not in lossless.threads:
         raise TruthError(f"the run has no thread {options.thread!r}")
     tid, since = lossless.threads[options.thread]
-    out: dict[str, Any] = {}
+    out: dict[str, Any] = {"recording": {"bytes": lossless.all_bytes, "missing_bytes": missing}}
 
     def of(run: Found) -> dict[str, Any]:
         whole = run.executed.of(tid, since)
@@ -106,10 +107,11 @@ def compared(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     print("  ".join(f"{name} {value:,}" for name, value in found["truth"].items()))
+    print("recording: {bytes:,} bytes, and {missing_bytes:,} are missing in it".format(**found["recording"]))
     if "native" in found:
         print(f"Flight Recorder: {found['native']['top_10']} of the 10 heaviest methods")
     for loss, f in found.items():
-        if loss in ("truth", "native"):
+        if loss in ("truth", "recording", "native"):
             continue
         flow = f["control_flow"]
         print(f"\nloss {loss}: {f['lost_bytes']:.1%} of the bytes")

@@ -158,10 +158,11 @@ def runs(options: argparse.Namespace, directory: Path) -> None:
     done = record([java, *words], directory / "truth", steps=False)
     if done.returncode:
         raise TruthError(f"the program ended with {done.returncode}: {done.stderr[-500:]}")
-    emulated.record([java, *words], directory / "run")
+    emulated.record([java, *words], directory / "run", aux_kib=emulated.ROOMY_AUX_KIB)
 
 
 def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
+    missing = {"missing_bytes": emulated.missing(directory / "run")}
     main = MAIN[options.program]
     view, lost = View(sites=False, include=(main,)), View(sites=False, include=(escape(UNKNOWN),), exclude=(main,))
     recording = directory / "run" / f"{emulated.NAME}.json"
@@ -179,7 +180,7 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
         if through:
             part = found(through)
             out += [{"what": what} | compared(whole, part, weight, options.top) for weight in ("invocations", "ticks")]
-    return out
+    return [missing | row for row in out]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -212,6 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(rows))
         return 0
+    print(f"recording: {rows[0]['missing_bytes']:,} bytes are missing in it")
     for row in rows:
         print(
             f"{row['what']}, by {row['weight']}: overlap {row['overlap']:.2%}, hot-edge coverage "

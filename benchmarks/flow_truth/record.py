@@ -37,6 +37,8 @@ from streamer.target import launch as target
 
 NAME = "run"
 KEPT = 4096  # bytes of the JVM's last words in an error
+ROOMY_AUX_KIB = 256 << 10
+"""Of a ring that holds what a JVM writes while its reader waits for the machine."""
 ENDS_SECONDS = 30.0  # then a JVM whose trace has ended is ended, too
 
 
@@ -61,20 +63,38 @@ class Run:
             raise FlowTruthError(f"{directory} holds no run that was kept (--keep): {error}") from error
 
 
+def missing(directory: Path) -> int:
+    """Bytes that the emulator made and the recording lacks: they found no room in a ring, or were not read in time.
+    Raises FlowTruthError where that is not known."""
+    try:
+        emulator = json.loads((directory / "emulator.json").read_text())
+        if emulator["state"] != "ended":
+            raise FlowTruthError(f"{directory}: the JVM was killed: how much of its trace is missing is not known")
+        if emulator["refused"]:
+            raise FlowTruthError(f"{directory}: there was no room for a ring: how much is missing is not known")
+        made = sum(stream[of] for stream in emulator["streams"] for of in ("aux_head", "aux_dropped", "ovf_dropped"))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FlowTruthError(f"{directory}: the emulator's counters cannot be read: {error}") from error
+    return int(made) - Run.load(directory).trace_bytes
+
+
 def record(
     java: Sequence[str],
     directory: Path,
     *,
     attach_after: float | None = None,
     seconds: float | None = None,
+    aux_kib: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Runs `java` (program and arguments) to its end, or ends it after `seconds`. `attach_after`: the agent is loaded
-    into the running JVM after so many seconds. Raises FlowTruthError."""
+    into the running JVM after so many seconds. `aux_kib`: the size of each ring, in the place of the setting. Raises
+    FlowTruthError."""
     if directory.exists() and any(directory.iterdir()):
         raise FlowTruthError(f"{directory} is not empty")
     directory.mkdir(parents=True, exist_ok=True)
-    settings = config.load(None, **{"emulator.truth": str(directory.absolute() / "truth")})
+    truth = str(directory.absolute() / "truth")
+    settings = config.load(None, **{"emulator.truth": truth, "emulator.aux_kib": aux_kib})
     try:
         with session(settings.runtime_dir) as place:
             argv = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.__main__ import show
 from benchmarks.accuracy.align import GRAMS, aligned
 from benchmarks.accuracy.clients import coverage, overlap, paths
 from benchmarks.accuracy.executed import SEEN_UPCALL, Truth
@@ -18,11 +21,14 @@ from benchmarks.accuracy.figures import LOST, OTHER, UNKNOWN_METHOD, beside, by_
 from benchmarks.accuracy.losses import LossError, made
 from benchmarks.accuracy.methods import BITS, I64, Methods
 from benchmarks.accuracy.unseen import while_resolving
+from benchmarks.flow_truth import FlowTruthError
+from benchmarks.flow_truth.record import missing
 from benchmarks.recovery.bursts import PSB
 from benchmarks.recovery.compare import FAR
 from capture.live.drain import Message
 from stages.messages import Chunk, Clock, PtConfig, StreamKey, StreamOpen, Tick
 from stages.messages.bytecodes import FrameEvent
+from tests.benchmarks.kept import kept_run
 from tests.benchmarks.test_recovery import longest_common_subsequence
 
 ENTER, RETURN, EVENT_LOST = (-int(e) for e in (FrameEvent.ENTER, FrameEvent.RETURN, FrameEvent.LOST))
@@ -327,3 +333,26 @@ def test_a_loss_that_is_none_is_refused(loss: str) -> None:
 
 def test_no_loss() -> None:
     assert made("none") is None
+
+
+# ---- what the recording itself lacks
+
+
+def test_bytes_that_found_no_room_or_were_not_read_are_missing_in_a_recording(tmp_path: Path) -> None:
+    stream = {"aux_head": 1000, "aux_dropped": 0, "ovf_dropped": 0}
+    kept_run(tmp_path, 2000, [stream, stream])
+    assert missing(tmp_path) == 0
+    kept_run(tmp_path, 1990, [stream, stream | {"aux_dropped": 300, "ovf_dropped": 7}])
+    assert missing(tmp_path) == 317
+
+
+@pytest.mark.parametrize("state", [{"refused": 1}, {"state": "running"}, {"state": None}])
+def test_what_a_recording_lacks_is_not_guessed(state: dict[str, Any], tmp_path: Path) -> None:
+    kept_run(tmp_path, 0, [], **state)
+    with pytest.raises(FlowTruthError, match=re.escape(str(tmp_path))):
+        missing(tmp_path)
+
+
+def test_it_says_how_much_the_recording_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"truth": {"bytecodes": 1}, "recording": {"bytes": 5000, "missing_bytes": 1234}})
+    assert "recording: 5,000 bytes, and 1,234 are missing in it" in capsys.readouterr().out

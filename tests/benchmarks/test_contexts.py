@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from stages.cct.measures import hot_edge_coverage, overlap, paired
 from stages.cct.tree import Tree
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
+from tests.benchmarks.kept import kept_run
 from tests.cct import known
 from tests.jdks import JDKS, java, tool
 
@@ -68,3 +71,17 @@ def test_what_the_overlap_lacks_has_causes() -> None:
     )
     told = contexts.compared(truth, found, "invocations", 2)
     assert told["differences"][0] == {"calls": 30, "found": 0, "path": ["m", "a", "b"]}
+
+
+def test_it_says_how_much_the_recording_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = tree({"Lucene.main": 1, "Lucene.main/a": 5})
+    monkeypatch.setattr(contexts, "truth_tree", lambda _: found)
+    monkeypatch.setattr(contexts, "of_recording", lambda *_, **__: SimpleNamespace(tree=found))
+    stream = {"aux_head": 1000, "aux_dropped": 1234, "ovf_dropped": 0}
+    kept_run(tmp_path / "run", 1000, [stream])
+    assert contexts.main(["--from", str(tmp_path)]) == 0
+    assert "recording: 1,234 bytes are missing in it" in capsys.readouterr().out
+    assert contexts.main(["--from", str(tmp_path), "--json"]) == 0
+    assert [row["missing_bytes"] for row in json.loads(capsys.readouterr().out)] == [1234]

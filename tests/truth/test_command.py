@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.flow_truth.__main__ import main
+from tests.benchmarks.kept import kept_run
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -33,16 +33,11 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_run_that_was_cut_off_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = {
-        "java": ["java"], "status": 0, "seconds": 1.0, "trace_bytes": 1, "aux_full": 0, "attached": 0,
-        "reread_seconds": 0.0, "reread_learning_seconds": 0.0, "faults": [],
-    }  # fmt: skip
-    (tmp_path / "flow-truth.json").write_text(json.dumps(run))
+    kept_run(tmp_path, 1, [], state="running")
     assert "truth cannot be read" in fails(capsys, "--from", str(tmp_path))
     (tmp_path / "truth").mkdir()
     for name in ("blocks.bin", "lengths.bin", "code.bin"):
         (tmp_path / "truth" / name).touch()
-    (tmp_path / "emulator.json").write_text(json.dumps({"state": "running", "unexplained": 0}))
     assert "killed" in fails(capsys, "--from", str(tmp_path))
 
 
