@@ -23,3 +23,12 @@ def own_sessions() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="streamer-") as path, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", path)
         yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of one group run in one process, which has their fixtures once, if pytest-xdist can name the group."""
+    if getattr(config.option, "loadgroup", False) and any(
+        item.get_closest_marker("xdist_group") and "@" not in item.nodeid for item in items
+    ):
+        raise pytest.UsageError("pytest-xdist does not see groups of tests: another version of pytest is needed")
