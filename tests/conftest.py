@@ -6,11 +6,16 @@ With NUMBA_DISABLE_JIT=1 kernels run as plain Python, where coverage and a debug
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from numba.core import config
+
+if TYPE_CHECKING:
+    from tests.flow_events.methods import Interpreted
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     np.seterr(over="ignore")  # hashes wrap around, as in compiled code
@@ -23,6 +28,14 @@ def own_sessions() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="streamer-") as path, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", path)
         yield
+
+
+@pytest.fixture(scope="session")
+def interpreted_methods(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Interpreted]:
+    """By version of the JDK, made when it is first asked for."""
+    from tests.flow_events.methods import interpreted
+
+    return cache(lambda version: interpreted(version, tmp_path_factory.mktemp("methods")))
 
 
 @pytest.hookimpl(trylast=True)

@@ -19,6 +19,7 @@ MODES = {
     "tiered": ["-Xbatch"], "C1": ["-Xbatch", "-XX:TieredStopAtLevel=1"], "C2": ["-Xbatch", "-XX:-TieredCompilation"],
 }  # fmt: skip
 """-Xbatch: what is hot is compiled before it goes on, so that all of it is compiled when the counting begins."""
+EACH_TIME = ("tiered", 25), ("C1", 17), ("C2", 17)
 NOT_INLINED = ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Known*::*"]
 TRAPPED = {"C2": ("round", "fresh", "made")}
 """C2 makes no code of it any more behind the trap that its first code ran into: it is interpreted."""
@@ -32,8 +33,11 @@ FEW = 2e-5
 
 @pytest.mark.parametrize(
     ("mode", "version"),
-    [(mode, version) for mode in MODES for version in (17, 25)[: 1 + (mode == "tiered")]]
-    + [pytest.param(*rare, marks=pytest.mark.nightly) for rare in [(m, 21) for m in MODES] + [("C1", 25), ("C2", 25)]],
+    [
+        pytest.param(mode, version, marks=() if (mode, version) in EACH_TIME else pytest.mark.nightly)
+        for mode in MODES
+        for version in (17, 21, 25)
+    ],
 )
 def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path) -> None:
     """Recursion, exceptions, callbacks by the JDK, constructors, receivers of several classes: each call a real one."""
@@ -51,7 +55,7 @@ def test_calls_of_each_context_are_exact(version: int, mode: str, tmp_path: Path
     assert known.from_a_round_on(known.found(tree, "Known", recursion=False)[tid]) == known.folded(Counter(expected))
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", [pytest.param(17, marks=pytest.mark.nightly), 25])
 def test_calls_are_right_while_code_takes_the_place_of_other_code(version: int, tmp_path: Path) -> None:
     """All is C1's when the counting begins; C2 compiles it meanwhile. So a call goes to a version that is not entrant
     any more, and the first call through each new site is not bound yet: it has its frame, and one."""

@@ -15,6 +15,19 @@ import pytest
 import trio
 import yaml
 
+RULES = Path("dashboards/rules/streamer.rules.yml")
+
+
+def hasty_rules(directory: Path) -> Path:
+    """A copy of the rules in `directory`, whose shift alerts wait for seconds only."""
+    text = RULES.read_text()
+    for shipped, short in (("for: 10s", "for: 2s"), ("keep_firing_for: 5m", "keep_firing_for: 5s")):
+        assert text.count(f"        {shipped}\n") == 2
+        text = text.replace(f"        {shipped}\n", f"        {short}\n")
+    file = directory / RULES.name
+    file.write_text(text)
+    return file
+
 
 def program(name: str, package: str) -> str:
     """Its path; skips the test where it is not installed."""

@@ -12,7 +12,7 @@ import trio
 from streamer.config import WebConfig
 from streamer.hub import Hub
 from streamer.views import web
-from tests.dashboards.servers import answer, prometheus, until
+from tests.dashboards.servers import answer, hasty_rules, prometheus, until
 from tests.dashboards.test_dashboards import concrete, expressions_of_dashboards, names_in
 from tests.hub.reports import Time
 from tests.hub.scene import NOW, called, scene, second
@@ -22,10 +22,10 @@ from tests.views.made import tree
 WITH_A_BUDGET = {"streamer_method_share_halfwidth_ratio"}
 
 
-def scraping(target: str) -> dict[str, Any]:
+def scraping(target: str, rules: Path) -> dict[str, Any]:
     return {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(Path("dashboards/rules/streamer.rules.yml").resolve())],
+        "rule_files": [str(rules.resolve())],
         "scrape_configs": [{"job_name": "streamer", "static_configs": [{"targets": [target]}]}],
     }
 
@@ -50,7 +50,8 @@ async def test_prometheus_scrapes_records_and_alerts(tmp_path):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on, hub, clock)
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
-        with prometheus(tmp_path, scraping(url.replace("http://127.0.0.1", "localhost"))) as peer, trio.fail_after(250):
+        config = scraping(url.replace("http://127.0.0.1", "localhost"), hasty_rules(tmp_path))
+        with prometheus(tmp_path, config) as peer, trio.fail_after(250):
             async with httpx.AsyncClient(base_url=peer) as http:
                 hottest = await until(http, 'topk(1, streamer_method_share_ratio{window="10s"})')
                 assert hottest[0]["metric"]["method"] == "org.apache.fop.pdf.PDFStream.deflate"

@@ -187,7 +187,11 @@ def test_attach_to_what_is_no_jvm(start: Start) -> None:
 @pytest.mark.jvm
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
-    [(["NoSuchClass"], 1, "NoSuchClass"), (["-XX:NoSuchOption"], 1, "NoSuchOption"), (["-version"], 0, "version")],
+    [
+        pytest.param(["NoSuchClass"], 1, "NoSuchClass", marks=pytest.mark.nightly),
+        (["-XX:NoSuchOption"], 1, "NoSuchOption"),
+        (["-version"], 0, "version"),
+    ],
 )
 def test_a_jvm_that_ends_at_once(start: Start, classes: Path, arguments: list[str], status: int, says: str) -> None:
     streamer = start("run", "--emulate", "--port", "0", "--", "java", "-cp", classes, *arguments)

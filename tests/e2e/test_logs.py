@@ -25,7 +25,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_run_logs_lines_of_json(start: Callable[..., Streamer]) -> None:
-    streamer = start("replay", DEMO, "--port", "0", "--pace", "max", env=JSON)
+    streamer = start("replay", DEMO, "--port", "0", "--pace", "max", "--seconds", "3", env=JSON)
     ended = streamer.wait()
     assert ended.status == 0, ended.err
     told = events(ended.err)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jvm.cbuild import cache_dir
 from tests.e2e.harness import Streamer, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,8 +28,12 @@ def held(lock: Path) -> Iterator[None]:
 
 
 @pytest.mark.jvm
-def test_the_jvm_does_not_wait_for_a_compiler(run: Callable[..., Streamer], root: Path) -> None:
+@pytest.mark.parametrize("compiled", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_the_jvm_does_not_wait_for_a_compiler(run: Callable[..., Streamer], root: Path, compiled: bool) -> None:
+    """`compiled`: the kernels are there, and nobody knows it yet."""
     with held(root / "cache" / "streamer" / "warm.lock"):
+        if compiled:
+            (root / "cache" / "streamer" / "numba").symlink_to(cache_dir() / "numba")
         streamer = run("Tiny enough", env={"XDG_CACHE_HOME": str(root / "cache")})
         streamer.when_written(300 << 10)
         assert "until they are there, trace is shed" in streamer.err

@@ -200,7 +200,14 @@ def test_a_bug_in_record(root: Path, from_here: list[str], monkeypatch: pytest.M
 # ---- a JVM that does not end
 
 
-@pytest.mark.parametrize(("command", "by"), [("run", "a second signal"), ("run", "the limit"), ("record", "the limit")])
+@pytest.mark.parametrize(
+    ("command", "by"),
+    [
+        ("run", "a second signal"),
+        pytest.param("run", "the limit", marks=pytest.mark.nightly),
+        ("record", "the limit"),
+    ],
+)
 def test_a_jvm_that_does_not_end_is_left(start: Run, classes: Path, root: Path, command: str, by: str) -> None:
     env = {"STREAMER_TARGET__STOP_SECONDS": "1"} if by == "the limit" else {}
     options = ["--summary", "summary.json", "--port", "0"] if command == "run" else ["-o", "rec"]

@@ -147,7 +147,7 @@ def test_tracing_is_switched_off_and_on(classes: Path, tmp_path: Path, options: 
 
 def test_strict_return_compression(classes: Path, tmp_path: Path) -> None:
     """Only a decoder that pops at every return can read it: ours, instruction by instruction."""
-    run = emulate(tmp_path, java(classes, *XINT, n=10), {"retcomp_strict": True, "per_thread": True})
+    run = emulate(tmp_path, java(classes, *XINT, n=1), {"retcomp_strict": True, "per_thread": True})
     books(run)
     assert not any(version.changed for version in run.truth.code)
     lo, hi = run.config["filter"]

@@ -3,23 +3,22 @@ against the JVM's own log of its steps."""
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.accuracy.counts import count
-from benchmarks.accuracy.truth import record
 from capture.recording.replay import Replay
 from stages.messages import Bytecodes, CodeKind, PaneReport
 from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
+from tests.flow_events.methods import ROUNDS, WAIT, Interpreted, a_stream_a_thread
 from tests.flow_events.test_inlined import run_of
-from tests.jdks import JDKS, java, tool
+from tests.jdks import JDKS
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
-ROUNDS, WAIT = 200, 4000
 PREFIX = "Methods"
 
 
@@ -68,14 +67,9 @@ class Reports:
         return {name: n for name, n in mine.items() if name != ".main"}
 
 
-def truth(version: int, directory: Path) -> dict[str, int]:
-    """Executed bytecodes by method."""
-    source = Path(__file__).parent / "Methods.java"
-    subprocess.run([tool("javac"), "--release", "17", "-d", str(directory), str(source)], check=True, timeout=120)
-    command = [java(version), "-XX:+UseSerialGC", "-cp", str(directory), "Methods", str(ROUNDS), "0"]
-    done = record(command, directory / "truth")
-    assert done.returncode == 0, done.stderr
-    counts = count(directory / "truth", ["main"])
+def executed(ran: Interpreted) -> dict[str, int]:
+    """Executed bytecodes by method, in truth."""
+    counts = count(ran.truth, ["main"])
     found = Counter[str]()
     for number, n in counts.bytecodes().items():
         method = counts.methods[number]
@@ -91,25 +85,23 @@ INVOKED = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _a_stream_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is one a CPU, a thread that comes to a CPU's for the first time has a hole before it."""
-    monkeypatch.setenv("STREAMER_EMULATOR__PER_THREAD", "1")
-
-
 @pytest.mark.parametrize("version", [17, 25])
-def test_interpreted_methods_count_as_often_as_they_ran(version: int, tmp_path: Path) -> None:
-    options = ["-Xint", "-XX:+UseSerialGC"]
-    recording = run_of("Methods", version, options, [str(ROUNDS), str(WAIT)], tmp_path)
-    found, templates = Reports(recording), Reports(recording, interpreted=False)
+def test_interpreted_methods_count_as_often_as_they_ran(
+    version: int, interpreted_methods: Callable[[int], Interpreted]
+) -> None:
+    ran = interpreted_methods(version)
+    found, templates = Reports(ran.recording), Reports(ran.recording, interpreted=False)
     assert found.own(found.invocations) == INVOKED
-    assert found.own(found.bytecodes) == found.own(found.told) == truth(version, tmp_path)
+    assert found.own(found.bytecodes) == found.own(found.told) == executed(ran)
     assert found.told.total() == templates.told.total()
 
 
 @pytest.mark.parametrize("version", JDKS)
-def test_invocations_are_exact_where_methods_get_compiled(version: int, tmp_path: Path) -> None:
+def test_invocations_are_exact_where_methods_get_compiled(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The interpreter ran a part of each method's, called by itself and by compiled code."""
+    a_stream_a_thread(monkeypatch)
     rounds = 20 * ROUNDS
     options = [
         "-XX:+UseSerialGC",

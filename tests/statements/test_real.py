@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.accuracy.truth import Event, methods, record, threads
+from benchmarks.accuracy.truth import Event, methods, threads
 from capture.recording.replay import Replay
 from jvm.bytecode.ball_larus import Numbering, number, successors
 from jvm.bytecode.cfg import Cfg, cfg
@@ -26,12 +26,11 @@ from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chai
 from streamer.statements.coverage import Covered
 from streamer.statements.source import Recording
 from streamer.trees.source import of_recording
+from tests.flow_events.methods import ROUNDS, WAIT, Interpreted
 from tests.flow_events.test_inlined import run_of
-from tests.jdks import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 FOLDER = Path(__file__).parents[1] / "flow_events"
-ROUNDS, WAIT = 200, 4000
 Key = tuple[str, str]  # class, method: no two of one name have the same here
 ROUNDS_METHOD = ("Methods", "rounds")
 
@@ -39,27 +38,21 @@ ROUNDS_METHOD = ("Methods", "rounds")
 class Truth:
     """Runs of each bytecode, and of each path, by the steps of the thread `main`."""
 
-    def __init__(self, version: int, directory: Path) -> None:
-        source = FOLDER / "Methods.java"
-        subprocess.run([tool("javac"), "--release", "17", "-d", str(directory), str(source)], check=True, timeout=120)
-        done = record(
-            [java(version), "-XX:+UseSerialGC", "-cp", str(directory), "Methods", str(ROUNDS), "0"], directory / "truth"
-        )
-        assert done.returncode == 0, done.stderr
+    def __init__(self, ran: Interpreted) -> None:
         self.runs = Counter[tuple[Key, int]]()
         self.paths = Counter[tuple[Key, tuple[int, ...]]]()
-        names = methods(directory / "truth")
+        names = methods(ran.truth)
         cfgs = dict[int, tuple[Key, Cfg, Numbering]]()
         self.cfgs = dict[Key, Cfg]()
         for number_, m in names.items():
             if m.holder.startswith("Methods") and m.name != "main":
-                file = ClassFile.of((directory / f"{m.holder}.class").read_bytes())
+                file = ClassFile.of((ran.classes / f"{m.holder}.class").read_bytes())
                 found = cfg(file, m.name, m.descriptor)
                 numbered = number(found) if found is not None else None
                 if found is not None and numbered is not None:
                     cfgs[number_] = (m.holder, m.name), found, numbered
                     self.cfgs[m.holder, m.name] = found
-        (main,) = [thread for thread in threads(directory / "truth") if thread.name == "main"]
+        (main,) = [thread for thread in threads(ran.truth) if thread.name == "main"]
         stack = list[tuple[int, list[int]]]()  # method, nodes of the path so far
         for block in main.blocks():
             e = 0
@@ -99,10 +92,10 @@ def own(executed: list[Executed]) -> dict[Key, Executed]:
 
 @pytest.mark.parametrize("version", [17, 25])
 def test_interpreted_bytecodes_and_paths_are_those_that_ran(
-    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, interpreted_methods: Callable[[int], Interpreted]
 ) -> None:
-    monkeypatch.setenv("STREAMER_EMULATOR__PER_THREAD", "1")
-    path = run_of("Methods", version, ["-Xint", "-XX:+UseSerialGC"], [str(ROUNDS), str(WAIT)], tmp_path)
+    ran = interpreted_methods(version)
+    path, truth = ran.recording, Truth(ran)
     runs, paths = Counter[tuple[Key, int]](), Counter[tuple[Key, tuple[int, ...]]]()
     whole = Recording(path, print).statements().executed()
     for key, e in own(whole).items():
@@ -110,7 +103,6 @@ def test_interpreted_bytecodes_and_paths_are_those_that_ran(
         runs.update({(key, bci): n for bci, n in times if n})
         assert e.method.numbering is not None
         paths.update({(key, tuple(e.method.numbering.nodes(k))): n for k, n in e.paths.tolist()})
-    truth = Truth(version, tmp_path)
     assert {at: n for at, n in runs.items() if _followed(*at)} == {
         at: n for at, n in truth.runs.items() if _followed(*at)
     }
@@ -170,11 +162,13 @@ def _cycles_are_those_of_the_bytecodes(recording: Path, truth: Truth) -> None:
     assert len(expected) > 5
 
 
-def test_coverage_of_compiled_code_names_what_ran(tmp_path: Path) -> None:
+def test_coverage_of_compiled_code_names_what_ran(
+    tmp_path: Path, interpreted_methods: Callable[[int], Interpreted]
+) -> None:
     """Compiled from the first call on: what was seen and concluded did run by the truth; and lcov reads the file."""
     options = ["-XX:+UseSerialGC", "-Xcomp", "-XX:TieredStopAtLevel=1", "-XX:CompileCommand=compileonly,Methods*::*"]
     path = run_of("Methods", 17, options, [str(ROUNDS), str(WAIT)], tmp_path)
-    truth = Truth(17, tmp_path)
+    truth = Truth(interpreted_methods(17))
     compiled = seen = all_ = 0
     whole = Recording(path, print).statements().executed()
     for key, e in own(whole).items():

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulat
 ROUNDS = 20_000
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", [pytest.param(17, marks=pytest.mark.nightly), 25])
 def test_tiers_that_change_under_load(version: int, tmp_path: Path) -> None:
     source = Path(__file__).parent / "Tiers.java"
     subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, source], check=True, timeout=120)
