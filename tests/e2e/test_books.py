@@ -21,7 +21,7 @@ NO_LIMIT = {"STREAMER_TRANSPORT__HWM": "100000"}
 
 def test_the_recording_says_what_the_live_run_said(run: Run, start: Run, root: Path) -> None:
     """As far as it is followed: how much that is depends on the machine, so here nothing is shed."""
-    live = run("Shop 2 60", "--record", "rec", env={**NO_LIMIT, "STREAMER_FLOW__MOST_BEHIND_SECONDS": "0"})
+    live = run("Shop 1 60", "--record", "rec", env={**NO_LIMIT, "STREAMER_FLOW__MOST_BEHIND_SECONDS": "0"})
     ended = live.wait()
     ended.check_books()
     live.check_gone()

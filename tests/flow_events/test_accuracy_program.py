@@ -29,7 +29,7 @@ def test_all_is_found_what_is_planted_counts_and_what_is_lost_comes_back(
     kept, jdk = tmp_path / "kept", Path(java(17)).parent.parent
     told = figures(
         capsys, "--jdk", str(jdk), "--xint", "--keep", str(kept), "--loss", "none", "--loss", "bursts=25%", "--",
-        "-XX:+UseSerialGC", "-cp", str(tmp_path), "Methods", "2000", "4000",
+        "-XX:+UseSerialGC", "-cp", str(tmp_path), "Methods", "1000", "4000",
     )  # fmt: skip
     assert told["recording"]["missing_bytes"] == 0
     whole, lossy = told["none"], told["bursts=25%"]

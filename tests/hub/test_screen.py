@@ -34,7 +34,9 @@ def shown(table: list[str]) -> set[str]:
     return {name for name, head in HEADS.items() if head in table[1]} | ({"bar"} if "█" in text else set())
 
 
-@pytest.mark.parametrize("width", range(20, 141))
+@pytest.mark.parametrize(
+    "width", [width if width % 3 == 2 else pytest.param(width, marks=pytest.mark.nightly) for width in range(20, 141)]
+)
 def test_the_method_stays_and_what_is_shown_is_whole(width: int) -> None:
     table = lines(width)
     assert all(cell_len(line) <= width for line in table)
