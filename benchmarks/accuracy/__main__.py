@@ -116,6 +116,7 @@ def show(found: dict[str, Any]) -> None:
         flow = f["control_flow"]
         print(f"\nloss {loss}: {f['lost_bytes']:.1%} of the bytes")
         print(f"  control flow right {flow['right']:.3%} of {flow['bytecodes']:,}, wrong {flow['wrong']:.3%}")
+        print(f"  found as often as they ran, in whatever order: {flow['as_often']:.3%}")
         print(f"  {flow['unseen']:,} bytecodes more where the truth sees none")
         for kind in flow["differences"]:
             print(f"    {kind['share']:.3%} missing {kind['kind']}")

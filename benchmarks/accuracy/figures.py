@@ -63,10 +63,18 @@ def control_flow(a: Aligned, numbers: Methods, top: int) -> dict[str, Any]:
     shown[np.flatnonzero(a.found >= 0)[a.unseen]] = False
     return {
         "bytecodes": len(one), "right": right / max(len(one), 1), "found": seen, "wrong": 1 - right / max(seen, 1),
-        "unseen": int(a.unseen.sum()) + a.resolving, "differences": differences(a, numbers, top),
+        "as_often": as_often(one, other), "unseen": int(a.unseen.sum()) + a.resolving, "differences": differences(a, numbers, top),
         "coverage": coverage(one, other[~a.unseen])._asdict(),
         "path_overlap": overlap(paths(a.truth), paths(a.found[shown])),
     }  # fmt: skip
+
+
+def as_often(one: I64, other: I64) -> float:
+    """The part of the bytecodes of the truth that were found as often as they ran, in whatever order: of each method
+    and bci at most the smaller of the two numbers."""
+    (ran, times), (said, found) = (np.unique(x, return_counts=True) for x in (one, other))
+    _, x, y = np.intersect1d(ran, said, assume_unique=True, return_indices=True)
+    return float(np.minimum(times[x], found[y]).sum() / max(len(one), 1))
 
 
 def differences(a: Aligned, numbers: Methods, top: int) -> list[dict[str, Any]]:

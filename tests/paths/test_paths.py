@@ -39,10 +39,11 @@ def walked(flow: Flow, pane_ticks: int) -> tuple[Counter[tuple[int, int, int, in
     """(pane, thread, block, way) → times; (pane, thread, block) → ticks."""
     times: Counter[tuple[int, int, int, int]] = Counter()
     ticks: Counter[tuple[int, int, int]] = Counter()
+    latest: Counter[int] = Counter()  # panes, by thread
     for row in flow.rows:
         gone = {k for a, b in row.suspect for k in range(a, b)}
         for (a, since), (b, until) in pairwise(row.stops):
-            pane = since // pane_ticks
+            latest[row.tid] = pane = max(latest[row.tid], since // pane_ticks)
             taken: list[int] = []
             for k in range(a, b):
                 x = row.order[k]
@@ -81,6 +82,22 @@ def test_each_block_is_counted_by_thread_pane_and_way(flow: Flow, pane_ticks: in
         assert {key: pytest.approx(n) for key, n in expected_ticks.items() if n} == {
             k: n for k, n in ticks.items() if n
         }
+
+
+@settings(max_examples=300, deadline=None)
+@given(flows(), st.data())
+def test_parts_of_a_thread_stay_in_their_order(flow: Flow, data: st.DataObject) -> None:
+    """Whatever their times are: a piece's clock may begin behind that of its first packet, as behind a long sleep."""
+    told = message(flow)
+    told.stops["tsc"] = data.draw(st.lists(st.integers(0, 50), min_size=len(told.stops), max_size=len(told.stops)))
+    groups, rows = grouped(told, 10)
+    for tid in set(told.rows["tid"].tolist()):
+        own = groups["tid"][rows.group] == tid
+        assert rows.row[own].tolist() == sorted(rows.row[own].tolist())
+        for row in set(rows.row[own].tolist()):
+            of = own & (rows.row == row)
+            assert rows.stop[of][1:].tolist() == (rows.stop_end[of][:-1] - 1).tolist()
+            assert (rows.stop[of][0], rows.stop_end[of][-1]) == tuple(told.rows[row][["stop", "stop_end"]].tolist())
 
 
 @settings(deadline=None)

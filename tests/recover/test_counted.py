@@ -39,6 +39,7 @@ def as_fillings(rows: list[Row]) -> Recovered:
 )  # fmt: skip
 @settings(deadline=None)
 def test_a_filling_counts_as_what_is_observed_does(parts: list[tuple[int, list[int], int]]) -> None:
+    parts.sort(key=lambda part: part[2])  # no thread goes back to a pane
     rows = [Row(tid, True, steps, pane * PANE + 5, pane * PANE + 905) for tid, steps, pane in parts]
     message, d = paths(rows), Dictionary()
     d.take(message)
