@@ -63,7 +63,8 @@ def control_flow(a: Aligned, numbers: Methods, top: int) -> dict[str, Any]:
     shown[np.flatnonzero(a.found >= 0)[a.unseen]] = False
     return {
         "bytecodes": len(one), "right": right / max(len(one), 1), "found": seen, "wrong": 1 - right / max(seen, 1),
-        "as_often": as_often(one, other), "unseen": int(a.unseen.sum()) + a.resolving, "differences": differences(a, numbers, top),
+        "as_often": as_often(one, other), "unseen": int(a.unseen.sum()) + a.resolving,
+        "differences": differences(a, numbers, top),
         "coverage": coverage(one, other[~a.unseen])._asdict(),
         "path_overlap": overlap(paths(a.truth), paths(a.found[shown])),
     }  # fmt: skip
