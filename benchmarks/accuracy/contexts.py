@@ -5,9 +5,10 @@
 
 The program runs twice: interpreted, with an agent that sees each method begin and end (the truth), and in the ordinary
 mode under the emulated PT, with the interpreter's methods explained. Compared is all that its main method calls, by
-(method, callers), call sites merged; in the tree also what stands below an unknown caller. `--lose` cuts bursts out of
-the trace (benchmarks.recovery), `--duty` all but a part of each second of drains: these are compared with the lossless
-tree of the same recording, by time too.
+(method, callers), call sites merged; in the tree also what stands below an unknown caller of that thread. `--lose` cuts
+bursts out of the trace (benchmarks.recovery), `--duty` all but a part of each second of drains: these are compared with
+the lossless tree of the same recording, by time too. That is of the whole thread: whether it was main that called what
+stands below an unknown caller, nobody knows.
 
 Where a method has more calls in the truth's contexts than in those of the tree, and more in others of the tree than in
 the truth's, the calls stand elsewhere: below the interpreter, below an unknown caller, or below another method. What
@@ -21,6 +22,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
 from random import Random
@@ -49,6 +51,7 @@ MAIN = {
     "fop": "org.apache.fop.cli.Main.main", "h2": "org.h2.tools.RunScript.main", "lucene": "Lucene.main",
     "sunflow": "Render.main",
 }  # fmt: skip
+THREAD = "main"
 NODES, DEEPEST = 1 << 21, 1 << 16
 UNKNOWN, INTERPRETER = "[unknown caller]", "[interpreter]"
 ELSEWHERE = ("below an unknown caller", "below the interpreter", "below another method", "not counted")
@@ -163,22 +166,25 @@ def runs(options: argparse.Namespace, directory: Path) -> None:
 
 def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
     missing = {"missing_bytes": emulated.missing(directory / "run")}
-    main = MAIN[options.program]
-    view, lost = View(sites=False, include=(main,)), View(sites=False, include=(escape(UNKNOWN),), exclude=(main,))
+    main, thread = MAIN[options.program], View(sites=False, named=(THREAD,))
+    view, rest = replace(thread, include=(main,)), replace(thread, exclude=(main,))
+    lost = replace(rest, include=(escape(UNKNOWN),))
     recording = directory / "run" / f"{emulated.NAME}.json"
 
     def found(through: Callable[[Iterable[Message]], Iterable[Message]] = iter) -> Tree:
-        tree = of_recording(recording, print, through=through, **{"flow.interpreted": True}).tree
-        return merged((view.of(tree), lost.of(tree)))
+        return of_recording(recording, print, through=through, **{"flow.interpreted": True}).tree
 
-    whole = found()
-    out = [{"what": "lossless"} | compared(view.of(truth_tree(directory / "truth")), whole, "invocations", options.top)]
+    whole, true = found(), replace(view, named=()).of(truth_tree(directory / "truth"))
+    seen = merged((view.of(whole), lost.of(whole)))
+    out = [{"what": "lossless"} | compared(true, seen, "invocations", options.top)]
+    whole = merged((view.of(whole), rest.of(whole)))
     for what, through in (
         ("lossy", options.lose and Bursts(options.lose, 4096, Random(1))),
         ("duty", options.duty and Duty(options.duty)),
     ):
         if through:
             part = found(through)
+            part = merged((view.of(part), rest.of(part)))
             out += [{"what": what} | compared(whole, part, weight, options.top) for weight in ("invocations", "ticks")]
     return [missing | row for row in out]
 

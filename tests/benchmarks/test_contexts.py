@@ -13,7 +13,7 @@ import pytest
 from benchmarks.accuracy import contexts
 from benchmarks.accuracy.truth import record
 from stages.cct.measures import hot_edge_coverage, overlap, paired
-from stages.cct.tree import Tree
+from stages.cct.tree import Tree, merged
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from tests.benchmarks.kept import kept_run
@@ -73,12 +73,35 @@ def test_what_the_overlap_lacks_has_causes() -> None:
     assert told["differences"][0] == {"calls": 30, "found": 0, "path": ["m", "a", "b"]}
 
 
+def of_thread(name: str, calls: Tree) -> Tree:
+    return Tree(calls.nodes, (f"[thread] {name}", *calls.names[1:]))
+
+
+def test_lossy_trees_are_compared_with_the_whole_thread_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {"[unknown caller]": 0, "[unknown caller]/b": 70}
+    whole = {"start": 10, "go": 0, "go/Lucene.main": 1, "go/Lucene.main/a": 5}
+    lost = "[unknown caller]"
+    part = {lost: 0, f"{lost}/start": 10, f"{lost}/Lucene.main": 1, f"{lost}/Lucene.main/a": 5}
+    trees = [merged((of_thread("main", tree(calls)), of_thread("x", tree(other)))) for calls in (whole, part)]
+    monkeypatch.setattr(contexts, "truth_tree", lambda _: tree(whole))
+    monkeypatch.setattr(contexts, "of_recording", lambda *_, **__: SimpleNamespace(tree=trees.pop(0)))
+    kept_run(tmp_path / "run", 0, [])
+    assert contexts.main(["--from", str(tmp_path), "--lose", "25%", "--json"]) == 0
+    lossless, lossy, _ = json.loads(capsys.readouterr().out)
+    assert (lossless["total"], lossless["found"], lossless["overlap"]) == (6, 6, 1)
+    assert (lossy["total"], lossy["found"]) == (16, 16)
+    assert lossy["overlap"] == pytest.approx(6 / 16)
+    assert lossy["causes"]["below an unknown caller"] == pytest.approx(10 / 16)
+
+
 def test_it_says_how_much_the_recording_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = tree({"Lucene.main": 1, "Lucene.main/a": 5})
-    monkeypatch.setattr(contexts, "truth_tree", lambda _: found)
-    monkeypatch.setattr(contexts, "of_recording", lambda *_, **__: SimpleNamespace(tree=found))
+    true = tree({"Lucene.main": 1, "Lucene.main/a": 5})
+    monkeypatch.setattr(contexts, "truth_tree", lambda _: true)
+    monkeypatch.setattr(contexts, "of_recording", lambda *_, **__: SimpleNamespace(tree=of_thread("main", true)))
     stream = {"aux_head": 1000, "aux_dropped": 1234, "ovf_dropped": 0}
     kept_run(tmp_path / "run", 1000, [stream])
     assert contexts.main(["--from", str(tmp_path)]) == 0
