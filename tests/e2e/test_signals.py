@@ -94,6 +94,7 @@ def test_the_hub_is_lost_at_the_end(run: Run) -> None:
     assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync", "transport"}
 
 
+@pytest.mark.nightly  # tests/supervisor has the same without a JVM
 def test_the_jvm_ends_while_a_worker_is_stopped_and_capture_is_killed(run: Run) -> None:
     """The other worker has ended by then. The end comes all the same, and before that no status says that all is
     well."""

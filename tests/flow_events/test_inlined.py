@@ -70,7 +70,11 @@ ROUNDS, EACH = 1200, 2500  # so many calls that those which are interpreted at t
 
 
 @pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("options", [[], ["-XX:TieredStopAtLevel=1"], ["-XX:-TieredCompilation"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [[], pytest.param(["-XX:TieredStopAtLevel=1"], marks=pytest.mark.nightly), ["-XX:-TieredCompilation"]],
+    ids=" ".join,
+)
 def test_calls_are_counted_however_they_were_inlined(version: int, options: list[str], tmp_path: Path) -> None:
     arguments = [str(ROUNDS), str(EACH)]
     batch = "-Xbatch"  # else the load of the machine decides how many calls the interpreter makes
