@@ -25,7 +25,6 @@ from stages.reconstruct.candidates import (
     PHASE,
     RUN,
     SCANNED,
-    STEP,
     TAKEN,
     WORK,
     is_native,
@@ -49,15 +48,16 @@ from stages.reconstruct.window import (
     ROOM,
     ROW,
     SEEN,
+    STEP,
     TOLD,
     TOUCHED,
     Blocks,
-    close,
     credit_block,
     keep,
     lose,
     root,
     tell,
+    untold,
 )
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
@@ -262,21 +262,19 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             s.at[ORDER], s.at[PASSED] = j + 1, 0
         s.at[ORDER] = -1
         k += 1
-    if s.at[STEP]:
-        last = s.at[STEP] - 1
-        s.at[ROW] = s.steps.row[last]
-        close(g, s, c, t, s.steps.order[last], s.steps.passed[last])
+    if s.at[STEP]:  # what is in the window stays without a method
+        untold(s, s.at[ORDER], 0)
     s.at[PART] = k
     return k
 
 
 @kernel
-def open_window(graph, state, counts, tokens, row, order):  # type: ignore[no-untyped-def]
+def open_window(state, row, order):  # type: ignore[no-untyped-def]
     """At the beginning of a piece, there: its candidates are taken along without their past."""
-    g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
+    s = state_at(state)
     s.at[ROW] = row
     if s.at[COUNT] > 1 or (s.at[COUNT] == 1 and s.at[SCANNED] >= 0):
-        root(g, s, c, t, order, 0)
+        root(s, order, 0)
         s.at[TOLD] = 0
 
 
