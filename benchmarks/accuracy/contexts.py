@@ -7,8 +7,8 @@ The program runs twice: interpreted, with an agent that sees each method begin a
 mode under the emulated PT, with the interpreter's methods explained. Compared is all that its main method calls, by
 (method, callers), call sites merged; in the tree also what stands below an unknown caller of that thread. `--lose` cuts
 bursts out of the trace (benchmarks.recovery), `--duty` all but a part of each second of drains: these are compared with
-the lossless tree of the same recording, by time too. That is of the whole thread: whether it was main that called what
-stands below an unknown caller, nobody knows.
+the lossless tree of the same recording, by time too. That is of the whole thread: which of the calls below an unknown
+caller are main's is not known.
 
 Where a method has more calls in the truth's contexts than in those of the tree, and more in others of the tree than in
 the truth's, the calls stand elsewhere: below the interpreter, below an unknown caller, or below another method. What

@@ -179,7 +179,7 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
     code below, and calls by the VM, are left by what machine code shows."""
     if fn == INTERPRETER:  # none is told
         return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
-    at = t.activation[AC * a + A_PARENT] if _is_gap(t, c, a) else a
+    at = t.activation[AC * a + A_PARENT] if _is_gap(t, c, a) else a  # that a LOST has left on top
     for _ in range(above):
         if _called_by_interpreter(t, at):
             at = t.activation[AC * at + A_PARENT]

@@ -54,7 +54,7 @@ def _forward(pane: NDArray[np.uint64], rows: NDArray[np.void]) -> NDArray[np.int
     at, _ = spans(rows["stop"].astype(np.int64), count)
     out = np.zeros(len(pane), np.int64)
     levels, level = np.unique(pane[at], return_inverse=True)
-    level[np.cumsum(count)[count > 0] - 1] = 0
+    level[np.cumsum(count)[count > 1] - 1] = 0
     latest = np.maximum.accumulate(of[in_order] * np.int64(len(levels)) + level[in_order])
     out[at[in_order]] = levels[latest % max(len(levels), 1)]
     return out

@@ -75,15 +75,14 @@ from stages.reconstruct.state import (
 from stages.reconstruct.tokens import Entry, Token
 from stages.reconstruct.window import (
     BLOCK,
-    ELEMENT,
     STEP,
     TOLD,
     credit_block,
+    drop_window,
     lose,
     remember,
     resolve,
     sure,
-    untold,
 )
 
 CELL = AT["CELL"]
@@ -100,8 +99,7 @@ def _fall_back(s, order, passed):  # type: ignore[no-untyped-def]
     for _ in range(s.at[DEPTH] - 1):
         cell = pushed(s, UNKNOWN, cell)
     s.at[SCANNED], s.at[FALLBACK], s.at[NEXT] = -1, -1, 0
-    untold(s, order, passed)
-    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
+    drop_window(s, order, passed)
     emit(s, UNKNOWN, cell, BACK_NONE, E_NONE)
 
 

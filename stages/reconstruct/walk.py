@@ -262,7 +262,7 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             s.at[ORDER], s.at[PASSED] = j + 1, 0
         s.at[ORDER] = -1
         k += 1
-    if s.at[STEP]:  # what is in the window stays without a method
+    if s.at[STEP]:  # the steps in the window stay without a method; the place is that of the first
         untold(s, s.at[ORDER], 0)
     s.at[PART] = k
     return k

@@ -175,8 +175,8 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
 
 @apart
 def untold(s, order, passed):  # type: ignore[no-untyped-def]
-    """What was told of the stack holds up to the window's first step, or up to here if there is none: it is said, for
-    what runs from there on is not the last frame's that was told."""
+    """The frames that were told hold up to the window's first step, or up to here if there is none. A LOST says so:
+    the bytecodes from there on are not those of the last of these frames."""
     if s.at[TOLD]:
         now = s.at[ROW]
         if s.at[STEP]:
@@ -187,10 +187,17 @@ def untold(s, order, passed):  # type: ignore[no-untyped-def]
 
 
 @apart
+def drop_window(s, order, passed):  # type: ignore[no-untyped-def]
+    """Its steps stay without a method."""
+    untold(s, order, passed)
+    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
+
+
+@apart
 def lose(s, order, passed):  # type: ignore[no-untyped-def]
     """Nothing is known any more."""
-    untold(s, order, passed)
-    s.at[COUNT] = s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[WAITED] = s.at[TAKEN] = 0
+    drop_window(s, order, passed)
+    s.at[COUNT] = s.at[WAITED] = s.at[TAKEN] = 0
     s.at[PHASE], s.at[SCANNED], s.at[FALLBACK], s.at[BEFORE] = RUN, -1, -1, NO_OP << 8 | NO_OP
 
 
@@ -203,8 +210,7 @@ def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
     window begins anew with it: what lies before has more than one explanation, or takes too long to find."""
     n = s.at[COUNT]
     if s.at[STEP] >= STEPS or s.at[ELEMENT] + n > ELEMENTS:
-        untold(s, order, passed)
-        s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
+        drop_window(s, order, passed)
     k, first = s.at[STEP], s.at[ELEMENT]
     s.steps.first[k], s.steps.block[k], s.steps.flags[k] = first, s.at[BLOCK] if k else 0, flags
     s.steps.row[k], s.steps.order[k], s.steps.passed[k] = s.at[ROW], order, passed

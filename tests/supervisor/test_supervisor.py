@@ -230,10 +230,10 @@ async def test_terminated_by_somebody_else_a_worker_works_off_its_input_and_is_s
 @pytest.mark.slow
 async def test_a_member_that_keeps_dying_is_tried_again_for_ever(tmp_path: Path) -> None:
     async with running(tmp_path, plan(1, ("broken",))) as scene:
-        await eventually(lambda: scene.supervisor.members["work0/0"].restarts > 5)
+        await eventually(lambda: scene.supervisor.members["work0/0"].restarts > 10)
         status = scene.supervisor.statistics()["members"]["work0/0"]
         assert not status["up"]
-        assert status["deaths_in_a_row"] > 5
+        assert status["deaths_in_a_row"] > 10
     assert scene.supervisor.statistics()["given_up"] == []
     assert scene.supervisor.members["work0/0"].state is State.LOST
 

@@ -95,7 +95,7 @@ def incomplete(known: Known) -> list[tuple[str, int, int]]:
 
 
 def untold(pid: int, known: Known, reader: RingReader) -> set[Span]:
-    """What the JVM's own map of its code has that has not been told. The map is older than the reading, so code that is
+    """Pieces of code in the JVM's own map that have not been told. The map is older than the reading, so code that is
     gone again, or still on its way, is not missing from the next."""
     jcmd(pid, "Compiler.perfmap")
     file = Path(f"/tmp/perf-{pid}.map")
@@ -134,8 +134,8 @@ def test_everything_in_the_code_cache_is_told(version: int, way: str, ring: Path
             assert load.level == 0 or load.address <= load.entry <= load.verified_entry < load.end
 
         def all_but_blobs_of_stubs() -> list[set[Span]] | None:
-            """What is missing, if it is nothing else. A compiler's thread may fill one behind the start: of that JVMTI
-            posts the stubs, but nothing of what lies between and behind them."""
+            """The missing pieces, if they are nothing else. A compiler's thread may fill one behind the start: of that
+            JVMTI posts the stubs, but nothing of the room between and behind them."""
             missing = untold(jvm.pid, known, reader)
             return [missing] if all(name.startswith("StubRoutines (") for *_, name in missing) else None
 
