@@ -22,6 +22,7 @@ from jvm.export.records import (
     NmethodLoad,
     Record,
 )
+from jvm.export.unowned import Unowned
 
 UNKNOWN_METHOD = "[unknown method]"
 
@@ -41,12 +42,15 @@ class Symbols:
         self._limit = 4096
         self._methods: dict[int, str] = {}
         self._of_class: dict[int, list[int]] = {}
+        self._unowned = Unowned()
 
     def add(self, record: Record) -> None:
         match record:
             case Method():
                 self._methods[record.id] = names.display(record.class_signature, record.name)
-                self._of_class.setdefault(record.class_id, []).append(record.id)
+                if record.class_id:
+                    self._of_class.setdefault(record.class_id, []).append(record.id)
+                self._methods.pop(self._unowned.told(record), None)
             case ClassUnload():
                 for method in self._of_class.pop(record.id, ()):
                     self._methods.pop(method, None)

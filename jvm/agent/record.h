@@ -30,6 +30,7 @@ enum record_type {
     REC_VM_DEATH = 18,
     REC_NMETHOD_STATE = 19,
     REC_CLASS_UNLOAD = 21,  // 20 is capture's
+    REC_STACK = 22,
 };
 
 enum { FLAG_REPLAYED = 1, FLAG_RECONSTRUCTED = 2 };
@@ -161,6 +162,17 @@ struct rec_overflow {
 struct rec_number {
     uint32_t number, reserved;
 };
+enum { STACK_WHOLE = 1 };  // the bottom was reached
+struct rec_stack {
+    uint32_t tid, frames, flags, reserved;
+    uint64_t before;  // TSC when the anchor had not been read yet; the header's: when it was found unchanged
+};
+struct rec_stack_frame {
+    uint64_t pc;
+    uint32_t method;
+    int32_t bci;
+};
+_Static_assert(sizeof(struct rec_stack_frame) == 16, "frame of a stack record");
 struct rec_nmethod_state {
     uint64_t address;
     int32_t compile_id, state;

@@ -65,7 +65,7 @@ class Classes:
     def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
         match record:
             case export.Method():
-                if record.id not in self.methods:
+                if record.class_id and record.id not in self.methods:
                     self._methods_of.setdefault(record.class_id, []).append(record.id)
                 self.methods[record.id] = record
             case export.Class():
@@ -92,6 +92,10 @@ class Classes:
         for method in methods:
             del self.methods[method]
         return methods
+
+    def remove_method(self, method: int) -> None:
+        """Forgets one that was told of without its class."""
+        self.methods.pop(method, None)
 
     def __len__(self) -> int:
         return len(self._name)

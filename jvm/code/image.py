@@ -46,6 +46,7 @@ from jvm.code.standing import Standing
 from jvm.code.version import FOREVER, Kind, Version
 from jvm.export import records as export
 from jvm.export.parse import iter_records
+from jvm.export.unowned import Unowned
 from jvm.threads import ThreadNames
 
 MAX_BLOB = 1 << 28
@@ -94,6 +95,7 @@ class CodeImage:
         self.entry_state = EntryState()  # which nmethods were made not entrant, and when
         self._revisions = Revisions((lateness or 0) // LAG, self.entry_state.opened)
         self._view: CodeView | None = None
+        self._unowned = Unowned()
         self._unloaded: list[tuple[int, int]] = []  # (time, class) that are still to be forgotten
         self._replayed: set[int] | None = None  # addresses of the nmethods in the replay under way
         self._replay_began = 0
@@ -118,6 +120,9 @@ class CodeImage:
             case export.Method():
                 self.methods[record.id] = names.display(record.class_signature, record.name)
                 self.classes.add(record)
+                if unused := self._unowned.told(record):
+                    self.classes.remove_method(unused)
+                    self.methods.pop(unused, None)
             case export.Class() | export.ClassDef():
                 self.classes.add(record)
             case export.NmethodLoad():

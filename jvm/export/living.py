@@ -3,7 +3,8 @@
 For a reader that begins anew, the past of the code is of no use: code that was unloaded, overlapped or told again,
 bytes that patches changed, threads and classes that are gone. So of each thing the record that describes it now is
 enough: of a stub, a class, a thread, the last one; of a method the first, which stands before all that use its id, and
-of an nmethod too, which stands before its states. Patches become part of the bytes that they changed.
+of an nmethod too, which stands before its states. Patches become part of the bytes that they changed. Stacks are of the
+past, all of them; of the methods that only they use the last ones stay.
 
 The rules by which code gives way to code are those of `jvm.code.image`.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from jvm.export import records as export
 from jvm.export.records import RecordFlag, RecordType
+from jvm.export.unowned import Unowned
 from jvm.intervals import Intervals
 
 MAX_CACHE = 1 << 31
@@ -50,6 +52,7 @@ class Living:
         self._stub_keys: list[tuple[int, int]] = []  # (address, type), ascending
         self._longest = 0  # of the stubs
         self._methods: dict[int, list[int]] = {}  # class → its methods
+        self._unowned = Unowned()
         self._definition: dict[int, int] = {}  # class → CLASS_DEF
         self._replayed: set[int] | None = None  # nmethods told of in the replay under way
         self._replay_began = 0
@@ -94,8 +97,9 @@ class Living:
             case export.ClassDef():
                 self._keep(RecordType.CLASS_DEF, record.id, here)
             case export.Method():
-                if self._places.setdefault((RecordType.METHOD, record.id), here) is here:
+                if self._places.setdefault((RecordType.METHOD, record.id), here) is here and record.class_id:
                     self._methods.setdefault(record.class_id, []).append(record.id)
+                self._places.pop((RecordType.METHOD, self._unowned.told(record)), None)
             case export.ClassUnload():
                 self._unload_class(record.id)
             case export.ThreadStart():

@@ -18,6 +18,7 @@ from jvm.export.records import (
     HEADER,
     LOCATION_DTYPE,
     PAD,
+    STACK_FRAME_DTYPE,
     AgentInfo,
     Blob,
     Buffer,
@@ -41,6 +42,7 @@ from jvm.export.records import (
     RecordType,
     ReplayBegin,
     ReplayEnd,
+    Stack,
     ThreadEnd,
     ThreadStart,
     VmDeath,
@@ -104,6 +106,7 @@ _CODE = struct.Struct("<QIIII")
 _THREAD = struct.Struct("<II")
 _OVERFLOW = struct.Struct("<QQ")
 _NUMBER = struct.Struct("<II")
+_STACK = struct.Struct("<IIIIQ")
 _PATCH = struct.Struct("<QQQII")
 
 _U4 = np.dtype("<u4")
@@ -229,6 +232,11 @@ def _code_patch(head: _Head, p: _Payload) -> Record:
     return CodePatch(*head, address, before, after, p.take(size))
 
 
+def _stack(head: _Head, p: _Payload) -> Record:
+    tid, count, flags, _, before = p.fields(_STACK)
+    return Stack(*head, tid, flags, before, p.array(STACK_FRAME_DTYPE, count))
+
+
 def code_patch(address: int, before: int, after: int, code: bytes) -> bytes:
     """A CODE_PATCH record."""
     payload = _PATCH.pack(address, before, after, len(code), 0) + code
@@ -258,6 +266,7 @@ _PARSERS: dict[int, Callable[[_Head, _Payload], Record]] = {
     RecordType.NMETHOD_STATE: _nmethod_state,
     RecordType.CODE_PATCH: _code_patch,
     RecordType.CLASS_UNLOAD: _class_unload,
+    RecordType.STACK: _stack,
 }
 
 

@@ -51,6 +51,7 @@ class RecordType(IntEnum):
     NMETHOD_STATE = 19
     CODE_PATCH = 20
     CLASS_UNLOAD = 21
+    STACK = 22
 
 
 class RecordFlag(IntFlag):
@@ -75,6 +76,10 @@ class BlobKind(IntEnum):
     UPCALL = 11
 
 
+class StackFlag(IntFlag):
+    WHOLE = 1  # the bottom was reached
+
+
 class NmethodStatus(IntEnum):
     """nmethod::_state, with the same numbers for every JDK. A not-entrant one is entered no more."""
 
@@ -87,6 +92,8 @@ class NmethodStatus(IntEnum):
 
 FRAME_DTYPE = np.dtype([("method", "<u4"), ("bci", "<i4")])
 LOCATION_DTYPE = np.dtype([("offset", "<u4"), ("bci", "<i4")])
+
+STACK_FRAME_DTYPE = np.dtype([("pc", "<u8"), ("method", "<u4"), ("bci", "<i4")])
 
 
 class Heap(NamedTuple):
@@ -181,7 +188,8 @@ class ClassDef(Record):
 
 @dataclass(frozen=True, slots=True)
 class Method(Record):
-    """Stands before the first record that uses its `id`. `class_signature`, `name`, `signature` in JVM form."""
+    """Stands before the first record that uses its `id`. `class_signature`, `name`, `signature` in JVM form. Without a
+    class (id 0): met in a stack (jvm.export.unowned)."""
 
     id: int
     class_id: int
@@ -321,3 +329,17 @@ class CodePatch(Record):
     @property
     def end(self) -> int:
         return self.address + len(self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack(Record):
+    """The Java frames of thread `os_tid`, which did not change from `before` (a TSC) to `tsc`; innermost first.
+
+    `frames` STACK_FRAME_DTYPE: where control goes on in that frame; of interpreted frames the method's id (else 0) and
+    the bci (else, and of native methods, −1).
+    """
+
+    os_tid: int
+    stack_flags: int  # StackFlag
+    before: int
+    frames: NDArray[np.void]

@@ -15,6 +15,7 @@ from jvm.bytecode.opcodes import Kind
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
+from jvm.export.unowned import Unowned
 
 ONLY = {int(t) for t in (RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD)}
 CALLS = 1 << 9  # looked at in one step
@@ -32,6 +33,7 @@ class Classes:
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
         self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
+        self._unowned = Unowned()
         self._gone: deque[tuple[int, int]] = deque()  # (time, class), in the order of being told
 
     def feed(self, data: export.Buffer) -> Iterator[None]:
@@ -67,6 +69,8 @@ class Classes:
         selector = method.name, method.signature
         self._told.setdefault(method.class_id, {})[method.id] = selector
         self.numbers[method.id] = self.icfg.number(method.class_id, *selector)
+        if unused := self._unowned.told(method):
+            self._told[0].pop(unused, None)
 
     def forget_before(self, tsc: int) -> Iterator[None]:
         """Classes that were unloaded before that, in steps."""

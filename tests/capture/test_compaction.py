@@ -18,6 +18,7 @@ from jvm.export.parse import iter_records, placed_records
 from jvm.export.records import RecordFlag
 from jvm.export.ring import file_header
 from jvm.export.seal import sealed
+from jvm.export.unowned import MOST
 from tests.capture.jitwriter import Agent
 from tests.jvm.exportwriter import Writer
 
@@ -95,6 +96,20 @@ def test_what_is_needed_stays(tmp_path: Path) -> None:
     image.feed(compacted(tmp_path / "x", writer.bytes()))
     assert image.settled(10**6)
     assert image.classes.knows(1)
+
+
+def test_of_stacks_only_the_names_of_their_last_methods_stay(tmp_path: Path) -> None:
+    writer, image = Writer().code_cache(LOW, HIGH), CodeImage()
+    for n in range(1, MOST + 100):
+        writer.method(n, "LA;", f"m{n}", class_id=0).stack(7, [(LOW, n, 3)])
+        if n % 50 == 0:
+            writer.method(20, "LA;", "m20", class_id=0)  # the agent tells it again, in a replay
+    kept = list(iter_records(compacted(tmp_path / "x", writer.bytes())))
+    assert [type(r) for r in kept] == [export.CodeCache] + [export.Method] * MOST
+    methods = {r.id for r in kept if isinstance(r, export.Method)}
+    assert methods == {20, *range(101, MOST + 100)}
+    image.feed(writer.bytes())
+    assert (image.methods.keys(), image.classes.methods.keys()) == (methods, methods)
 
 
 def test_a_replay_heals(tmp_path: Path) -> None:

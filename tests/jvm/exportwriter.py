@@ -169,3 +169,10 @@ class Writer:
 
     def class_unload(self, id_: int) -> Self:
         return self.record(RecordType.CLASS_UNLOAD, struct.pack("<II", id_, 0))
+
+    def stack(
+        self, os_tid: int, frames: Sequence[tuple[int, int, int]], flags: int = 1, before: int | None = None
+    ) -> Self:
+        """`frames`: (pc, method, bci), innermost first."""
+        head = struct.pack("<IIIIQ", os_tid, len(frames), flags, 0, self.tsc - 1 if before is None else before)
+        return self.record(RecordType.STACK, head + b"".join(struct.pack("<QIi", *frame) for frame in frames))

@@ -41,6 +41,7 @@ def everything() -> Writer:
     return (
         writer.thread_start(123, "main")
         .thread_end(123)
+        .stack(123, [(0x1004, 0, -1), (0x1020, 7, 12)], before=5)
         .overflow(2, 100)
         .replay_begin(1)
         .replay_end(1)
@@ -70,10 +71,10 @@ def test_every_record_type_comes_back() -> None:
     records = list(iter_records(everything().bytes()))
     assert [type(r).__name__ for r in records] == [
         "AgentInfo", "CodeCache", "Interpreter", "Codelet", "DispatchTable", "Class", "ClassDef", "Method", "Method",
-        "NmethodLoad", "NmethodState", "NmethodUnload", "DynamicCode", "Blob", "ThreadStart", "ThreadEnd", "Overflow",
-        "ReplayBegin", "ReplayEnd", "VmDeath",
+        "NmethodLoad", "NmethodState", "NmethodUnload", "DynamicCode", "Blob", "ThreadStart", "ThreadEnd", "Stack",
+        "Overflow", "ReplayBegin", "ReplayEnd", "VmDeath",
     ]  # fmt: skip
-    assert [r.tsc for r in records] == list(range(1000, 1200, 10))
+    assert [r.tsc for r in records] == list(range(1000, 1210, 10))
     assert {r.tid for r in records} == {77}
     info, cache, interpreter, codelet, table, class_, definition, _, method, load, state, unload = records[:12]
     assert isinstance(info, export.AgentInfo)
@@ -106,13 +107,16 @@ def test_every_record_type_comes_back() -> None:
     assert (state.compile_id, state.state) == (11, export.NmethodStatus.NOT_ENTRANT)
     assert isinstance(unload, export.NmethodUnload)
     assert (unload.address, unload.method) == (0x1000, 7)
-    stub, blob, start, _, overflow = records[12:17]
+    stub, blob, start, _, stack, overflow = records[12:18]
     assert isinstance(stub, export.DynamicCode)
     assert (stub.end, bytes(stub.code)) == (0x2005, b"\xcc" * 5)
     assert isinstance(blob, export.Blob)
     assert (blob.end, len(blob.code), blob.kind) == (0x3020, 0, export.BlobKind.VTABLE)
     assert isinstance(start, export.ThreadStart)
     assert (start.os_tid, start.name) == (123, "main")
+    assert isinstance(stack, export.Stack)
+    assert (stack.os_tid, stack.stack_flags, stack.before) == (123, export.StackFlag.WHOLE, 5)
+    assert stack.frames.tolist() == [(0x1004, 0, -1), (0x1020, 7, 12)]
     assert isinstance(overflow, export.Overflow)
     assert (overflow.records, overflow.bytes) == (2, 100)
 
@@ -152,6 +156,19 @@ def test_inline_stacks_must_add_up(frame_at: tuple[int, ...]) -> None:
         list(iter_records(bad))
 
 
+@pytest.mark.parametrize("frames", [3, 1 << 28, (1 << 32) - 1])
+def test_a_stack_has_no_more_frames_than_its_record(frames: int) -> None:
+    good = Writer().stack(5, [(0x10, 0, -1), (0x20, 3, 9)]).bytes()
+    with pytest.raises(ExportError, match="past its record"):
+        list(iter_records(good[:28] + struct.pack("<I", frames) + good[32:]))
+    (fewer,) = iter_records(good[:28] + struct.pack("<I", 1) + good[32:])
+    assert isinstance(fewer, export.Stack)
+    assert fewer.frames["pc"].tolist() == [0x10]
+    (none,) = iter_records(Writer().stack(5, []).bytes())
+    assert isinstance(none, export.Stack)
+    assert not len(none.frames)
+
+
 def survives(data: bytes) -> None:
     skipped: Counter[int] = Counter()
     try:
@@ -169,10 +186,11 @@ def test_random_bytes_never_crash(data: bytes) -> None:
     survives(data)
 
 
-@given(kind=st.integers(1, 20), payload=st.binary(max_size=200))
+@given(kind=st.integers(1, 22), payload=st.binary(max_size=200))
 @settings(max_examples=500, deadline=None)
 @example(kind=9, payload=bytes(80) + b"\xff" * 8)
 @example(kind=5, payload=bytes(8) + b"\xff" * 8)
+@example(kind=22, payload=bytes(4) + b"\xff" * 4 + bytes(16))
 def test_random_payloads_never_crash(kind: int, payload: bytes) -> None:
     survives(Writer().record(kind, payload).bytes())
 
@@ -282,7 +300,7 @@ def test_export_file(tmp_path: Path) -> None:
     path.write_bytes(everything().file(pid=42))
     file = open_export(path)
     assert file.pid == 42
-    assert len(list(iter_records(file.records))) == 20
+    assert len(list(iter_records(file.records))) == 21
 
 
 @pytest.mark.parametrize(
