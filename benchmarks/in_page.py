@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from streamer.config import WebConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views import web
 from tests.browser import browser
 

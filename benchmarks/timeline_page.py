@@ -11,7 +11,7 @@ import trio
 from benchmarks.in_page import measured
 from stages.messages import Clock
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.timeline import timeline
 from tests.hub.reports import HOST, PID, Time
 from tests.hub.scene import BEFORE, NOW, second

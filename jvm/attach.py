@@ -29,6 +29,7 @@ from jvm.agent.build import library
 from jvm.asuser import NotDoneError, User, as_user
 from jvm.export.records import ExportError
 from jvm.export.ring import RingReader
+from jvm.faults import ExpectedError
 from jvm.private import PrivacyError, open_below, open_file_below
 
 _MAX_ARGUMENT = 1024  # protocol version 1
@@ -36,7 +37,7 @@ _MAX_REPLY = 256 << 20
 _GRACE = 1.0  # seconds after the deadline for work that keeps it by itself
 
 
-class AttachError(RuntimeError):
+class AttachError(ExpectedError, RuntimeError):
     """Why the JVM could not be reached, in one line for the user."""
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from jvm.faults import ExpectedError
 from jvm.private import PrivacyError, is_ours, safe_directory
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 300.0  # seconds for one command
 
 
-class BuildError(RuntimeError):
+class BuildError(ExpectedError, RuntimeError):
     """It cannot be built; the message names in one line the missing thing."""
 
 

@@ -16,10 +16,12 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from jvm.faults import ExpectedError
+
 MOST_LINKS = 40  # as the kernel (MAXSYMLINKS)
 
 
-class PrivacyError(Exception):
+class PrivacyError(ExpectedError):
     """A directory that others can write to, or that cannot be had; one line, with the path."""
 
 

@@ -16,7 +16,6 @@ from typing import IO, Any
 from jvm.inputfile import read_input
 from streamer import config
 from streamer.cli import Failure
-from streamer.trees.file import MOST_PACKED
 
 MAX_ANSWER = 8 << 20
 TREE_SECONDS = 120.0
@@ -107,4 +106,6 @@ def _read(answer: IO[bytes], most: int, seconds: float) -> bytes:
 
 def fetch_tree(url: str, query: Asked) -> bytes:
     """The file of /api/cct: as large as a tree's file may be, and as late as a large one is merged and packed."""
+    from streamer.trees.file import MOST_PACKED  # with numba, which those who ask for no tree do without
+
     return fetch_bytes(url, query, "cct", MOST_PACKED, TREE_SECONDS)

@@ -13,43 +13,16 @@ from contextlib import suppress
 import click
 from pydantic import ValidationError
 
-from capture.emulator.options import EmulatorError
-from capture.live.perf_event import HardwareError
-from capture.live.source import SessionError as CaptureError
-from capture.perf.perf_data import PerfDataError
-from jvm.attach import AttachError
-from jvm.cbuild import BuildError
-from jvm.export.records import ExportError
-from jvm.private import PrivacyError
+from jvm.faults import ExpectedError
 from streamer import logs
 from streamer.config import ConfigError
-from streamer.pipeline.topology import TopologyError
-from streamer.session.session import SessionError
-from streamer.target.launch import TargetError
-from streamer.transport.security import TransportError
-from streamer.views.web import WebError
 
-EXPECTED = (
-    AttachError,
-    BuildError,
-    CaptureError,
-    EmulatorError,
-    ExportError,
-    HardwareError,
-    PerfDataError,
-    PrivacyError,
-    SessionError,
-    TargetError,
-    TopologyError,
-    TransportError,
-    WebError,
-)
 _SETTING, _INTERRUPTED, _PIPE = 2, 130, 141  # 128 + signal
 
 
 def one_line(error: BaseException) -> str | None:
     """The line for `error`; None: that is no error of the kind."""
-    if isinstance(error, EXPECTED):
+    if isinstance(error, ExpectedError):
         return " ".join(str(error).split())
     if isinstance(error, OSError):
         what = f"{error.filename}: " if error.filename else ""

@@ -42,7 +42,8 @@ from capture.live.drain import Message
 from jvm.kernels import kernel
 from jvm.names import display
 from stages.cct.measures import Pair, hot_edge_coverage, overlap, paired
-from stages.cct.tree import Tree, merged, place
+from stages.cct.merging import merged, place
+from stages.cct.tree import Tree
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from streamer.trees.source import of_recording

@@ -6,8 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from jvm.faults import ExpectedError
 
-class EmulatorError(Exception):
+
+class EmulatorError(ExpectedError):
     """The emulated PT cannot be built or started. One line, for the user."""
 
 

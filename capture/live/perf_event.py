@@ -24,6 +24,7 @@ from capture.live.ring import AUX_OFFSET, AUX_SIZE, ENDED, PAGE, PerfRing
 from capture.live.source import FoundRing, process_start
 from capture.perf import perf_data as perfdata
 from capture.perf.records import SAMPLE_TYPE
+from jvm.faults import ExpectedError
 from stages.messages import PtConfig, StreamKey
 
 PMU = Path("/sys/bus/event_source/devices/intel_pt")
@@ -42,7 +43,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 MTC_PERIOD = 3  # perf's default: an MTC each 2^3 ticks of the crystal clock
 
 
-class HardwareError(Exception):
+class HardwareError(ExpectedError):
     """This machine, kernel or user cannot trace so; one line with the cause and the remedy."""
 
 

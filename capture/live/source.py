@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, Protocol
 
 from capture.live.ring import PerfRing, RingError, drained_ring
 from capture.perf.records import SAMPLE_TYPE
+from jvm.faults import ExpectedError
 from jvm.inputfile import read_input
 from stages.messages import PtConfig, StreamKey
 
 MAX_JSON = 16 << 20
 
 
-class SessionError(Exception):
+class SessionError(ExpectedError):
     """The session directory, or a file in it, is damaged or of another kind."""
 
 

@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple, Self
 from capture.perf.compressed import CompressedError, Unpacker
 from capture.perf.records import SampleFormat
 from capture.recording.packed import map_file
+from jvm.faults import ExpectedError
 from jvm.private import new_file
 from stages.messages import Clock, PtConfig
 
@@ -33,7 +34,7 @@ AUXTRACE = struct.Struct("<QQQIIII")  # size, offset, reference, idx, tid, cpu, 
 MAX_ATTRS = 1 << 16
 
 
-class PerfDataError(Exception):
+class PerfDataError(ExpectedError):
     """The file is no perf.data, or is damaged; one line that says where."""
 
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.faults import ExpectedError
+
 HEADER = struct.Struct("<IHHQII")  # size with this header, type, flags, tsc, tid, checksum (jvm.export.seal) or 0
 PAD = 0  # fills the ring up to its end; only its first 8 bytes (size, type, flags) need exist
 ALIGNMENT = 8
@@ -21,7 +23,7 @@ ALIGNMENT = 8
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
-class ExportError(ValueError):
+class ExportError(ExpectedError, ValueError):
     """The bytes are no JIT export; `offset` says where in the buffer."""
 
     def __init__(self, message: str, offset: int) -> None:

@@ -63,7 +63,6 @@ from stages.cct.tables import (
     I_FN,
     IC,
     INTERPRETER,
-    INTERPRETER_NAME,
     ITEM_ENTERS,
     LEFT,
     LINKED,
@@ -81,7 +80,6 @@ from stages.cct.tables import (
     STUB_RETURNED,
     TO_INTERPRETER,
     TO_OUTSIDE,
-    UNKNOWN_CALLER,
     UNPACKED,
     UNWOUND,
     Z_ACTIVATION_ROOM,
@@ -94,6 +92,7 @@ from stages.cct.tables import (
     Z_SHARED_HOLES,
     Z_STRANGE,
 )
+from stages.cct.tree import INTERPRETER_NAME, UNKNOWN_CALLER
 
 SEARCHED = 1 << 14
 """So many frames are looked through for the one that a return or an exception leads to."""

@@ -36,11 +36,9 @@ from stages.cct.tables import (
     I64,
     IN,
     INTERPRETER,
-    INTERPRETER_NAME,
-    NAMES,
     PC,
-    UNKNOWN_CALLER,
 )
+from stages.cct.tree import INTERPRETER_NAME, NAMES, UNKNOWN_CALLER
 from stages.inlining.inlining import Inlining
 
 _UNPACKS = re.compile(r"deopt|uncommon.?trap", re.I)

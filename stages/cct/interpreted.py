@@ -36,11 +36,11 @@ from stages.cct.tables import (
     HOLE,
     I64,
     INTERPRETER,
-    INTERPRETER_NAME,
     N_METHOD,
     NC,
     TO_OUTSIDE,
 )
+from stages.cct.tree import INTERPRETER_NAME
 from stages.columns import pointers_to
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BlockEnd, PathKind

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cct.tree import COLUMNS, Tree, merged
+from stages.cct.merging import merged
+from stages.cct.tree import COLUMNS, Tree
 from stages.messages.trees import TREE_DTYPE
 
 F64 = NDArray[np.float64]

@@ -14,7 +14,6 @@ from stages.cct.tables import (
     NC,
     NODE_NOTED,
     NODE_OVERFLOW,
-    OVERFLOW_NAME,
     P_BCI,
     P_METHOD,
     P_UP,
@@ -26,6 +25,7 @@ from stages.cct.tables import (
     Z_PARENTS,
     tables_at,
 )
+from stages.cct.tree import OVERFLOW_NAME
 from stages.pointers import product
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import kernel
+from stages.cct.merging import exporting, merging, slices, summing
 from stages.cct.tables import Z_NODES, Z_NOTED, Tables
-from stages.cct.tree import Tree, exporting, merging, slices, summing
+from stages.cct.tree import Tree
 
 _SUM_ROWS = 1 << 16
 Part = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]  # nodes, counts, ticks (see Tables)

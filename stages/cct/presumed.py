@@ -41,7 +41,6 @@ from stages.cct.tables import (
     FN_NMETHOD,
     FN_STUB,
     HOLE,
-    INTERPRETER_NAME,
     N_BCI,
     N_FLAGS,
     N_METHOD,
@@ -52,12 +51,12 @@ from stages.cct.tables import (
     PRESUMED_BCI,
     PRESUMED_NODE,
     QC,
-    UNKNOWN_CALLER,
     Z_PRESUME,
     Z_PRESUMED,
     Z_PRESUMED_RIGHT,
     Z_PRESUMED_WRONG,
 )
+from stages.cct.tree import INTERPRETER_NAME, UNKNOWN_CALLER
 
 SEARCHED_FRAMES = 256
 """Of a stack before a hole."""

@@ -20,18 +20,16 @@ from stages.cct.functions import UNKNOWN_METHOD, Functions
 from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of, rename
 from stages.cct.panes import Pane
+from stages.cct.profiled import NOT_PROFILED, profiled
 from stages.cct.rebuild import rebuilt
-from stages.cct.selection import NOT_PROFILED, Selection
+from stages.cct.selection import Selection
 from stages.cct.tables import (
     BY_PATH,
     INSIDE,
     INSTRUCTIONS,
-    INTERPRETER_NAME,
     LAST_STEP,
     N_METHOD,
-    NAMES,
     STARTED,
-    THREAD,
     Z_ACTIVATIONS,
     Z_HOLES,
     Z_LINKS,
@@ -50,9 +48,8 @@ from stages.cct.tables import (
     Z_STRANGE,
     Tables,
     empty,
-    thread_method,
 )
-from stages.cct.tree import Tree
+from stages.cct.tree import INTERPRETER_NAME, NAMES, THREAD, Tree, thread_method
 from stages.columns import table
 from stages.images import Images, Process, ProcessKey
 from stages.messages import Bytecodes, EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
@@ -334,7 +331,7 @@ class Cct:
             yield from self._settle(p)
         for number in sorted(n for n in p.panes if n <= upto):
             tree = yield from p.panes.pop(number).tree(p.tables, p.contents.functions.names.all)
-            tree = yield from self._selected(p, number).seen(tree)
+            tree = yield from profiled(self._selected(p, number), tree)
             self._not_profiled += _instructions_of(tree, NOT_PROFILED)
             yield TreeReport(*p.process.key, self.worker, number, tree.nodes, tree.names) if len(tree.nodes) else None
         p.closed = max(p.closed, upto)

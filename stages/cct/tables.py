@@ -129,20 +129,6 @@ FEWEST_SLOTS = 1 << 12
 INLINED = 1 << 14
 """Rows of `Tables.inlined`."""
 
-# names that are no method's
-THREAD, UNKNOWN_CALLER, OVERFLOW_NAME, INTERPRETER_NAME = range(4)
-NAMES = ("[thread]", "[unknown caller]", "[overflow]", "[interpreter]")
-
-
-def thread_method(name: str) -> str:
-    """In the place of a method's name, of a thread's root: "[thread]", then the thread's name where it is known."""
-    return f"{NAMES[THREAD]} {name}".rstrip()
-
-
-def thread_name(method: str) -> str:
-    """Of a root of `thread_method`; "" where it is not known."""
-    return method.removeprefix(NAMES[THREAD]).strip()
-
 
 class Tables(NamedTuple):
     """A table's first row is none: of activations and nodes, the one for which there was no room. Hash tables hold

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import kernel
-from stages.cct.tables import NAMES, THREAD, thread_method, thread_name
-from stages.cct.tree import COLUMNS, Tree, united
+from stages.cct.merging import united
+from stages.cct.tree import COLUMNS, NAMES, THREAD, Tree, thread_method, thread_name
 
 STUB = "[stub]"
 ALL_THREADS = -1

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jvm.private import output_file
-from stages.cct.views import View
 from streamer.cli import Failure
-from streamer.crossprofile.estimate import COLUMN
-from streamer.crossprofile.recording import of
 from streamer.crossprofile.table import CostTableError, load, shipped
 from streamer.hub.text import plain
-from streamer.trees import source as sources
-from streamer.trees import text
-from streamer.trees.file import Saved, packed
-from streamer.trees.options import LIVE, loaded, seen, source_options, view_options, weight_options
+from streamer.trees.options import LIVE, source_options, view_options, weight_options
+
+if TYPE_CHECKING:
+    from stages.cct.views import View
+    from streamer.trees.text import Cut
 
 
 @click.command()
@@ -75,6 +74,10 @@ def command(
       streamer cct dir/trace.json --cost jop             estimated cycles of a Java processor
       streamer cct live                                  of the streamer on this machine
     """
+    from streamer.trees import text  # with numba, as all that trees are made with
+    from streamer.trees.chosen import loaded, seen
+    from streamer.trees.file import packed
+
     if cost is not None:
         if matrix or file is not None:
             raise click.UsageError("--cost is of the tree alone: without --matrix and --save")
@@ -98,8 +101,15 @@ def command(
         click.echo(line)
 
 
-def _estimated(source: str, cost: str, view: View, observed: bool, cut: text.Cut, collapsed: bool) -> None:
+def _estimated(source: str, cost: str, view: View, observed: bool, cut: Cut, collapsed: bool) -> None:
     """Raises Failure."""
+    from streamer.crossprofile.estimate import COLUMN
+    from streamer.crossprofile.recording import of
+    from streamer.trees import source as sources
+    from streamer.trees import text
+    from streamer.trees.chosen import seen
+    from streamer.trees.file import Saved
+
     if source == LIVE:
         raise Failure("--cost needs a recording: a running streamer does not tell which bytecodes were executed")
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from stages.cct import measures
-from stages.cct.views import View
-from streamer.trees import text
-from streamer.trees.options import LIVE, loaded, seen, source_options, view_options, weight_options
+from streamer.trees.options import LIVE, source_options, view_options, weight_options
+from streamer.trees.weights import weighted
+
+if TYPE_CHECKING:
+    from stages.cct.views import View
 
 
 @click.command()
@@ -17,8 +20,8 @@ from streamer.trees.options import LIVE, loaded, seen, source_options, view_opti
 @view_options
 @weight_options
 @click.option("--top", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many methods.")
-@click.option("--hot", type=click.FloatRange(0, 1), default=measures.HOT, show_default=True,
-              help="An edge is hot if it has this share of the hottest one's weight.")  # fmt: skip
+@click.option("--hot", type=click.FloatRange(0, 1),
+              help="An edge is hot if it has this share of the hottest one's weight.  [default: 0.1]")  # fmt: skip
 def command(
     first: str,
     second: str,
@@ -30,7 +33,7 @@ def command(
     weight: str,
     observed: bool,
     top: int,
-    hot: float,
+    hot: float | None,
 ) -> None:
     """How alike two trees are, and which methods' shares changed.
 
@@ -44,12 +47,17 @@ def command(
       streamer diff yesterday.cct today.cct
       streamer diff a.cct live --weight time --include 'shop.*'
     """
+    from stages.cct import measures  # with numba, as all that trees are made with
+    from streamer.trees import text
+    from streamer.trees.chosen import loaded, seen
+
+    hot = measures.HOT if hot is None else hot
     live = LIVE in (first, second)
     a, b = (
         seen(loaded(name, url, *((window, pid, host) if name == LIVE or not live else (None,) * 3)), view, name)
         for name in (first, second)
     )
-    pair = measures.paired(*(text.weighted(tree, weight, observed) for tree in (a, b)))
+    pair = measures.paired(*(weighted(tree, weight, observed) for tree in (a, b)))
     click.echo(f"overlap by {weight}: {measures.overlap(pair):.2%}")
     click.echo(f"hot-edge coverage (T = {hot:g}): {measures.hot_edge_coverage(pair, hot):.2%}")
     for line in text.movers(pair, top):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jvm.private import output_file
-from stages.cct.views import View
 from streamer.cli import Failure
 from streamer.exports.formats import FORMATS, Export, TooLargeError
-from streamer.trees.options import loaded, seen, source_options, view_options, weight_options
+from streamer.trees.options import source_options, view_options, weight_options
+
+if TYPE_CHECKING:
+    from stages.cct.views import View
 
 
 @click.command()
@@ -55,6 +58,8 @@ def command(
     """
     if FORMATS[kind].experimental and not experimental:
         raise click.UsageError(f"{kind} is experimental and may change: ask for it with --experimental too")
+    from streamer.trees.chosen import loaded, seen  # with numba, as all that trees are made with
+
     saved = loaded(source, url, window, pid, host)
     if kind != "cct":  # which is whole, whatever the view
         seen(saved, view, source)

@@ -4,20 +4,15 @@ streamer."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 import click
 
 from jvm.private import output_file
-from stages.messages import Bytecodes, Paths, StreamOpen
-from stages.statements.statements import Executed
 from streamer.cli import Failure
-from streamer.statements import coverage, live, paths, text
-from streamer.statements.listing import Line, Listing
-from streamer.statements.source import Recording
+from streamer.statements import live, text
 from streamer.trees.options import LIVE, source_options
 
 _SOURCE = click.argument("source", metavar="RECORDING|live")
@@ -67,7 +62,9 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
     """
     if str(path) == LIVE:
         raise Failure("each bytecode in its order is told of a recording alone: streamer record -o DIR")
-    lines = _lines(Recording(path, _say), frozenset(tids))
+    from streamer.statements.recorded import lines_of  # with numba, as all that reads recordings
+
+    lines = lines_of(path, frozenset(tids), _say)
     _write((str(line) for line in islice(lines, limit)), file)
     if next(lines, None) is not None:
         _say(f"stopped at {limit:,} lines: --limit shows more")
@@ -101,7 +98,10 @@ def coverage_(
             raise Failure("--lcov needs a recording: a running streamer does not tell how often a line ran")
         _write(text.coverage(*live.coverage(which, include, below)), file)
         return
-    covered = [coverage.Covered.of(e) for e in _executed(Path(source), include)]
+    from streamer.statements import coverage
+    from streamer.statements.recorded import executed
+
+    covered = [coverage.Covered.of(e) for e in executed(Path(source), include, _say)]
     sums = [c.sums() for c in covered]
     told = text.coverage(text.rest_first(sums, below), text.whole(sums))
     _write(coverage.lcov(covered) if lcov else told, file)
@@ -128,9 +128,13 @@ def paths_(
       streamer flow paths dir/trace.json --include '*.Parser.*'
       streamer flow paths live --window 1m
     """
-    which = _live(source, url, window, pid, host)
-    most = paths.most(_executed(Path(source), include), top) if which is None else live.paths(which, include, top)
-    _write(text.paths(most), file)
+    if (which := _live(source, url, window, pid, host)) is not None:
+        _write(text.paths(live.paths(which, include, top)), file)
+        return
+    from streamer.statements.paths import most
+    from streamer.statements.recorded import executed
+
+    _write(text.paths(most(executed(Path(source), include, _say), top)), file)
 
 
 def _live(source: str, url: str, window: str | None, pid: int | None, host: str | None) -> live.Which | None:
@@ -140,28 +144,6 @@ def _live(source: str, url: str, window: str | None, pid: int | None, host: str 
     if (window, pid, host) != (None, None, None):
         raise Failure(f"--window, --pid and --host choose from a running streamer (live): {source} is taken whole")
     return None
-
-
-def _executed(path: Path, include: tuple[str, ...]) -> list[Executed]:
-    """Raises Failure if there is none."""
-    every = Recording(path, _say).statements().executed()
-    found = [e for e in every if not include or any(fnmatchcase(e.method.name, pattern) for pattern in include)]
-    if not found:
-        patterns = " or ".join(include)
-        raise Failure(f"{path}: no method like {patterns} ran" if every else f"{path}: no bytecode is known of it")
-    return found
-
-
-def _lines(recording: Recording, tids: frozenset[int]) -> Iterator[Line]:
-    hz, listings = 1e9, dict[tuple[str, int], Listing]()
-    for message in recording.messages():
-        if isinstance(message, StreamOpen):
-            hz = message.clock.hz
-        elif isinstance(message, Bytecodes | Paths):
-            key = message.host, message.pid
-            if key not in listings:
-                listings[key] = Listing(hz, tids)
-            yield from listings[key].take(message)
 
 
 def _write(lines: Iterable[str], file: Path | None) -> None:

@@ -1,29 +1,15 @@
 from __future__ import annotations
 
-import socket
 import sys
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from capture.live.drain import Drain
-from capture.recording.packed import pack_file
-from capture.recording.record import Recorder
-from stages.messages import Chunk, Sideband
-from streamer import logs
-from streamer.cli import Failure
-from streamer.config import Settings
-from streamer.hub.text import bytes_text
-from streamer.lossy import never_fail
-from streamer.options import one_line, pipeline_options, session_for, target_options, tell_on
-from streamer.session.session import traces
-from streamer.target import launch as target
-from streamer.target.process import TargetProcess
+from streamer.options import pipeline_options, target_options
 
-PACK_LEVEL = 19
+if TYPE_CHECKING:
+    from streamer.config import Settings
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -45,63 +31,6 @@ def command(settings: Settings, output: Path, name: str, emulate: bool, pack: bo
       streamer record --emulate -o traces --name shop --pack -- java -jar shop.jar
       streamer replay traces/trace.json                                    play it
     """
-    never_fail("stdout")
-    console = logs.console()
-    tell = tell_on(console)
-    if "/" in name or not name:
-        raise Failure(f"{name!r} is no name for a file")
-    with one_line(), session_for(java, settings, tell) as directory:
-        argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
-        drain = Drain(
-            directory,
-            host=socket.gethostname(),
-            chunk_bytes=settings.capture.chunk_kib << 10,
-            reread_share=settings.capture.reread_cpu_percent / 100,
-            source=None if emulate else target.hardware(directory, settings),
-        )
-        recorder = Recorder(output, name, options={"java": list(java)})
-        with TargetProcess(argv, tell, settings.target.stop_seconds) as jvm, one_line():
-            try:
-                jvm.start()
-                if jvm.started:
-                    traces(directory, jvm.pid)
-                written = _record(drain, recorder, jvm, console, settings.capture.poll_ms / 1000)
-            finally:
-                drain.close()
-                manifest = recorder.close()
-            if pack:
-                _pack(output, name)
-            for fault in drain.faults:
-                tell(fault)
-            full = drain.statistics()["truncated"]
-            kept = written - recorder.lost_bytes
-            tell(f"{bytes_text(kept)} of trace in {manifest}" + (f"; the ring was full {full} times" if full else ""))
-            if recorder.cut is not None:
-                why = recorder.cut.strerror
-                tell(f"the recording is incomplete: {why}; {bytes_text(recorder.lost_bytes)} more were lost")
-    sys.exit(jvm.status)
+    from streamer.recording import record
 
-
-def _record(drain: Drain, recorder: Recorder, jvm: TargetProcess, console: Console, poll_seconds: float) -> int:
-    """Until the target has ended, or was left, and all is written. Returns bytes of trace."""
-    written = 0
-    columns = SpinnerColumn(), TextColumn("recording: {task.fields[size]}  ·  Ctrl-C stops")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", size="0 B")
-        while not drain.ended:
-            messages = drain.poll()
-            for message in messages:
-                recorder.write(message, drain.raw(message) if isinstance(message, Sideband) else None)
-                if isinstance(message, Chunk):
-                    written += len(message.data)
-            progress.update(task, size=bytes_text(written))
-            if jvm.look() and (jvm.left or not drain.streams):
-                drain.stop()  # it may have ended before it made a trace
-            if not drain.backlog:
-                time.sleep(poll_seconds)
-    return written
-
-
-def _pack(directory: Path, name: str) -> None:
-    for path in [directory / f"{name}.perf.data", *directory.glob(f"{name}-*.export")]:
-        pack_file(path, PACK_LEVEL)
+    sys.exit(record(settings, java, output, name, emulate, pack))

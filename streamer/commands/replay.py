@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from capture.recording.replay import Replay
-from streamer import logs
 from streamer.cli import Failure
-from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option, tell_on
-from streamer.pipeline.runner import Runner
-from streamer.pipeline.topology import topology
-from streamer.session.session import session
+from streamer.options import pipeline_options, summary_option
+
+if TYPE_CHECKING:
+    from streamer.config import Settings
 
 
 @click.command()
@@ -41,6 +39,13 @@ def command(
       streamer replay traces/trace.json --pace max --top 10   as fast as possible, for the summary
       streamer replay traces/trace.json --seconds 30 --no-live
     """
+    from capture.recording.replay import Replay
+    from streamer import logs
+    from streamer.pipeline.runner import Runner
+    from streamer.pipeline.topology import topology
+    from streamer.running import one_line, run_to_the_end, tell_on
+    from streamer.session.session import session
+
     console = logs.console()
     try:
         speed = None if pace == "max" else float(pace)

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from streamer import logs
 from streamer.cli import Failure
-from streamer.config import Settings
-from streamer.options import one_line, pipeline_options, run_to_the_end, summary_option
-from streamer.pipeline.runner import Runner
-from streamer.pipeline.topology import topology
-from streamer.session.session import resumed
-from streamer.target.adopted import AdoptedProcess
+from streamer.options import pipeline_options, summary_option
+
+if TYPE_CHECKING:
+    from streamer.config import Settings
 
 
 @click.command()
@@ -31,6 +29,13 @@ def command(settings: Settings, pid: int | None, live: bool | None, summary_file
       streamer resume          the one JVM that there is
       streamer resume 4711     that one
     """
+    from streamer import logs
+    from streamer.pipeline.runner import Runner
+    from streamer.pipeline.topology import topology
+    from streamer.running import one_line, run_to_the_end
+    from streamer.session.session import resumed
+    from streamer.target.adopted import AdoptedProcess
+
     console = logs.console()
     with one_line(), resumed(settings.runtime_dir, pid) as (directory, target):
         emulated = (directory / "pt" / "emulator.json").exists()

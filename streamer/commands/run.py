@@ -2,27 +2,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamer import logs
 from streamer.cli import Failure
-from streamer.config import Settings
 from streamer.lossy import never_fail
-from streamer.options import (
-    one_line,
-    pipeline_options,
-    run_to_the_end,
-    session_for,
-    summary_option,
-    target_options,
-    tell_on,
-)
-from streamer.pipeline.runner import Runner
-from streamer.pipeline.topology import topology
-from streamer.target import launch as target
-from streamer.target.process import TargetProcess
+from streamer.options import pipeline_options, summary_option, target_options
+
+if TYPE_CHECKING:
+    from streamer.config import Settings
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -54,6 +43,13 @@ def command(
       streamer run --cpu-budget 25% -- java -jar app.jar                   for a quarter of a CPU, in all
       streamer run --emulate --port 0 --summary s.json -- java -jar app.jar
     """
+    from streamer import logs
+    from streamer.pipeline.runner import Runner
+    from streamer.pipeline.topology import topology
+    from streamer.running import one_line, run_to_the_end, session_for, tell_on
+    from streamer.target import launch as target
+    from streamer.target.process import TargetProcess
+
     never_fail("stdout")
     console = logs.console()
     options: dict[str, Any] = {"live": True}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -22,8 +22,10 @@ from streamer.hub.screen import room, screen
 from streamer.hub.text import View
 from streamer.keyboard import Keyboard
 from streamer.navigation import Place, Row
-from streamer.trees.around import NOWHERE, Around, around
-from streamer.trees.text import WEIGHTS
+from streamer.trees.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    from streamer.trees.around import Around
 
 TABLE_KEYS = "↑ ↓ choose · Enter callers and callees · w window · b share of · s sort · q quit"
 AROUND_KEYS = "↑ ↓ choose · Enter goes on · ← back · w window · b share of · q quit"
@@ -54,6 +56,8 @@ class Asked:
 
     def around(self, place: Place, method: str) -> Around:
         """Raises Failure."""
+        from streamer.trees.around import around  # with numba, which the table does without
+
         shown = SHOWN if self.lines is None else min(SHOWN, room(self.lines) // 2)
         return around(self.url, place.window, self.pid, place.spent, method, shown)
 
@@ -146,7 +150,7 @@ def command(
     if method is not None:
         found = asked.around(replace(place, spent=weight or place.spent), method)
         if found.found is None:
-            raise Failure(f"{method} {NOWHERE}")
+            raise Failure(found.nowhere)
         place = Place(window, None, sort, spent=found.weight, way=(Row("", found.method),))
     if live:
         with suppress(KeyboardInterrupt):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.cct.tree import Tree
-from stages.cct.views import View
-from streamer.exports import speedscope
-from streamer.trees.file import Saved, packed
-from streamer.trees.levels import depths, pruned
-from streamer.trees.text import collapsed, weights
+from streamer.trees.weights import weights
+
+if TYPE_CHECKING:
+    from stages.cct.tree import Tree
+    from stages.cct.views import View
+    from streamer.trees.file import Saved
 
 MOST_FRAMES = 1 << 24
 """Of all stacks together: these formats write each stack out."""
@@ -39,9 +40,12 @@ class Export:
 
     def tree(self) -> Tree:
         """As it is looked at. Raises TooLargeError."""
+        from stages.cct.merging import inclusive  # with numba, which the names of the formats do without
+        from streamer.trees.levels import depths, pruned
+
         tree = self.view.of(self.saved.tree)
         if self.share:
-            total = tree.inclusive(weights(tree, "instructions", self.observed))
+            total = inclusive(tree, weights(tree, "instructions", self.observed))
             tree = pruned(tree, total, self.share, len(total))
         frames = int(depths(tree.nodes["parent"].astype(np.int64)).sum())
         if frames > MOST_FRAMES:
@@ -75,10 +79,14 @@ def _otlp(export: Export) -> bytes:
 
 
 def _speedscope(export: Export) -> bytes:
+    from streamer.exports import speedscope
+
     return speedscope.profile(export.tree(), export.observed, export.saved.hz, export.name)
 
 
 def _collapsed(export: Export) -> bytes:
+    from streamer.trees.text import collapsed
+
     return "".join(f"{line}\n" for line in collapsed(export.tree(), export.weight, export.observed)).encode(
         errors="replace"
     )
@@ -86,6 +94,8 @@ def _collapsed(export: Export) -> bytes:
 
 def _cct(export: Export) -> bytes:
     """The whole tree: a reader of the file has the same views."""
+    from streamer.trees.file import packed
+
     return packed(export.saved)
 
 

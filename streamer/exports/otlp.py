@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.cct.tables import thread_name
-from stages.cct.tree import Tree
+from stages.cct.tree import Tree, thread_name
 from streamer.exports.pprof import UNITS
 from streamer.exports.protos import messages
-from streamer.trees.text import weights
+from streamer.trees.weights import weights
 
 TABLE = {
     "ProfilesData": {"resource_profiles": (1, "ResourceProfiles[]"), "dictionary": (2, "ProfilesDictionary")},

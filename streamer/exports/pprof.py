@@ -10,10 +10,9 @@ import gzip
 
 import numpy as np
 
-from stages.cct.tables import thread_name
-from stages.cct.tree import Tree
+from stages.cct.tree import Tree, thread_name
 from streamer.exports.protos import messages
-from streamer.trees.text import WEIGHTS, weights
+from streamer.trees.weights import WEIGHTS, weights
 
 UNITS = {"instructions": "count", "time": "nanoseconds", "invocations": "count", "bytecodes": "count"}
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from stages.cct.tree import Tree
-from streamer.trees.text import WEIGHTS, label, weights
+from streamer.trees.text import label
+from streamer.trees.weights import WEIGHTS, weights
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.measures import Pair, hot_edge_coverage, overlap
-from stages.cct.tree import add_up
+from stages.cct.merging import add_up
 from streamer.hub.profile import INSTRUCTIONS
 from streamer.hub.shift import LEAST, LEAST_RATE, MOVED
 

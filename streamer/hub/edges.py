@@ -13,8 +13,7 @@ from collections import Counter, OrderedDict
 import numpy as np
 
 from stages.cct.measures import call_matrix
-from stages.cct.tables import NAMES, THREAD
-from stages.cct.tree import Tree
+from stages.cct.tree import NAMES, THREAD, Tree
 from stages.messages import TreeReport
 from stages.messages.trees import CERTAINTIES
 from streamer.hub.profile import OTHER

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm import names
-from stages.cct.tree import at_once
+from stages.cct.merging import at_once
 from stages.messages import StatementReport
 from streamer.hub.kept import KeptPanes, ProcessKey, Which
 from streamer.statements.text import Most, Sums, Taken

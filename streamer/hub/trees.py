@@ -7,7 +7,8 @@ from collections.abc import Generator
 
 import numpy as np
 
-from stages.cct.tree import EMPTY, Tree, at_once, merged, merging
+from stages.cct.merging import at_once, merged, merging
+from stages.cct.tree import EMPTY, Tree
 from stages.messages import TreeReport
 from streamer.hub.edges import Edges
 from streamer.hub.kept import KeptPanes, ProcessKey, Which

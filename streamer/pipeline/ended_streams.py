@@ -11,7 +11,8 @@ from contextlib import suppress
 
 from capture.live.source import EmulatedSource, SessionError
 from stages.messages import StreamKey
-from streamer.hub import Balance, Hub
+from streamer.hub.hub import Hub
+from streamer.hub.ledger import Balance
 
 Heads = Mapping[StreamKey, int]
 

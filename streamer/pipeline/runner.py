@@ -7,69 +7,37 @@ The socket of the page is this process's, so a scrape that comes while the hub i
 
 from __future__ import annotations
 
-import os
-import resource
+import importlib
 import socket
-from collections import defaultdict
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from capture.live.ring import RingError
 from capture.live.source import EmulatedSource
-from stages.messages import StreamKey
-from streamer.config import Settings, budget_cpus
-from streamer.hub import Balance, Hub
+from streamer.config import Settings
 from streamer.hub.listing import arranged
 from streamer.hub.screen import room, screen
 from streamer.hub.text import headline, plain
-from streamer.pipeline.hub_stage import State, heartbeat, load
-from streamer.pipeline.keeper import State as MemberState
 from streamer.pipeline.supervisor import Supervisor
 from streamer.pipeline.topology import Topology
 from streamer.pipeline.warm import is_warm, needed
 from streamer.session.session import traces
 from streamer.target.adopted import AdoptedProcess
 from streamer.target.process import TargetProcess
-from streamer.views import summary, web
-from streamer.views.summary import Cost
+from streamer.views import listener
+
+if TYPE_CHECKING:
+    from streamer.pipeline.outcome import Outcome
 
 REFRESH_SECONDS = 1.0
 TELL_SECONDS = 5.0
 START_SECONDS = 60.0  # that a JVM waits for processes which only have to be loaded
 NOTHING_SHED_SECONDS = 300.0  # … and that have to compile, if nothing may be shed
-
-
-@dataclass
-class Outcome:
-    hub: Hub
-    balances: list[Balance] = field(default_factory=list)
-    target_status: int | None = None
-    restarts: int = 0
-    failed: list[str] = field(default_factory=list)  # members that were given up or had to be killed, and why
-    cost: Cost = field(default_factory=Cost)
-
-    @property
-    def books_balance(self) -> bool:
-        return all(balance.error == 0 for balance in self.balances)
-
-
-def aux_heads(session: Path) -> dict[StreamKey, int]:
-    """How many bytes were written to each ring of a session: the total that the ledger must come to."""
-    source = EmulatedSource(session / "pt", socket.gethostname())
-    source.config()
-    heads: dict[StreamKey, int] = {}
-    for key, ring in source.new_rings():
-        with suppress(RingError):  # nonsense, or cut: only its accounts are known
-            heads[key] = max(heads.get(key, 0), ring.aux_head())
-        ring.close()
-    return heads
 
 
 class Runner:
@@ -84,12 +52,12 @@ class Runner:
         live: bool = False,
     ) -> None:
         """`target`: the JVM to start. `live`: a table on `console` that is refreshed; else only messages. Raises
-        `web.WebError` where the page cannot be served."""
+        `listener.WebError` where the page cannot be served."""
         self.settings, self.session, self.target = settings, session, target
         self.console = console or Console(stderr=True)
         self.live = live
-        self._listener = web.listen(settings.web)
-        self.url = web.url_of(self._listener, settings.web)
+        self._listener = listener.listen(settings.web)
+        self.url = listener.url_of(self._listener, settings.web)
         hub = topology.groups[-1]
         hub = replace(hub, options={**hub.options, "listener": self._listener.fileno(), "terminal": live})
         self.supervisor = Supervisor(
@@ -109,6 +77,7 @@ class Runner:
                     work.start_soon(self.target.attend)
                     work.start_soon(self._follow, self.target)
                 work.start_soon(self._supervise, work.cancel_scope)
+                work.start_soon(self._foresee_the_end)
                 starting = "starting (on first use kernels are compiled: less than a minute)"
                 if not self.console.is_terminal:
                     self.console.print(starting)
@@ -125,35 +94,14 @@ class Runner:
 
     def _outcome(self) -> Outcome:
         """By the hub's last note."""
-        noted = load(self.session) or State(Hub(self.settings.window, fidelity=self.settings.fidelity))
-        hub = noted.hub
-        if self._hub.state is not MemberState.ENDED:
-            hub.ledger.restored()
-        for status in self.supervisor.status():
-            hub.heartbeat(heartbeat(status))
-        statistics = self.supervisor.statistics()
-        outcome = Outcome(hub, noted.streams.finish(hub, aux_heads(self.session), self._told_heads()))
-        if self.target is not None and self.target.started:
-            outcome.target_status = self.target.status
-        outcome.restarts = statistics["restarts"]
-        outcome.cost = self._cost(hub.seconds())
-        outcome.failed = [
-            f"{name} ({why})" if (why := statistics["members"][name]["why"]) else name
-            for name in statistics["given_up"] + statistics["killed"]
-        ]
-        return outcome
+        from streamer.pipeline.outcome import outcome_of  # with numba, which nothing before needs
 
-    def _cost(self, seconds: float) -> Cost:
-        """By group of stages; tasks of this process are part of its own."""
-        spent: defaultdict[str, float] = defaultdict(float)
-        for keeper in self.supervisor.members.values():
-            if keeper.run is not None and keeper.run.pid:
-                spent[keeper.group.name] += float(keeper.statistics.get("cpu_seconds", 0.0))
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        spent["supervisor"] = usage.ru_utime + usage.ru_stime
-        budget = self.settings.capture.cpu_budget
-        cpus = None if budget is None else budget_cpus(budget, len(os.sched_getaffinity(0)))
-        return Cost(dict(spent), seconds, cpus)
+        return outcome_of(self.settings, self.session, self.supervisor, self.target)
+
+    async def _foresee_the_end(self) -> None:
+        """Loads what `_outcome` needs while the members still work off what is left."""
+        await self.supervisor.in_the_end()
+        await trio.to_thread.run_sync(importlib.import_module, "streamer.pipeline.outcome")
 
     async def _members_ready(self) -> None:
         """A recording waits for all. A JVM waits for capture alone where kernels have to be compiled first, or else for
@@ -173,11 +121,6 @@ class Runner:
         with trio.move_on_after(START_SECONDS if self.settings.flow.most_behind_seconds else NOTHING_SHED_SECONDS):
             for member in members:
                 await member.ready.wait()
-
-    def _told_heads(self) -> dict[StreamKey, int]:
-        """How far each stream has come, by its source: where no ring tells, a recording or hardware."""
-        sources = [k.statistics.get("stages", {}) for k in self.supervisor.members.values() if k.level == 0]
-        return {StreamKey(*key): head for said in sources for *key, head in said.get("heads", [])}
 
     async def _supervise(self, work: trio.CancelScope) -> None:
         await self.supervisor.run()
@@ -224,16 +167,3 @@ class Runner:
         if isinstance(self.target, AdoptedProcess):
             self.target.leave()
         self.supervisor.stop()
-
-
-def report(outcome: Outcome, color: bool) -> str:
-    return summary.render(outcome.hub, outcome.balances, color=color, cost=outcome.cost)
-
-
-def figures(outcome: Outcome) -> dict[str, Any]:
-    """The summary for programs, JSON."""
-    return summary.figures(outcome.hub, outcome.balances) | {
-        "target_status": outcome.target_status,
-        "cpu_seconds": outcome.cost.spent,
-        "failed": outcome.failed,
-    }

@@ -111,6 +111,11 @@ class Supervisor:
     def _in_the_end(self) -> bool:
         return self.stopping or self._ending.is_set()
 
+    async def in_the_end(self) -> None:
+        """Returns when the end has begun."""
+        while not self._in_the_end:
+            await self._changed.wait()
+
     def status(self) -> list[dict[str, Any]]:
         return [self._status_of(k) for k in self.members.values()]
 

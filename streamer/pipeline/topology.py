@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from jvm.faults import ExpectedError
 from streamer.config import Settings
 from streamer.transport.output import Output
 from streamer.transport.routing import route
@@ -65,7 +66,7 @@ class Source(Protocol):
     def statistics(self) -> Mapping[str, Any]: ...
 
 
-class TopologyError(ValueError):
+class TopologyError(ExpectedError, ValueError):
     """A topology that cannot run: one clear line."""
 
 

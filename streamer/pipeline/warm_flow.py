@@ -35,13 +35,13 @@ def compile_flow() -> None:
     """By a segment of padding, a search that finds nothing, an nmethod without code, and tables without entries."""
     from stages.cct.fold import TH
     from stages.cct.functions import Functions, rehash_places
+    from stages.cct.merging import united
     from stages.cct.nodes import child_of, rename
     from stages.cct.panes import distinct
+    from stages.cct.profiled import roots_of
     from stages.cct.rebuild import rebuilt
-    from stages.cct.selection import roots_of
     from stages.cct.stage import Cct
     from stages.cct.tables import empty
-    from stages.cct.tree import united
     from stages.follow.batch import Batch
     from stages.follow.block_bytecode import Bytecode
     from stages.follow.cfg import block, rehash

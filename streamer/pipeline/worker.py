@@ -35,11 +35,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 import trio
 
+from stages.cct.selection import Selection
 from stages.messages import EndOfStream
 from streamer import logs
 from streamer.config import Settings
@@ -54,9 +55,6 @@ from streamer.transport.link import Receiver, Sender
 from streamer.transport.output import Output
 from streamer.transport.security import TransportError
 from streamer.transport.transport import Address, Transport, open_transport
-
-if TYPE_CHECKING:
-    from stages.cct.selection import Selection
 
 BEAT_SECONDS = 1.0  # the terminal shows a new table as often
 QUIET_SECONDS = 0.05  # an input on which nothing came for so long is empty
@@ -288,8 +286,6 @@ class Member:
     def _select(self, words: dict[str, Any]) -> None:
         for stage in self._stages:
             if isinstance(stage, Selecting):
-                from stages.cct.selection import Selection  # with numba, which the others may not need
-
                 try:
                     stage.select(Selection.of(words))
                 except ValueError as error:

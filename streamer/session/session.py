@@ -18,6 +18,7 @@ from pathlib import Path
 
 import structlog
 
+from jvm.faults import ExpectedError
 from jvm.private import PrivacyError, private_directory
 from streamer.session import manifest
 from streamer.session.manifest import ManifestError, Process
@@ -30,7 +31,7 @@ _NAME = re.compile(r"\d{6}-\d+")
 log = structlog.get_logger()
 
 
-class SessionError(Exception):
+class SessionError(ExpectedError):
     """The directory cannot be made or is not private."""
 
 

@@ -13,10 +13,11 @@ from capture.emulator.options import EmulatorOptions
 from capture.live import perf_event
 from capture.live.hardware import SessionHardware
 from jvm.agent import build
+from jvm.faults import ExpectedError
 from streamer.config import AgentConfig, Settings
 
 
-class TargetError(Exception):
+class TargetError(ExpectedError):
     """The command cannot be traced; the message says why."""
 
 

@@ -25,6 +25,7 @@ import zmq.auth
 from zmq.auth.base import Authenticator
 from zmq.utils.monitor import parse_monitor_message
 
+from jvm.faults import ExpectedError
 from jvm.private import PrivacyError, is_ours, private_directory, safe_directory
 from streamer.transport.socket import Socket
 
@@ -35,7 +36,7 @@ _FAILED = (
 )  # fmt: skip
 
 
-class TransportError(Exception):
+class TransportError(ExpectedError):
     """A transport that cannot be set up as configured: one clear line."""
 
 

@@ -14,11 +14,10 @@ from streamer.hub.text import plain
 from streamer.navigation import Row
 from streamer.trees.file import CctFileError, unpacked
 from streamer.trees.neighbours import Neighbours, neighbours
-from streamer.trees.text import WEIGHTS, weights
+from streamer.trees.weights import WEIGHTS, weights
 
 SHOWN = 20
 LISTED = 5
-NOWHERE = "is in no calling context of this window (kept at fidelity flow, unless --no-contexts)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,12 @@ class Around:
     found: Neighbours | None  # none: it is in no context
     shown: int = SHOWN
     """Callers, and callees, that there is room for."""
+
+    @property
+    def nowhere(self) -> str:
+        """Where it is in no context."""
+        kept = "kept at fidelity flow, unless --no-contexts"
+        return f"{plain(self.method)} is in no calling context of this window ({kept})"
 
     def _lists(self) -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
         found = self.found
@@ -39,7 +44,7 @@ class Around:
     def text(self, chosen: Row | None = None) -> Iterator[RenderableType]:
         """`chosen`: a row that is marked."""
         if self.found is None:
-            yield Text(f"{plain(self.method)} {NOWHERE}")
+            yield Text(self.nowhere)
             return
         yield Text(
             f"{plain(self.method)}: {self.found.total:.1%} of {self.weight}, itself {self.found.own:.1%}", "bold"

@@ -19,7 +19,8 @@ import msgpack
 import numpy as np
 import zstandard
 
-from stages.cct.tree import COLUMNS, Tree, united
+from stages.cct.merging import united
+from stages.cct.tree import COLUMNS, Tree
 from stages.messages.trees import TREE_DTYPE
 
 MAGIC = b"JTSCCT\r\n"

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.measures import paired
-from stages.cct.tables import thread_name
-from stages.cct.tree import COLUMNS, Tree, united
+from stages.cct.merging import inclusive, united
+from stages.cct.tree import COLUMNS, Tree, thread_name
 from stages.cct.views import ROOT, View
 from streamer.trees.levels import by_level, pruned
-from streamer.trees.text import WEIGHTS, label, weighted, weights
+from streamer.trees.text import label
+from streamer.trees.weights import WEIGHTS, weighted, weights
 
 MOST = 20_000
 """Frames that are sent unless another number is asked for."""
@@ -54,13 +55,13 @@ def flame(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
     frames are put together in `[other]`."""
     seen = wanted.of(tree)
     own = weights(seen, wanted.weight, wanted.observed)
-    shown = pruned(seen, whole := seen.inclusive(own), wanted.share, wanted.most)
+    shown = pruned(seen, whole := inclusive(seen, own), wanted.share, wanted.most)
     own = weights(shown, wanted.weight, wanted.observed)
     doubt = shown.nodes[f"suspect_{WEIGHTS[wanted.weight]}"].astype(np.uint64)
     columns = {
-        "total": shown.inclusive(own),
+        "total": inclusive(shown, own),
         "own": own,
-        "suspect": np.zeros_like(own) if wanted.observed else shown.inclusive(doubt),
+        "suspect": np.zeros_like(own) if wanted.observed else inclusive(shown, doubt),
         "calls": weights(shown, "invocations", wanted.observed),
     }
     return {**_about(tree, wanted, hz), "hidden": _hidden(whole, columns["total"]), **_columns(shown, columns)}
@@ -70,12 +71,12 @@ def difference(tree: Tree, base: Tree, wanted: Wanted, hz: float, base_hz: float
     """The same of `tree`, and with `base` and `base_own`, `total` and `own` of the other tree, and its `base_unit`.
     There is no `suspect`, and there are no `calls`."""
     both = paired(*(weighted(wanted.of(side), wanted.weight, wanted.observed) for side in (tree, base))).tree
-    totals = [both.inclusive(both.nodes[name]) for name in _SIDES]
+    totals = [inclusive(both, both.nodes[name]) for name in _SIDES]
     shares = [total / max(1, int(total.max(initial=0))) for total in totals]
     parts = np.rint(np.sum(shares, axis=0) * _FINE).astype(np.uint64)
     shown = pruned(both, parts, wanted.share, wanted.most)
     columns = {name: shown.nodes[column] for name, column in zip(("own", "base_own"), _SIDES, strict=True)}
-    columns |= {name: shown.inclusive(columns[own]) for name, own in (("total", "own"), ("base", "base_own"))}
+    columns |= {name: inclusive(shown, columns[own]) for name, own in (("total", "own"), ("base", "base_own"))}
     about = _about(tree, wanted, hz) | {"base_unit": base_hz if wanted.weight == "time" else 1}
     hidden = _hidden(parts, columns["total"] + columns["base"])
     return {**about, "hidden": hidden, **_columns(shown, columns)}
@@ -89,7 +90,7 @@ def _hidden(all_: U64, shown: U64) -> int:
 def _about(tree: Tree, wanted: Wanted, hz: float) -> dict[str, Any]:
     """`unit`: how many of the weight are one second, or one; `threads`: (tid, weight, name), the heaviest first."""
     roots = np.flatnonzero(tree.nodes["parent"] < 0)
-    total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))[roots]
+    total = inclusive(tree, weights(tree, wanted.weight, wanted.observed))[roots]
     threads: dict[int, tuple[int, str]] = {}  # an id may have been two threads'
     for row, spent in zip(tree.nodes[roots], total.tolist(), strict=True):
         before, name = threads.get(int(row["bci"]), (0, ""))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cct.tree import Tree, united
+from stages.cct.merging import united
+from stages.cct.tree import Tree
 
 OTHER = "[other]"
 U64 = NDArray[np.uint64]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.cct.merging import inclusive
 from stages.cct.tree import Tree
 from streamer.trees.levels import I64
 
@@ -32,7 +33,7 @@ def neighbours(tree: Tree, own: NDArray[np.uint64], method: str) -> Neighbours |
     rows, whole = tree.nodes, float(own.sum())
     is_it = (rows["method"] == tree.names.index(method)) & (rows["parent"] >= 0)
     outer = is_it & ~_below(rows["parent"].astype(np.int64), is_it)
-    total = tree.inclusive(own) / whole
+    total = inclusive(tree, own) / whole
     called = (rows["parent"] >= 0) & outer[rows["parent"]]
     return Neighbours(
         float(total[outer].sum()),

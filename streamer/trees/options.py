@@ -8,18 +8,9 @@ from typing import Any
 
 import click
 
-from stages.cct.tables import thread_name
-from stages.cct.tree import Tree
-from stages.cct.views import View
-from streamer.cli import Failure
-from streamer.client import fetch_tree
-from streamer.hub.text import plain
-from streamer.trees import source as sources
-from streamer.trees.file import CctFileError, Saved, unpacked
-from streamer.trees.text import WEIGHTS
+from streamer.trees.weights import WEIGHTS
 
 LIVE = "live"
-LISTED = 10
 Command = Callable[..., Any]
 
 _SOURCE = [
@@ -69,6 +60,8 @@ def view_options(command: Command) -> Command:
         include: tuple[str, ...], exclude: tuple[str, ...], tids: tuple[int, ...], named: tuple[str, ...],
         threads: bool, by_name: bool, merge_sites: bool, fold_recursion: bool, stubs: bool, **others: Any,
     ) -> Any:  # fmt: skip
+        from stages.cct.views import View  # with numba, which --help does without
+
         if threads and by_name:
             raise click.UsageError("--threads has each thread apart, --thread-names each name: one of them")
         view = View(
@@ -78,32 +71,3 @@ def view_options(command: Command) -> Command:
         return command(view=view, **others)
 
     return _with(_VIEW)(made)
-
-
-def seen(saved: Saved, view: View, source: str) -> Tree:
-    """What `view` leaves of a tree. Raises Failure where it leaves nothing of one in which there is something."""
-    tree = view.of(saved.tree)
-    if (saved.tree.nodes["parent"] >= 0).any() and not (tree.nodes["parent"] >= 0).any():
-        roots = saved.tree.nodes[saved.tree.nodes["parent"] < 0]
-        if not (View(threads=True, tids=view.tids, named=view.named).of(saved.tree).nodes["parent"] < 0).any():
-            threads = {int(row["bci"]): thread_name(saved.tree.names[row["method"]]) for row in roots}
-            known = [f"{tid} {plain(name)}".rstrip() for tid, name in sorted(threads.items())]
-            told = ", ".join(known[:LISTED]) + ", …" * (len(known) > LISTED)
-            raise Failure(f"{source} has no such thread; it has {told}")
-        why = "a pattern is a whole name, or has a *"
-        raise Failure(f"nothing of {source} is left by --include, --exclude and --thread: {why}")
-    return tree
-
-
-def loaded(
-    source: str, url: str, window: str | None, pid: int | None, host: str | None = None, *, kept: bool = False
-) -> Saved:
-    """`kept`: the user keeps the tree. Raises Failure."""
-    if source != LIVE and (window, pid, host) != (None, None, None):
-        raise Failure(f"--window, --pid and --host choose from a running streamer (live): {source} is taken whole")
-    if source == LIVE:
-        try:
-            return unpacked(fetch_tree(url, {"window": window, "pid": pid, "host": host}))
-        except CctFileError as error:
-            raise Failure(f"what answers at {url} is not a streamer of this version: {error}") from None
-    return sources.load(source, lambda line: click.echo(f"streamer: {line}", err=True), kept=kept)

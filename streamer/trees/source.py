@@ -13,7 +13,8 @@ from capture.perf import perf_data
 from capture.perf.perf_data import PerfDataError
 from capture.recording.replay import Replay
 from jvm.inputfile import read_input
-from stages.cct.tree import Tree, merged
+from stages.cct.merging import merged
+from stages.cct.tree import Tree
 from stages.messages import Chunk, StreamOpen, TreeReport
 from streamer import config
 from streamer.cli import Failure

@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stages.cct.measures import Pair, call_matrix, contributions
-from stages.cct.tables import thread_name
-from stages.cct.tree import Tree
+from stages.cct.merging import inclusive
+from stages.cct.tree import Tree, thread_name
 from stages.cct.views import ALL_THREADS
-from stages.messages.trees import CERTAINTIES, COUNTS
 from streamer.hub.text import plain
-
-WEIGHTS = {"instructions": "instructions", "time": "ticks", "invocations": "invocations", "bytecodes": "bytecodes"}
-assert set(WEIGHTS.values()) == set(COUNTS)
-U64 = NDArray[np.uint64]
+from streamer.trees.weights import U64, WEIGHTS, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +23,10 @@ class Cut:
     depth: int = 1000
 
 
-def weights(tree: Tree, weight: str, observed: bool) -> U64:
-    """(n,) each node's own cost, observed alone or suspect too."""
-    certain = CERTAINTIES[:1] if observed else CERTAINTIES
-    columns = [tree.nodes[f"{certainty}_{WEIGHTS[weight]}"] for certainty in certain]
-    return np.sum(columns, axis=0, dtype=np.uint64) if len(tree.nodes) else np.zeros(0, np.uint64)
-
-
-def weighted(tree: Tree, weight: str, observed: bool) -> tuple[Tree, U64]:
-    return tree, weights(tree, weight, observed)
-
-
 def lines(tree: Tree, weight: str, observed: bool, cut: Cut, hz: float) -> Iterator[str]:
     """The tree as text, heaviest first."""
     own = weights(tree, weight, observed)
-    total = tree.inclusive(own)
+    total = inclusive(tree, own)
     calls = weights(tree, "invocations", observed)
     whole = int(own.sum())
     spent = f"{whole / hz:,.3f} s" if weight == "time" else f"{whole:,}"

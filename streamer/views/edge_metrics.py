@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from streamer.hub import Hub
 from streamer.hub.edges import MATRIX, Edge
-from streamer.hub.hub import ProcessKey
+from streamer.hub.hub import Hub, ProcessKey
 from streamer.hub.profile import OTHER
 
 WEIGHTS = {"instructions": "instructions", "time": "ticks", "bytecodes": "bytecodes"}

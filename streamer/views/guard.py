@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamer.config import WebConfig
+from streamer.views.addresses import address_of, plain
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]/@\s]+))(?::\d{1,5})?")  # RFC 9110, 7.2
 _LONGEST = 300
@@ -28,7 +29,7 @@ class Guard:
     def __init__(self, app: ASGIApp, config: WebConfig) -> None:
         self._app = app
         self._bound = address_of(config.host)
-        self._names = {_plain(name) for name in ("localhost", config.host, *config.allowed_hosts)}
+        self._names = {plain(name) for name in ("localhost", config.host, *config.allowed_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -56,7 +57,7 @@ class Guard:
         match = _HOST.fullmatch(text) if len(text) <= _LONGEST else None
         if match is None:
             return 400, "no valid Host header"
-        name = match[1] or _plain(match[2])
+        name = match[1] or plain(match[2])
         address = address_of(name)
         if name in self._names or (address is not None and self._is_ours(address)):
             return None
@@ -67,21 +68,3 @@ class Guard:
         return address.is_loopback or (
             self._bound is not None and (self._bound.is_unspecified or address == self._bound)
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it: an address, or a name."""
-    address = address_of(host)
-    return _plain(host) == "localhost" if address is None else address.is_loopback
-
-
-def _plain(name: str) -> str:
-    return name.lower().removesuffix(".")
-
-
-def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None where it is none."""
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.timeline import BANDS, bin_seconds, timeline
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
@@ -25,8 +25,8 @@ from streamer.views.query import HEADERS
 SECONDS = 1.0
 MOST_READERS = 64
 LIFE_SECONDS = 300.0
-"""Of a connection. One that nobody reads ends when the buffers on the way are full (`web.STALLED_SECONDS`), which takes
-many minutes, and holds its place until then."""
+"""Of a connection. One that nobody reads ends when the buffers on the way are full (`listener.STALLED_SECONDS`), which
+takes many minutes, and holds its place until then."""
 
 
 class Live:

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from streamer.hub import Hub
 from streamer.hub.edges import MATRIX, SIDES, Edge
+from streamer.hub.hub import Hub
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
 

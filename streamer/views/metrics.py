@@ -21,8 +21,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from streamer.hub import Hub, contradictions
-from streamer.hub.hub import ProcessKey
+from streamer.hub import contradictions
+from streamer.hub.hub import Hub, ProcessKey
 from streamer.hub.invoked import most_invoked
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 
 _TABLES = {
     "cct_nodes": "contexts", "cct_activations": "activations", "cct_steps": "context steps", "code_versions": "code",

@@ -9,8 +9,7 @@ from contextlib import aclosing
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from streamer.hub import Hub
-from streamer.hub.hub import ProcessKey
+from streamer.hub.hub import Hub, ProcessKey
 from streamer.hub.kept import Which
 
 MAX_TOP = 500

@@ -9,12 +9,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from stages.cct.measures import paired
-from stages.cct.tree import EMPTY, Tree, merged
+from stages.cct.merging import merged
+from stages.cct.tree import EMPTY, Tree
 from stages.cct.views import View
-from streamer.hub import Hub
 from streamer.hub.context_shift import ContextShift, Path, compared
-from streamer.hub.hub import ProcessKey
-from streamer.trees.text import WEIGHTS, weighted
+from streamer.hub.hub import Hub, ProcessKey
+from streamer.trees.weights import WEIGHTS, weighted
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
 from streamer.views.trees import Trees

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.statements import Executed, together
 from streamer.statements.text import rest_first, whole
 from streamer.views import query as ask

@@ -11,8 +11,9 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from streamer.hub import Balance, Hub
 from streamer.hub.edges import SIDES
+from streamer.hub.hub import Hub
+from streamer.hub.ledger import Balance
 from streamer.hub.screen import MethodsTable
 from streamer.hub.text import bytes_text, contradictions_line, holes_line, loss_line
 from streamer.hub.view import CAUSES

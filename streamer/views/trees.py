@@ -16,15 +16,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from stages.cct.tree import EMPTY, Tree, merged
+from stages.cct.merging import inclusive, merged
+from stages.cct.tree import EMPTY, Tree
 from stages.cct.views import View
 from streamer.exports.formats import FORMATS, Export
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.kept import Which
 from streamer.trees import flame
 from streamer.trees.file import Saved, packed, unpacked
 from streamer.trees.levels import pruned
-from streamer.trees.text import WEIGHTS, weights
+from streamer.trees.weights import WEIGHTS, weights
 from streamer.views import query as ask
 from streamer.views.query import HEADERS, Query
 
@@ -64,7 +65,7 @@ class Trees:
 
         def body() -> bytes:
             tree = merged(parts) if parts else EMPTY
-            total = tree.inclusive(weights(tree, wanted.weight, wanted.observed))
+            total = inclusive(tree, weights(tree, wanted.weight, wanted.observed))
             tree = pruned(tree, total, wanted.share, len(total)) if wanted.share else tree
             return packed(Saved(tree, hz, *_of(process)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import socket
@@ -21,10 +20,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from streamer.config import WebConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views import page
 from streamer.views import query as ask
-from streamer.views.guard import Guard, is_loopback
+from streamer.views.admission import Admission
+from streamer.views.guard import Guard
+from streamer.views.listener import listen
 from streamer.views.live import Live
 from streamer.views.matrix import Matrix
 from streamer.views.metrics import registry
@@ -33,19 +34,12 @@ from streamer.views.query import HEADERS
 from streamer.views.shift import Shift
 from streamer.views.statements import Statements
 from streamer.views.tls import ServerConfig
-from streamer.views.token import Admission, Token
+from streamer.views.token import Token
 from streamer.views.trees import Trees
 
 log = structlog.get_logger()
 
 POLL_SECONDS = 0.25
-STALLED_SECONDS = 20.0
-"""That a client may leave all buffers on the way to it full: the kernel then ends the connection (tcp(7),
-TCP_USER_TIMEOUT). The server's own writes have no deadline, and cannot be cancelled."""
-
-
-class WebError(Exception):
-    """The address cannot be served on; the message names the cause and the remedy."""
 
 
 def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
@@ -113,41 +107,6 @@ async def _refused(request: Request, error: Exception) -> Response:
     if request.url.path.startswith("/api/"):
         return JSONResponse({"error": why}, error.status_code, headers)
     return PlainTextResponse(f"{why}\n", error.status_code, headers)
-
-
-def listen(config: WebConfig) -> socket.socket:
-    """A listening socket on the configured address, if it may be served on. Raises WebError."""
-    where = f"{config.host}:{config.port}"
-    try:
-        Token(config.token_file)
-        ServerConfig(config.tls_certificate, config.tls_key)
-    except ValueError as error:
-        raise WebError(str(error)) from None
-    if config.token_file is None and not config.anyone and not is_loopback(config.host):
-        raise WebError(
-            f"{config.host} is not loopback, and whoever reaches it could read names of methods and shares: "
-            "ask for a token (--token-file), or allow it (--anyone)"
-        )
-    try:
-        info = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(info[4][:2], family=info[0])
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STALLED_SECONDS * 1000))  # inherited
-        return listener
-    except socket.gaierror as error:
-        raise WebError(f"cannot serve on {where}: {error.strerror}") from None
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise WebError(
-                f"port {config.port} on {config.host} is in use: stop what uses it or choose another (0: any free one)"
-            ) from None
-        raise WebError(f"cannot serve on {where}: {error.strerror}") from None
-
-
-def url_of(listener: socket.socket, config: WebConfig) -> str:
-    """Of the page."""
-    host, port = listener.getsockname()[:2]
-    scheme = "http" if config.tls_certificate is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def _speaking(hub: Hub, config: WebConfig) -> ServerConfig:

@@ -13,7 +13,8 @@ import pytest
 from benchmarks.accuracy import contexts
 from benchmarks.accuracy.truth import record
 from stages.cct.measures import hot_edge_coverage, overlap, paired
-from stages.cct.tree import Tree, merged
+from stages.cct.merging import merged
+from stages.cct.tree import Tree
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from tests.benchmarks.kept import kept_run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capture.live.source import told_file
 from stages.messages import Chunk, Loss, Sideband, SideKind, StreamEnd
-from streamer.pipeline.runner import aux_heads
+from streamer.pipeline.outcome import aux_heads
 from tests.capture import perfwriter as w
 from tests.capture.session import CPU0, Session, of
 

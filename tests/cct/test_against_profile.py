@@ -8,7 +8,8 @@ from importlib.resources import as_file, files
 import pytest
 
 from capture.recording.replay import Replay
-from stages.cct.tree import Tree, merged, method_totals
+from stages.cct.merging import merged
+from stages.cct.tree import Tree, method_totals
 from stages.messages import CodeKind, PaneReport, TreeReport
 from streamer.pipeline.topology import feed_chain, flush_chain
 from tests.stages import chains

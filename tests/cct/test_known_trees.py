@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from capture.recording.replay import Replay
-from stages.cct.tree import Tree, merged, method_totals
+from stages.cct.merging import merged
+from stages.cct.tree import Tree, method_totals
 from stages.cct.views import View
 from stages.messages import Bytecodes, PaneReport, TreeReport
 from stages.messages.bytecodes import FrameEvent

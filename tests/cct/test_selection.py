@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.cct.selection import MOST, NOT_PROFILED, Selection
-from stages.cct.tables import thread_name
-from stages.cct.tree import Tree, at_once
+from stages.cct.merging import at_once
+from stages.cct.profiled import NOT_PROFILED, profiled
+from stages.cct.selection import MOST, Selection
+from stages.cct.tree import Tree, thread_name
 from stages.messages import TreeReport
 from tests.cct.made import PROGRAMS, Call, Dictionaries, Stack, run
 from tests.cct.test_stage import found, stage
@@ -55,7 +56,7 @@ def test_what_is_no_selection(words: dict[str, object]) -> None:
 @settings(deadline=None)
 @given(trees(), SELECTIONS)
 def test_a_thread_that_is_off_is_one_node_with_all_that_it_spent(tree: Tree, selection: Selection) -> None:
-    seen = at_once(selection.seen(tree))
+    seen = at_once(profiled(selection, tree))
     expected = Counter[object]()
     for path, row in zip(paths(tree), tree.nodes, strict=True):
         off = selection.off(path[0][1], thread_name(path[0][0]))

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.cct.measures import call_matrix, contributions, hot_edge_coverage, overlap, paired
-from stages.cct.tables import CERTAINTIES, COUNTS, N_METHOD, N_PARENT, Z_NODES, empty, thread_method
-from stages.cct.tree import COLUMNS, ROWS, Tree, exporting, merged, merging
+from stages.cct.merging import ROWS, exporting, inclusive, merged, merging
+from stages.cct.tables import CERTAINTIES, COUNTS, N_METHOD, N_PARENT, Z_NODES, empty
+from stages.cct.tree import COLUMNS, Tree, thread_method
 from stages.cct.views import View
 from stages.messages.trees import TREE_DTYPE
 from streamer.cli import Failure
@@ -107,7 +108,7 @@ def test_what_is_spent_within_a_node_is_its_own_and_that_of_all_below(tree: Tree
     expected = [
         sum(int(n) for other, n in zip(all_paths, own, strict=True) if other[: len(path)] == path) for path in all_paths
     ]
-    assert tree.inclusive(own).tolist() == expected
+    assert inclusive(tree, own).tolist() == expected
 
 
 @settings(deadline=None)
@@ -151,7 +152,7 @@ def test_threads_by_their_names() -> None:
 
     def shown(view: View) -> dict[str, int]:
         seen = view.of(tree)
-        total = seen.inclusive(seen.nodes["observed_instructions"])
+        total = inclusive(seen, seen.nodes["observed_instructions"])
         roots = np.flatnonzero(seen.nodes["parent"] < 0).tolist()
         return {label(seen, n): int(total[n]) for n in roots}
 

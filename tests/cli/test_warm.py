@@ -59,7 +59,7 @@ ONLY_OF_KERNELS = {
     "stages.recover.guess.likeliest",
 }  # fmt: skip
 OF_OTHERS = {
-    "jvm.bytecode.cfg._graph", "jvm.bytecode.instructions._walk", "stages.cct.tree.add_up",
+    "jvm.bytecode.cfg._graph", "jvm.bytecode.instructions._walk", "stages.cct.merging.add_up",
     "stages.follow.cfg.context.fold", "stages.follow.cfg.context.settle", "stages.follow.walk.path_sequence._blocks",
     "stages.follow.walk.path_sequence._addresses", "stages.follow.walk.path_sequence._varint",
     "stages.follow.walk.path_sequence._pack", "stages.follow.walk.path_sequence._unpack",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stages.cct.tables import NAMES
-from stages.cct.tree import Tree
+from stages.cct.tree import NAMES, Tree
 from streamer.crossprofile.estimate import estimated
 from streamer.crossprofile.table import parsed
 from tests.crossprofile.trees import tree

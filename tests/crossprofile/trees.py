@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stages.cct.tables import NAMES
-from stages.cct.tree import Tree
+from stages.cct.tree import NAMES, Tree
 from stages.messages.trees import TREE_DTYPE
 
 

@@ -17,7 +17,7 @@ import streamer.demo
 from capture.recording.replay import Replay
 from stages.messages import PaneReport
 from streamer import config
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.pipeline.topology import MIDDLE, Place, feed_chain, flush_chain, make_chain
 from streamer.views.metrics import registry
 from tests.dashboards.servers import program

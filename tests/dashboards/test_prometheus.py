@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from streamer.config import WebConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views import web
 from tests.dashboards.servers import answer, hasty_rules, prometheus, until
 from tests.dashboards.test_dashboards import concrete, expressions_of_dashboards, names_in

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from capture.live.ring import PerfRing, RingError
 from capture.live.source import SessionError
-from streamer.pipeline.runner import aux_heads
+from streamer.pipeline.outcome import aux_heads
 
 COMMAND = Path(sys.executable).with_name("streamer")
 DROPPED, TIMES_FULL, OVERFLOWS = 3, 4, 5  # words of a ring's counters (docs/emulator.md)

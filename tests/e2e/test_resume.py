@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from capture.live.ring import PerfRing
-from streamer.pipeline.runner import aux_heads
+from streamer.pipeline.outcome import aux_heads
 from streamer.session import manifest
 from tests.e2e.harness import HOTTEST, Streamer, until
 from tests.processes import has_ended

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stages.messages import Break, Clock, CodeKind, Contradiction
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from tests.hub.reports import HOST, PID, Time, account, report
 
 BEFORE = {

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from stages.messages import Break, Contradiction
 from streamer.commands.report import command
 from streamer.config import WebConfig, WindowConfig
-from streamer.hub import Hub
 from streamer.hub.contradictions import OTHER, Contradictions
+from streamer.hub.hub import Hub
 from streamer.hub.text import CAUSE_TEXTS
 from streamer.views import summary, web
 from streamer.views.metrics import registry

@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 
 from stages.messages import Clock
 from streamer.config import WindowConfig
-from streamer.hub import Hub, estimate
+from streamer.hub import estimate
+from streamer.hub.hub import Hub
 from streamer.hub.profile import HITS, MethodTable
 from streamer.hub.text import headline, share_text
 from streamer.hub.windows import BYTES, Windows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stages.messages import Clock, CodeKind, Loss, PaneReport
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.view import window_label
 from streamer.views import summary
 from tests.hub.reports import HOST, PID, Time, account, report, stream

@@ -13,9 +13,9 @@ import trio.testing
 
 from stages.messages import Loss, StreamOpen
 from streamer.config import Settings, WebConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.pipeline.hub_stage import TRIES, HubStage, State, load, save
-from streamer.views.web import listen, url_of
+from streamer.views.listener import listen, url_of
 from tests.hub.reports import account, report, stream
 from tests.supervisor.scene import OPENED
 

@@ -12,7 +12,7 @@ import trio.testing
 from starlette.requests import Request
 
 from streamer.config import WebConfig
-from streamer.views import live, web
+from streamer.views import listener, live, web
 from streamer.views.live import LIFE_SECONDS, Live
 from tests.hub.scene import scene
 
@@ -42,7 +42,7 @@ async def test_a_connection_ends_in_order_after_its_life(autojump_clock: trio.te
 
 
 async def test_the_real_server_closes_the_connection_of_one_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(listener, "STALLED_SECONDS", 0.5)
     monkeypatch.setattr(live, "MOST_READERS", 1)
     monkeypatch.setattr(live, "_event", lambda name, data: f"event: {name}\ndata: {'x' * (16 << 20)}\n\n")
     hub, _ = scene()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views.metrics import HubCollector
 from tests.hub.reports import HOST, PID, Time, profile, report
 

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.screen import DROPPED, LEAST_METHOD, MethodsTable, screen
 from streamer.hub.timeline import lately, timeline
 from tests.hub.scene import scene

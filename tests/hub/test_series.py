@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jvm.names import display
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views.metrics import registry
 from tests.hub.reports import Time, report
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stages.messages import STATEMENT_DTYPE, WAY_DTYPE, StatementReport
 from streamer.commands import flow
 from streamer.config import WebConfig, WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.statements import Statements, together
 from streamer.views import web
 from tests.transport.values import of

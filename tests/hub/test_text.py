@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.text import (
     bar,
     bytes_text,

@@ -9,7 +9,7 @@ import pytest
 
 from stages.messages import Clock
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.stretch import parsed
 from streamer.hub.timeline import BANDS, MOST_BINS, timeline
 from tests.hub.reports import HOST, PID, Time, account, report

@@ -20,6 +20,7 @@ from streamer import client
 from streamer.commands.top import command as top
 from streamer.config import WebConfig
 from streamer.views import web
+from streamer.views.listener import WebError, listen, url_of
 from streamer.views.tls import ServerConfig
 from streamer.views.token import Token
 from tests.dashboards.servers import answer, prometheus, until
@@ -153,13 +154,13 @@ def test_a_file_that_is_no_token_is_refused_before_anything_listens(tmp_path, te
     file = tmp_path / "token"
     file.write_text(text)
     file.chmod(mode)
-    with pytest.raises(web.WebError, match=f"token: .*{why}"):
-        web.listen(WebConfig(port=0, token_file=file))
-    with pytest.raises(web.WebError, match=r"token: .*No such file"):
-        web.listen(WebConfig(port=0, token_file=tmp_path / "none"))
+    with pytest.raises(WebError, match=f"token: .*{why}"):
+        listen(WebConfig(port=0, token_file=file))
+    with pytest.raises(WebError, match=r"token: .*No such file"):
+        listen(WebConfig(port=0, token_file=tmp_path / "none"))
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(web.WebError, match=r"token: .*a FIFO"):
-        web.listen(WebConfig(port=0, token_file=tmp_path / "pipe"))
+    with pytest.raises(WebError, match=r"token: .*a FIFO"):
+        listen(WebConfig(port=0, token_file=tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize("spoilt", ["", None])
@@ -168,7 +169,7 @@ async def test_a_hub_that_is_started_again_without_a_good_token_lets_nobody_in_u
 ) -> None:
     config = WebConfig(port=0, token_file=token)
     hub, _ = scene()
-    with web.listen(config) as listener, trio.fail_after(120):
+    with listen(config) as listener, trio.fail_after(120):
         written(token, spoilt or "")
         if spoilt is None:
             await trio.Path(token).unlink()
@@ -194,15 +195,15 @@ async def test_a_hub_that_is_started_again_without_a_good_token_lets_nobody_in_u
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "prod-7.example"])
 def test_beyond_loopback_a_token_or_leave_is_needed(host: str, token: Path) -> None:
-    with pytest.raises(web.WebError, match=r"is not loopback.*--token-file.*--anyone"):
-        web.listen(WebConfig(host=host, port=0))
+    with pytest.raises(WebError, match=r"is not loopback.*--token-file.*--anyone"):
+        listen(WebConfig(host=host, port=0))
     for allowed in (
         WebConfig(host="0.0.0.0", port=0, anyone=True),
         WebConfig(host="0.0.0.0", port=0, token_file=token),
     ):
-        web.listen(allowed).close()
+        listen(allowed).close()
     for loopback in ("127.0.0.1", "localhost", "127.9.9.9"):
-        web.listen(WebConfig(host=loopback, port=0)).close()
+        listen(WebConfig(host=loopback, port=0)).close()
 
 
 # ---- TLS
@@ -309,12 +310,12 @@ def test_a_pair_that_is_none_is_refused_before_anything_listens(pair: Pair, tmp_
         (WebConfig(port=0, tls_certificate=pair.certificate, tls_key=tmp_path / "none"), "No such file"),
         (WebConfig(port=0, tls_certificate=pair.certificate, tls_key=pair.certificate), "TLS: "),
     ):
-        with pytest.raises(web.WebError, match=why):
-            web.listen(config)
+        with pytest.raises(WebError, match=why):
+            listen(config)
     (tmp_path / "other").mkdir()
     other = Pair(tmp_path / "other")
-    with pytest.raises(web.WebError, match="KEY_VALUES_MISMATCH"):
-        web.listen(WebConfig(port=0, tls_certificate=pair.certificate, tls_key=other.key))
+    with pytest.raises(WebError, match="KEY_VALUES_MISMATCH"):
+        listen(WebConfig(port=0, tls_certificate=pair.certificate, tls_key=other.key))
 
 
 async def test_a_hub_that_is_started_again_without_a_certificate_works_and_answers_when_there_is_one(
@@ -323,14 +324,14 @@ async def test_a_hub_that_is_started_again_without_a_certificate_works_and_answe
     config = pair.config()
     hub, _ = scene()
     key = pair.key.read_bytes()
-    with web.listen(config) as listener, trio.fail_after(120):
+    with listen(config) as listener, trio.fail_after(120):
         pair.key.write_bytes(key[:-40])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(web.serve, hub, config, listener)
             await trio.testing.wait_all_tasks_blocked()
             assert hub.ill() == []
             pair.key.write_bytes(key)
-            async with pair.client(web.url_of(listener, config)) as http:
+            async with pair.client(url_of(listener, config)) as http:
                 assert (await http.get("/healthz")).text == "ok\n"
             nursery.cancel_scope.cancel()
 

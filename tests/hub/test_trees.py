@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stages.messages import TREE_DTYPE, TreeReport
 from streamer.commands import cct, diff
 from streamer.config import WebConfig, WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.hub.kept import TOGETHER
 from streamer.hub.trees import NOTED_NODES, Trees
 from streamer.views import web

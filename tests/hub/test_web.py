@@ -8,8 +8,9 @@ import pytest
 import trio
 
 from streamer.config import WebConfig, WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views import web
+from streamer.views.listener import WebError, listen
 from tests.browser import browser
 from tests.hub.reports import Time, report
 from tests.hub.scene import scene
@@ -116,18 +117,18 @@ async def test_serve_starts_with_its_url_and_stops_at_once():
 def test_a_port_in_use_and_an_unknown_host_are_one_clear_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(web.WebError, match=f"port {port} on 127.0.0.1 is in use: .*0: any free one"):
-            web.listen(WebConfig(port=port))
-    with pytest.raises(web.WebError, match=r"cannot serve on no\.such\.invalid:9464: "):
-        web.listen(WebConfig(host="no.such.invalid", anyone=True))
-    with pytest.raises(web.WebError, match=r"cannot serve on 192\.0\.2\.1:9464: "):
-        web.listen(WebConfig(host="192.0.2.1", anyone=True))
+        with pytest.raises(WebError, match=f"port {port} on 127.0.0.1 is in use: .*0: any free one"):
+            listen(WebConfig(port=port))
+    with pytest.raises(WebError, match=r"cannot serve on no\.such\.invalid:9464: "):
+        listen(WebConfig(host="no.such.invalid", anyone=True))
+    with pytest.raises(WebError, match=r"cannot serve on 192\.0\.2\.1:9464: "):
+        listen(WebConfig(host="192.0.2.1", anyone=True))
 
 
 def test_ipv6_loopback():
     try:
-        listener = web.listen(WebConfig(host="::1", port=0))
-    except web.WebError as error:
+        listener = listen(WebConfig(host="::1", port=0))
+    except WebError as error:
         pytest.skip(f"no IPv6 here: {error}")
     with listener:
         assert listener.family == socket.AF_INET6

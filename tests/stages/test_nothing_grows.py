@@ -27,7 +27,7 @@ from stages.messages import (
     TreeReport,
 )
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.pipeline.topology import feed_chain
 from tests.growth import grown, sizes
 from tests.jvm.exportwriter import Writer

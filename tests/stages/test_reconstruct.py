@@ -28,7 +28,7 @@ from stages.messages import Account, Chunk, JitBatch, Loss, PaneReport, Pieces, 
 from stages.profile.stage import Profile
 from stages.ready.stage import Held, _pieces
 from stages.segment.stage import make as segment
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.pipeline.topology import feed_chain, flush_chain
 from streamer.pipeline.warm_flow import compile_flow
 from tests.stages import chains

@@ -12,7 +12,7 @@ from benchmarks.flow_truth.record import NAME
 from capture.recording.replay import Replay
 from stages.messages import PaneReport
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.pipeline.topology import feed_chain, flush_chain
 from streamer.views.metrics import registry
 from tests.jdks import java, tool

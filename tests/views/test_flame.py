@@ -12,7 +12,7 @@ import trio.testing
 
 from stages.cct.tree import Tree
 from streamer.config import WebConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.trees.file import Saved, packed, unpacked
 from streamer.views import live, trees, web
 from streamer.views.trees import MOST_POSTED

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.cct.tree import Tree, united
+from stages.cct.merging import inclusive, united
+from stages.cct.tree import Tree
 from stages.messages import TREE_DTYPE
 from streamer.trees import levels
 
@@ -54,7 +55,7 @@ def test_narrow_nodes_are_one_other_of_their_caller_and_sums_stay(
     rows: list[tuple[int, int, int, int]], least: int
 ) -> None:
     tree = tree_of(rows)
-    total = tree.inclusive(tree.nodes["observed_instructions"])
+    total = inclusive(tree, tree.nodes["observed_instructions"])
     cut = (
         levels.pruned(tree, total, (least - 0.5) / max(1, int(total.max())), len(total))
         if least <= total.max()
@@ -83,7 +84,7 @@ def test_a_share_and_a_number_are_kept() -> None:
 
 def test_a_chain_whose_frames_are_all_as_wide_is_cut_too() -> None:
     tree = tree_of([(n, 1 + n % 3, -1, int(n == 999)) for n in range(1000)])
-    cut = levels.pruned(tree, tree.inclusive(tree.nodes["observed_instructions"]), 0.0, 100)
+    cut = levels.pruned(tree, inclusive(tree, tree.nodes["observed_instructions"]), 0.0, 100)
     assert len(cut.nodes) == 101
     assert cut.total("observed_instructions") == 1
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from streamer.hub.listing import arranged
 from streamer.trees.neighbours import neighbours
-from streamer.trees.text import weights
+from streamer.trees.weights import weights
 from tests.hub.scene import scene
 from tests.views.test_levels import ROWS, paths, tree_of
 

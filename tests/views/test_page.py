@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from streamer.config import WebConfig, WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views import web
 from tests.browser import Page, browser
 from tests.hub.reports import Time, report

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from streamer.config import PushConfig, Settings
 from streamer.exports.protos import messages
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from streamer.views.pyroscope import push
 from streamer.views.pyroscope.backlog import Backlog, Waiting
 from streamer.views.pyroscope.push import PATH, Pusher

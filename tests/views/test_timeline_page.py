@@ -8,7 +8,7 @@ import pytest
 
 from stages.messages import Clock
 from streamer.config import WindowConfig
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 from tests.browser import Page
 from tests.hub.reports import HOST, PID, Time
 from tests.hub.scene import BEFORE, NOW, scene, second

@@ -20,13 +20,13 @@ import structlog
 import trio
 
 from jvm.inputfile import read_input
-from stages.cct.tree import Tree, merged
+from stages.cct.merging import merged
+from stages.cct.tree import Tree
 from stages.cct.views import View
 from streamer.config import PushConfig
 from streamer.exports import pprof
 from streamer.exports.formats import Export
-from streamer.hub import Hub
-from streamer.hub.hub import ProcessKey
+from streamer.hub.hub import Hub, ProcessKey
 from streamer.trees.file import Saved
 from streamer.views.pyroscope.backlog import Backlog, Waiting
 from streamer.views.pyroscope.schema import PUSH

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamer.hub import Hub
+from streamer.hub.hub import Hub
 
 if TYPE_CHECKING:
     from streamer.views.pyroscope.service import Querier

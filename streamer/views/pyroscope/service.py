@@ -10,11 +10,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stages.cct.tree import EMPTY, Tree, merged
-from streamer.hub import Hub
-from streamer.hub.hub import ProcessKey
+from stages.cct.merging import merged
+from stages.cct.tree import EMPTY, Tree
+from streamer.hub.hub import Hub, ProcessKey
 from streamer.trees.flame import Wanted
-from streamer.trees.text import WEIGHTS, weights
+from streamer.trees.weights import WEIGHTS, weights
 from streamer.views.pyroscope import connect
 from streamer.views.pyroscope.flamegraph import flamegraph
 from streamer.views.pyroscope.schema import MESSAGES
