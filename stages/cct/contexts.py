@@ -175,16 +175,28 @@ def _becomes(t, c, a, fn, enters):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _is_version(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """Whether activation `a` is of another version of the method of `fn`. Versions that take each other's place give
+    the same packets for a while, so a call may have been taken for one of the other: where control comes back tells."""
+    f = t.activation[AC * a + A_FN]
+    compiled = c.fns[FC * f + F_CLASS] == FN_NMETHOD and c.fns[FC * fn + F_CLASS] == FN_NMETHOD
+    return compiled and f != fn and c.fns[FC * f + F_METHOD] == c.fns[FC * fn + F_METHOD]
+
+
+@inner
 def _below(t, c, a, fn):  # type: ignore[no-untyped-def]
-    """The nearest activation of `fn` from `a` on down; −1: none that is known."""
+    """The nearest activation of `fn` from `a` on down, else of another version of its method; −1: none is known."""
+    version = np.int64(-1)
     for _ in range(SEARCHED):
         if same(t, c, a, fn):
             return a
+        if version < 0 and _is_version(t, c, a, fn):
+            version = a
         kind = class_of(t, c, a)
         if kind == FN_HOLE or kind == FN_BOTTOM:
             break
         a = t.activation[AC * a + A_PARENT]
-    return np.int64(-1)
+    return version
 
 
 @inner
@@ -308,6 +320,15 @@ def _as(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _caller(t, c, a):  # type: ignore[no-untyped-def]
+    """The activation that called `a`, or the stubs that it was called through."""
+    a = t.activation[AC * a + A_PARENT]
+    while _is_stub(class_of(t, c, a)):
+        a = t.activation[AC * a + A_PARENT]
+    return a
+
+
+@inner
 def _returned(t, c, a, behind, b, fn):  # type: ignore[no-untyped-def]
     if t.activation[AC * a + A_RETURN] == c.block[BC * b + B_START]:
         return _as(t, c, t.activation[AC * a + A_PARENT], fn)
@@ -323,6 +344,8 @@ def _returned(t, c, a, behind, b, fn):  # type: ignore[no-untyped-def]
     to = _returned_to(t, c, a, c.block[BC * b + B_START])
     if to < 0 and (kind == FN_INTERPRETER or (kind == FN_NMETHOD and c.block[BC * b + B_FLAGS] & BLOCK_HANDLER)):
         to = _below(t, c, t.activation[AC * a + A_PARENT] if same(t, c, a, fn) else a, fn)
+    if to < 0 and _is_version(t, c, _caller(t, c, a), fn):
+        to = _caller(t, c, a)
     return _as(t, c, to, fn) if to >= 0 else _named(t, c, a, b, fn)
 
 
@@ -346,9 +369,9 @@ def _jumped(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
         if now == FN_INTERPRETER:
             return frame(t, c, a, np.int64(TO_INTERPRETER), fn, t.activation[AC * a + A_NODE], np.int64(-1), True)
         return _becomes(t, c, a, fn, True)
-    to = _below(t, c, t.activation[AC * a + A_PARENT], fn)  # an exception's handler
+    to = _below(t, c, a, fn)  # an exception's handler
     if to >= 0:
-        return to
+        return _as(t, c, to, fn)
     if _is_stub(now):
         return _becomes(t, c, a, fn, False)
     return _named(t, c, a, b, fn)
@@ -360,7 +383,7 @@ def _unwound(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     if _is_stub(class_of(t, c, a)):
         a = t.activation[AC * a + A_PARENT]
     to = _below(t, c, t.activation[AC * a + A_PARENT], fn)
-    return to if to >= 0 else _named(t, c, a, b, fn)
+    return _as(t, c, to, fn) if to >= 0 else _named(t, c, a, b, fn)
 
 
 @inner

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from stages.inlining.inlining import Inlining
 from stages.messages import ThreadEnd, ThreadKey, TreeReport
 from stages.messages.paths import BREAK, DISABLED, BlockEnd
 from tests.cct.made import (
+    METHODS,
     PROGRAMS,
     SITES,
     SPACING,
@@ -264,6 +266,45 @@ def test_tracing_that_comes_back_in_a_method_that_is_not_on_the_stack_is_behind_
     order = [d.path([out]), DISABLED, d.path([ROUND])]
     tree = tree_of([*cct.feed(d.message(7, order, (0, 10), False)), *cct.flush()])
     assert {stack for stack, _ in found(tree)} == {((UNKNOWN, -1), OWN[0]), ((UNKNOWN, -1), ("m1", -1))}
+
+
+def with_other_version() -> Cct:
+    """Of m1, at METHODS + 1 times SPACING."""
+    cct = stage()
+    made: Any = cct.images.of("h", 42).image
+    start = SPACING * (METHODS + 1)
+    made.known[METHODS] = replace(
+        made.known[1], id=METHODS + 1, start=start, end=start + SPACING, entry=start, verified_entry=start
+    )
+    return cct
+
+
+OTHER = SPACING * (METHODS + 1)
+AGAIN = Block((Range(OTHER + 21, OTHER + 26, True, ()),), BlockEnd.INDIRECT)
+"""m1's other version, behind the call at site 0, calls at site 1."""
+
+
+def test_a_return_to_another_version_of_the_caller_is_one_to_the_caller() -> None:
+    """The walker took the call of one version of m1 for a call of the other, whose packets are the same so far."""
+    d, cct = Dictionaries(), with_other_version()
+    order = [d.path([block]) for block in (LOOP, INNERMOST, AGAIN, INNERMOST)]
+    tree = tree_of([*cct.feed(d.message(7, order, (0, 9), False)), *cct.flush()])
+    m1 = (UNKNOWN, -1), ("m1", -1)
+    assert {stack[:3] for stack, count in found(tree) if count == "invocations"} == {
+        m1, (*m1, ("m0", 0)), (*m1, ("m0", 1))
+    }  # fmt: skip
+    assert cct.statistics()["cct_holes"] == 1
+
+
+@pytest.mark.parametrize("ends", [BlockEnd.FILTER, BlockEnd.INDIRECT])
+def test_control_that_comes_back_in_another_version_of_a_method_is_in_its_frame(ends: BlockEnd) -> None:
+    """Behind a call that left the filter, or in a handler."""
+    d, cct = Dictionaries(), with_other_version()
+    leaves = Block((Range(2 * SPACING, 2 * SPACING + 21, False, ()),), ends)
+    back = [DISABLED] if ends == BlockEnd.FILTER else []
+    tree = tree_of([*cct.feed(d.message(7, [d.path([leaves]), *back, d.path([AGAIN])], (0, 9), False)), *cct.flush()])
+    assert {stack[:2] for stack, _ in found(tree)} == {((UNKNOWN, -1), ("m1", -1))}
+    assert cct.statistics()["cct_holes"] == 1
 
 
 def depth_of(tree: Tree) -> int:

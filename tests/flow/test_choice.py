@@ -84,6 +84,25 @@ def test_what_was_never_read_but_learnt_is_marked() -> None:
     assert chosen(laid_out(*LOOP), TWICE, known) == [Choice(0, BASE, call(BASE, BASE + 0x200), True)]
 
 
+@pytest.mark.parametrize(("methods", "taken"), [((7, 7, 8), 0x200), ((7, 9, 8), 0x100)])
+def test_a_return_tells_versions_of_one_method_apart(methods: tuple[int, ...], taken: int) -> None:
+    """The first of two functions of the same packets is not the one that called, if both are versions of a method: what
+    it has called returns into the other."""
+    calling = call(0, 0x180) + b"\x74\x01\x90\xc3", call(0, 0x80) + b"\x74\x01\x90\xc3"
+    code = laid_out(LOOP[0], LOOP[1], (0x100, calling[0]), (0x200, calling[1]), (0x280, b"\x74\x01\x90\xc3"))
+    code = code[:0x300] + b"\xff\xe0" + code[0x302:]
+    code = call(BASE, BASE + 0x300) + code[5:]
+    known = patches((BASE + 0x3F0, b"\x90", b"\x91", 1, 2))
+    to = np.array([[BASE + 0x100, 0], [BASE + 0x200, 0]])
+    body = np.array([BASE + 0x100, BASE + 0x200, BASE + 0x280])
+    known = known._replace(
+        resolved=np.array([BASE, BASE]), branch=to, body=body, body_end=body + 0x80, body_method=np.array(methods)
+    )
+    again = w.tnt8(".") + w.tip(BASE + 0x205) + w.tnt8(".!!")
+    found = chosen(code, again * 10, known)
+    assert found == [Choice(0, BASE, call(BASE, BASE + taken), True)]
+
+
 def test_a_place_that_waits_to_be_patched_has_been() -> None:
     """A loop: MOV RSI, imm64, where a JMP to the stub that patches still stands; JNE back; JMP RAX."""
     mov = b"\x48\xbe" + bytes(range(1, 9))

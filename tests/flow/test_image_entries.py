@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jvm.code.version import FOREVER, Kind, Version
@@ -36,7 +36,11 @@ def plain(image: Image) -> dict[str, list[int]]:
             entry[v.verified_entry] = closes
         for address in (v.entry, v.verified_entry):
             entry_point[address] = v.loaded if v.since else 0, closes
+    bodies = [v for v in image.kept if v.kind == Kind.NMETHOD and v.until == FOREVER and v.method]
     return {
+        "body": [v.start for v in bodies],
+        "body_end": [v.end for v in bodies],
+        "body_method": [v.method for v in bodies],
         "entry": sorted(entry),
         "refused": [entry[at] for at in sorted(entry)],
         "entry_point": sorted(entry_point),
@@ -55,6 +59,7 @@ steps = st.lists(
 )
 
 
+@example([("load", 16, 16, 1), ("look", 0), ("end", 0), ("look", 0)])
 @given(steps)
 def test_against_a_plain_reading(history: list[tuple[object, ...]]) -> None:
     image, ids = Image(), 0
@@ -68,7 +73,10 @@ def test_against_a_plain_reading(history: list[tuple[object, ...]]) -> None:
                 entry, verified, since = (int(str(n)) for n in numbers)
                 kind = Kind.BLOB if entry == verified == 48 else Kind.NMETHOD
                 image.kept.append(
-                    Version(ids, kind, 0, 8, "x", time, since, entry=entry, verified_entry=verified)
+                    Version(
+                        ids, kind, 8 * ids, 8 * ids + 8, "x", time, since, method=entry // 16, entry=entry,
+                        verified_entry=verified,
+                    )
                 )  # fmt: skip
             case "end" if chosen is not None and chosen.until == FOREVER:
                 chosen.until = time

@@ -43,6 +43,7 @@ from stages.follow.repair.candidates import (
 )
 from stages.follow.repair.effort import EFFORT, LOOKED_UP, Effort
 from stages.follow.repair.known import WINDOW, raw_known
+from stages.follow.repair.versions import returns_to_other
 from stages.follow.repair.way import (
     N_END,
     N_FUP,
@@ -237,6 +238,8 @@ def search(where, columns, end, goal, blobs, lo, hi, tsc, slack, most, farthest,
                     right = found[attempt * VA + V_FAR] <= farthest
                 if insn >> 8 & 0xFF == x86.RET:
                     led = BEHIND_CALL
+                    if w[W_NEXT] == N_TIP and w[W_DEPTH] > 0:
+                        right = right and not returns_to_other(known, stack[w[W_DEPTH] - 1], w[W_IP])
                 if right and insn >> 8 & 0xFF == x86.CALL_IND and w[W_NEXT] == N_PGD and w[W_IP] != -1:
                     b = holder(g.start, g.end, g.blobs, here)
                     to = loaded(code.code, code.data_at[b] + here - code.start[b], here - code.start[b])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from jvm.calls.stubs import RESOLVERS, Stub, stub_of
 from jvm.code.image import CodeImage
-from jvm.code.version import Kind, Version
+from jvm.code.version import FOREVER, Kind, Version
 from stages.follow.repair.candidates import LAST
 from stages.follow.repair.known import Known
 
@@ -37,6 +37,7 @@ class ImageEntries:
         )  # addresses, ascending; which nmethod's they are
         self._opens = _NONE
         self._refusal = self._inline = self._resolver = _NONE
+        self._bodies = _NONE, _NONE, _NONE, _NONE  # starts, ascending, ends, methods, and which nmethods they are
 
     def add(self, known: Known) -> Known:
         """`known` with columns as the image is now."""
@@ -45,10 +46,14 @@ class ImageEntries:
         if of != self._of:
             self._of = of
             self._take(versions)
-        ended = np.minimum(self._column(lambda v: v.until), self._column(lambda v: v.not_entrant))
+        until = self._column(lambda v: v.until)
+        ended = np.minimum(until, self._column(lambda v: v.not_entrant))
         closes = np.minimum(ended, np.uint64(LAST)).view(np.int64)
         (entry, entry_of), (entry_point, point_of) = self._entry, self._entry_point
+        stands = until[self._bodies[-1]] == np.uint64(FOREVER)  # what another lies over has ended
+        body, body_end, body_method, _ = (column[stands] for column in self._bodies)
         return known._replace(
+            body=body, body_end=body_end, body_method=body_method,
             entry=entry, refused=closes[entry_of], entry_point=entry_point, opens=self._opens, closes=closes[point_of],
             refusal=self._refusal, inline=self._inline, resolver=self._resolver,
         )  # fmt: skip
@@ -60,6 +65,11 @@ class ImageEntries:
         self._entry = _last(verified[verified != 0], those[verified != 0])
         self._entry_point = _last(np.concatenate((entry, verified)), np.concatenate((those, those)))
         self._opens = self._column(lambda v: v.loaded if v.since else 0).view(np.int64)[self._entry_point[1]]
+        start, end = self._column(lambda v: v.start), self._column(lambda v: v.end)
+        method = self._column(lambda v: v.method)
+        those = np.argsort(start, kind="stable")
+        those = those[method[those] != 0]
+        self._bodies = *(column[those].view(np.int64) for column in (start, end, method)), those
         stubs = {stub_of(v): v for v in versions if v.kind != Kind.NMETHOD}
         wrong, inline = stubs.get(Stub.WRONG_METHOD), stubs.get(Stub.INLINE_CACHE)
         self._refusal = _addresses([wrong.start] if wrong else [])

@@ -46,6 +46,9 @@ class Known(NamedTuple):
     jump: I64  # (3 · n,) kinds of indirect jumps by range, and
     interpreter: I64  # (2,) where that lies: see stages.follow.code.jumps
     method_entries: I64  # entries of methods, as there
+    body: I64  # where nmethods begin that stand, ascending,
+    body_end: I64  # where they end,
+    body_method: I64  # and which method of the JVM's it is
     resolver: I64  # where calls lead that are not bound yet: static, optimised virtual, virtual; or empty
     unpatched: I64  # places of C1's code where a JMP stood before they were told of, ascending,
     unpatched_to: I64  # where that led,
@@ -90,6 +93,9 @@ class Known(NamedTuple):
             jump=none,
             interpreter=np.zeros(2, np.int64),
             method_entries=none,
+            body=none,
+            body_end=none,
+            body_method=none,
             resolver=none,
             unpatched=none,
             unpatched_to=none,
@@ -142,17 +148,18 @@ def raw_known(a):  # type: ignore[no-untyped-def]
     """`Known`, and its `calls`, as `Column`s of pointers, from `Known.raw()`. `branch` has two numbers a row,
     `content` and `waiting_content` have WINDOW."""
     calls = RawCalls(  # type: ignore[call-arg]
-        _words(a, 28), _words(a, 29), _words(a, 30), _words(a, 31), _words(a, 32), _words(a, 33), _words(a, 34),
-        _words(a, 35), _words(a, 36), _words(a, 37), _words(a, 38), _words(a, 39), _words(a, 40), _words(a, 41),
-        _words(a, 42), _words(a, 43), _words(a, 44), _words(a, 45), _words(a, 46), _words(a, 47), _words(a, 48),
-        _words(a, 49), _words(a, 50), _words(a, 51), _words(a, 52), _words(a, 53), _words(a, 54), _words(a, 55),
-        _words(a, 56),
+        _words(a, 31), _words(a, 32), _words(a, 33), _words(a, 34), _words(a, 35), _words(a, 36), _words(a, 37),
+        _words(a, 38), _words(a, 39), _words(a, 40), _words(a, 41), _words(a, 42), _words(a, 43), _words(a, 44),
+        _words(a, 45), _words(a, 46), _words(a, 47), _words(a, 48), _words(a, 49), _words(a, 50), _words(a, 51),
+        _words(a, 52), _words(a, 53), _words(a, 54), _words(a, 55), _words(a, 56), _words(a, 57), _words(a, 58),
+        _words(a, 59),
     )  # fmt: skip
     return RawKnown(  # type: ignore[call-arg]
         _words(a, 0), _words(a, 1), _words(a, 2), _words(a, 3), _words(a, 4), _words(a, 5), _words(a, 6),
         _bytes(a, 7), _words(a, 8), _words(a, 9), _words(a, 10), _words(a, 11), _words(a, 12), _words(a, 13),
         _words(a, 14), _words(a, 15), _words(a, 16), _words(a, 17), _words(a, 18), _words(a, 19), _words(a, 20),
-        _words(a, 21), _words(a, 22), _words(a, 23), _words(a, 24), _bytes(a, 25), _words(a, 26), _bytes(a, 27),
+        _words(a, 21), _words(a, 22), _words(a, 23), _words(a, 24), _words(a, 25), _words(a, 26), _words(a, 27),
+        _bytes(a, 28), _words(a, 29), _bytes(a, 30),
         calls,
     )  # fmt: skip
 

@@ -292,7 +292,8 @@ class Repair:
             told = self._of_image
             self._known = known._replace(
                 entry=told.entry, refused=told.refused, entry_point=told.entry_point, opens=told.opens,
-                closes=told.closes, refusal=told.refusal, inline=told.inline, resolver=told.resolver,
+                closes=told.closes, body=told.body, body_end=told.body_end, body_method=told.body_method,
+                refusal=told.refusal, inline=told.inline, resolver=told.resolver,
                 unpatched=told.unpatched, unpatched_to=told.unpatched_to, unpatched_until=told.unpatched_until,
                 waiting=told.waiting, waiting_content=told.waiting_content,
                 calls=self._callees.now(),
