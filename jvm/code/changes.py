@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jvm.code.image import CodeImage, Extent
+from jvm.code.image import CodeImage
+from jvm.code.known import Extent
 from jvm.code.version import Version
 
 

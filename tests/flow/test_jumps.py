@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jvm.code.image import CodeImage, Extent
+from jvm.code.image import CodeImage
+from jvm.code.known import Extent
 from jvm.code.version import Kind
 from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, OfImage
 from stages.follow.walk import state

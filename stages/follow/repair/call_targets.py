@@ -8,24 +8,22 @@ its method up in a table. All that is inferred, not read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.bytecode.callees import POLYMORPHIC
 from jvm.bytecode.class_file import Invoked
 from jvm.calls import call_sites as calls
 from jvm.calls.stubs import stub_of
 from jvm.code.changes import Changes
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
-from stages.follow.repair.call_table import ANY, HANDLE, ITABLE, NO_CALLS, OWN, TABLES, VTABLE, CallTable
-from stages.follow.repair.observed_targets import Led, fingerprint
+from stages.follow.repair.call_table import HANDLE, NO_CALLS, OWN, TABLES, CallTable
+from stages.follow.repair.callee_numbers import CalleeNumbers
+from stages.follow.repair.observed_targets import Led
 from stages.pointers import signed, signed_rows
 
 I64 = NDArray[np.int64]
-T = TypeVar("T")
 
 _FOREVER = 1 << 62  # with room to add to it
 _TO_COMPILED = b"\x41\xff\xe3"
@@ -33,22 +31,10 @@ _TO_COMPILED = b"\x41\xff\xe3"
 behind."""
 _SHARED = 20
 """The first JDK in which calls share stubs."""
-_LOOKED_UP = {0xB6: VTABLE, 0xB9: ITABLE}  # by invokevirtual, invokeinterface
-
-
-_DECLARED = 4  # column of callees
 _SITE, _JUMP = 0, 4  # columns of calls
 SPARE = 4096
 VERSIONS = 16
 """Taken in by one step: some milliseconds, where all are large."""
-
-
-class _Numbers(dict[T, int]):
-    """Of things, in the order in which they were first asked for."""
-
-    def __missing__(self, thing: T) -> int:
-        self[thing] = len(self)
-        return self[thing]
 
 
 class Callees:
@@ -67,14 +53,8 @@ class Callees:
         self._read: dict[int, int] = {}  # version → when its bytes had been found changed last
         self._led = Led(image)
         self.noted = 0  # how often code was read of which calls were bound
-        # Callees, names and so on are numbered; when few of them are left in code, those are numbered anew.
+        self._numbers = CalleeNumbers(image)  # when few of these are left in code, they are numbered anew
         self._kept = 0  # how many were numbered then
-        self._callees: _Numbers[Invoked] = _Numbers()
-        self._invoked: list[Invoked] = []  # by number
-        self._names: _Numbers[tuple[str, str]] = _Numbers()
-        self._classes: _Numbers[str] = _Numbers()
-        self._arguments: _Numbers[str] = _Numbers()
-        self._columns: list[list[int]] = [[], [], [], [], []]  # of callees
         self._sites: tuple[I64, ...] | None = None  # of calls, without those of `_fresh`; None: all are to be found
         self._fresh: list[int] = []  # versions that have come since
         self._compiled: list[Version] = []  # the entries below are theirs
@@ -83,7 +63,6 @@ class Callees:
         self._until: I64 = np.zeros(0, np.int64)  # of the compiled; this and `_looked_up` are as of `_stood`
         self._looked_up: tuple[I64, ...] = ()
         self._stood = -1, -1
-        self._named: tuple[I64, ...] = ()  # the columns of callees; empty: to be made
         self._tables: dict[int, tuple[Version, int]] = {}  # stubs that look a method up, by version
         self._epoch = self._prepared = -1
         self._renewed = False  # numbered anew since the entries were last found
@@ -167,7 +146,7 @@ class Callees:
         """Whether a method of class `holder` may stand in for one of `declared`."""
         if declared < 0:
             return True
-        names = list(self._classes)
+        names = self._numbers.class_names
         return self._image.classes.extends(names[holder], names[declared]) is not False
 
     def table(self, site: int, tsc: int, fresh: int) -> int:
@@ -186,7 +165,7 @@ class Callees:
     def named(self, site: int) -> Invoked | None:
         """The callee that the bytecode at the call there names."""
         callee = self._callee(site)
-        return self._invoked[callee] if callee >= 0 else None
+        return self._numbers.invoked[callee] if callee >= 0 else None
 
     def names_other(self, site: int, target: int, tsc: int, slack: int) -> bool:
         """Whether the call there names another method than that whose entry is at `target` then (as `names_other` of
@@ -231,10 +210,9 @@ class Callees:
             self._looked_up = self._all_looked_up()
         self._fresh.clear()
         if self._renewed:
-            self._renewed, self._kept = False, self._numbered
-        self._named = self._named or tuple(np.array(column, np.int64) for column in self._columns)
+            self._renewed, self._kept = False, len(self._numbers)
         columns = *self._entries, self._until, *self._led.adapters(), *self._looked_up, *self._led.tables()
-        return CallTable._make((*self._sites, *self._named, *columns))
+        return CallTable._make((*self._sites, *self._numbers.columns(), *columns))
 
     def _in_turn(self) -> list[Version]:
         return sorted(self._due.values(), key=lambda v: v.id)
@@ -252,10 +230,7 @@ class Callees:
             self._told = told
             self._again |= self._partial
             self._due |= {id_: v for id_ in self._partial if (v := self._image.version(id_)) is not None}
-            declared, self._named = self._columns[_DECLARED], ()
-            for k, known in enumerate(declared):
-                if known < 0:
-                    declared[k] = self._declared(self._invoked[k])
+            self._numbers.look_again()
         if kept is not None:
             self._forget(kept)
 
@@ -274,7 +249,7 @@ class Callees:
             self._again.discard(gone)
         self._sites = None
         self._fresh.clear()
-        if not self._renewed and self._numbered > 2 * self._kept + SPARE:
+        if not self._renewed and len(self._numbers) > 2 * self._kept + SPARE:
             self._renewed = True
             self._number_anew()
 
@@ -295,26 +270,10 @@ class Callees:
         self._entry_rows.clear()
         rows = [row for row in self._of.values() if len(row)]
         live = np.unique(np.concatenate([row[:, 3] for row in rows])) if rows else np.zeros(0, np.int64)
-        live = live[live >= 0]
-        columns = [np.array(column, np.int64)[live] for column in self._columns]
-        name, owner, _, arguments, declared = columns
-        callees = _new_numbers(live, len(self._invoked))
-        names = _renumbered(self._names, name)
-        classes = _renumbered(self._classes, np.concatenate((owner, declared)))
-        fingerprints = _renumbered(self._arguments, arguments)
+        new = self._numbers.anew(live[live >= 0])
         for row in rows:
-            row[:, 3] = np.where(row[:, 3] >= 0, callees[row[:, 3]], -1)
-        for column, new in ((name, names), (owner, classes), (arguments, fingerprints)):
-            column[:] = new[column]
-        declared[declared >= 0] = classes[declared[declared >= 0]]
-        self._invoked = [self._invoked[k] for k in live.tolist()]
-        self._callees = _Numbers(zip(self._invoked, range(len(live)), strict=True))
-        self._columns, self._named = [column.tolist() for column in columns], ()
-        self._led.number_anew(callees, names, classes, fingerprints)
-
-    @property
-    def _numbered(self) -> int:
-        return max(len(self._invoked), len(self._names), len(self._classes), len(self._arguments))
+            row[:, 3] = np.where(row[:, 3] >= 0, new.callees[row[:, 3]], -1)
+        self._led.number_anew(*new)
 
     def _all_sites(self) -> tuple[I64, ...]:
         return _in_order(np.concatenate((np.zeros((0, 4), np.int64), *self._of.values())))
@@ -341,29 +300,10 @@ class Callees:
         self._stubs[v.id] = np.array(found.stubs, np.int64)
         (self._partial.discard if found.whole else self._partial.add)(v.id)
         rows = [
-            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.checked, self._number(c.callee))
+            (v.start + c.offset, v.start + c.stub if c.stub >= 0 else 0, c.checked, self._numbers.of(c.callee))
             for c in found.calls
         ]
         return signed_rows(rows, 4)
-
-    def _number(self, callee: Invoked | None) -> int:
-        if callee is None:
-            return -1
-        number = self._callees[callee]
-        if number == len(self._columns[0]):
-            self._named = ()
-            kind = _LOOKED_UP.get(callee.opcode, OWN if callee.name == "<init>" else ANY)
-            kind = HANDLE if callee.owner in POLYMORPHIC else kind
-            name, owner = self._names[callee.name, callee.descriptor], self._classes[callee.owner]
-            self._invoked.append(callee)
-            row = name, owner, kind, self._arguments[fingerprint(callee)], self._declared(callee)
-            for column, value in zip(self._columns, row, strict=True):
-                column.append(value)
-        return number
-
-    def _declared(self, callee: Invoked) -> int:
-        declared = self._image.classes.declared(callee)
-        return self._classes[declared.holder] if declared is not None else -1
 
     def _note(self, v: Version) -> None:
         """Where its calls lead that are bound."""
@@ -371,8 +311,7 @@ class Callees:
         rows = self._of[v.id]
         self._read_stubs(v, rows)
         site, stub, checked, callee = rows[(rows[:, 3] >= 0) & ((rows[:, 1] != 0) | (rows[:, 2] != 0))].T
-        columns = (np.array([column[c] for c in callee.tolist()], np.int64) for column in self._columns[:_DECLARED])
-        self._led.note(v, site, stub, checked != 0, callee, *columns)
+        self._led.note(v, site, stub, checked != 0, callee, *self._numbers.rows(callee))
 
     def _read_stubs(self, v: Version, rows: I64) -> None:
         """A call that leads to a stub of the nmethod's own has that stub, and so have the calls that were taken to
@@ -424,27 +363,9 @@ class Callees:
             self._nameless[v.id] = None
             return False
         self._nameless.pop(v.id, None)
-        name, holder = self._names[method.name, method.signature], self._classes[_owner(method.class_signature)]
+        name, holder = self._numbers.of_method(method.name, method.signature, _owner(method.class_signature))
         self._entry_rows[v.id] = name, holder, signed(v.verified_entry), signed(v.entry), signed(_made(v))
         return True
-
-
-def _new_numbers(kept: I64, size: int) -> I64:
-    """(size,) Of each old number the new one, −1: it is not kept. The last is for old numbers of −1."""
-    new = np.full(size + 1, -1, np.int64)
-    new[kept] = np.arange(len(kept))
-    return new
-
-
-def _renumbered(numbers: _Numbers[T], used: I64) -> I64:
-    """Keeps those `used` (−1: none) alone; `_new_numbers`."""
-    kept = np.unique(used[used >= 0])
-    new = _new_numbers(kept, len(numbers))
-    things = list(numbers)
-    numbers.clear()
-    for k in kept.tolist():
-        numbers[things[k]] = len(numbers)
-    return new
 
 
 def _in_order(rows: I64) -> tuple[I64, ...]:
