@@ -29,6 +29,7 @@ class StatementReport:
     seen: NDArray[np.uint8]  # interpreted, or told by debug info
     ran: NDArray[np.uint8]  # seen, or concluded from these
     lines: NDArray[np.uint8]  # one of its instructions ran
+    numbers: NDArray[np.uint16]  # of each line in its source; each method's ascend
     paths: NDArray[np.void] = field(metadata={"dtype": WAY_DTYPE})  # those taken most often
     ways: tuple[str, ...]  # of each path: the bytecode indices on it where control could go elsewhere
     other_paths: int = 0  # how often others were taken

@@ -59,6 +59,7 @@ class Conclusions(NamedTuple):
     line: NDArray[np.int64]  # (n,) its source line, distinct ones of each method counted through all; −1: not known
     nodes: NDArray[np.int64]  # (m + 1,) the first of each method
     lines: NDArray[np.int64]  # (m + 1,) the first of each method
+    number: NDArray[np.int64]  # (l,) of each line, in its source
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,14 @@ class Method:
     def nodes(self) -> slice:
         return slice(self.first, self.first + len(self.cfg.nodes.bci))
 
-    def line_of_nodes(self) -> NDArray[np.int64]:
-        """(nodes,) position of each one's source line among the distinct lines of the method, ascending; −1: not
+    def source_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The distinct source lines of the method, ascending, and (nodes,) position among them of each one's; −1: not
         known."""
         if not len(self.lines):
-            return np.full(len(self.cfg.nodes.bci), -1, np.int64)
+            return np.zeros(0, np.int64), np.full(len(self.cfg.nodes.bci), -1, np.int64)
         row = np.searchsorted(self.lines["bci"].astype(np.int64), self.cfg.nodes.bci, "right") - 1
-        _, line = np.unique(self.lines["line"][np.maximum(row, 0)], return_inverse=True)
-        return line.astype(np.int64).reshape(-1)
+        found, line = np.unique(self.lines["line"][np.maximum(row, 0)].astype(np.int64), return_inverse=True)
+        return found, line.astype(np.int64).reshape(-1)
 
 
 class Known:
@@ -108,7 +109,7 @@ class Known:
         i = np.int64
         self._tables = [Column(kind) for kind in (i, i, np.uint8, i, i, i, i, np.bool_)]
         self._conclusions = [Column(i) for _ in Conclusions._fields]
-        bounds = self._tables[0], self._tables[4], *self._conclusions[3:]  # a row more than methods, or nodes
+        bounds = self._tables[0], self._tables[4], *self._conclusions[3:5]  # a row more than methods, or nodes
         for column in bounds:
             column.append(np.zeros(1, i))
 
@@ -163,8 +164,8 @@ class Known:
         for part, column in zip(self._tables, columns, strict=True):
             part.append(column)
         above, after = followers(method.cfg)
-        line, lines = method.line_of_nodes(), int(self._conclusions[4].rows[-1])
-        of = np.array([nodes + len(bcis)]), np.array([lines + int(line.max(initial=-1)) + 1])
+        (numbers, line), lines = method.source_lines(), int(self._conclusions[4].rows[-1])
+        of = np.array([nodes + len(bcis)]), np.array([lines + len(numbers)]), numbers
         shifted = (np.where(x < 0, -1, x + by) for x, by in ((above, nodes), (after, nodes), (line, lines)))
         for part, column in zip(self._conclusions, (*shifted, *of), strict=True):
             part.append(column)

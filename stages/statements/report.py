@@ -56,8 +56,8 @@ class Reporter:
             seen_, ran_ = (_packed(bits, c.nodes[mine], c.nodes[mine + 1]) for bits in (seen, ran))
             yield StatementReport(
                 *of, rows, tuple(known.methods[place].selector for place in mine.tolist()), seen_, ran_,
-                _packed(hit, c.lines[mine], c.lines[mine + 1]), self._paths(taken, mine), tuple(ways),
-                0 if k else other,
+                _packed(hit, c.lines[mine], c.lines[mine + 1]), c.number[_runs(c.lines, mine)].astype(np.uint16),
+                self._paths(taken, mine), tuple(ways), 0 if k else other,
             )  # fmt: skip
 
     def _paths(self, taken: I64, places: I64) -> NDArray[np.void]:
@@ -79,6 +79,11 @@ def _most(paths: I64) -> tuple[I64, int]:
     """(k, 3) place, number and times of those that are told, and how often the others were taken."""
     order = np.argsort(-paths[:, 2], kind="stable")
     return paths[order[:PATHS]], int(paths[order[PATHS:], 2].sum())
+
+
+def _runs(bounds: I64, places: I64) -> I64:
+    """The rows of these places, one place behind the other."""
+    return spans(bounds[places], bounds[places + 1] - bounds[places])[0]
 
 
 def _packed(bits: Bits, first: I64, end: I64) -> NDArray[np.uint8]:

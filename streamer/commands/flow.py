@@ -50,6 +50,9 @@ def command() -> None:
 def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> None:
     """Each thread's bytecodes in the order in which they ran: a line a stretch of one method.
 
+    Of a recording alone: a running streamer keeps which bytecodes ran, not in which order. `streamer run --record DIR`
+    records beside it, and `streamer flow coverage live` and `paths live` tell the rest of its windows.
+
     \b
     12.345678  29318  I   Shop.page 0 3 6 9             interpreted, each bytecode
     12.345680  29318  C2  Shop.escape 4 19 < Shop.page 9  compiled, as debug info tells; < inlined in
@@ -61,7 +64,7 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
       streamer flow trace dir/trace.json --thread 29318 --limit 1000000 -o 29318.txt
     """
     if str(path) == LIVE:
-        raise Failure("each bytecode in its order is told of a recording alone: streamer record -o DIR")
+        raise Failure("each bytecode in its order is told of a recording alone: streamer run --record DIR makes one")
     from streamer.statements.recorded import lines_of  # with numba, as all that reads recordings
 
     lines = lines_of(path, frozenset(tids), _say)
@@ -74,7 +77,11 @@ def trace(path: Path, tids: tuple[int, ...], limit: int, file: Path | None) -> N
 @_SOURCE
 @source_options
 @_INCLUDE
-@click.option("--lcov", is_flag=True, help="A trace file of lcov, with source lines.")
+@click.option(
+    "--lcov",
+    is_flag=True,
+    help="A trace file of lcov, with source lines; without --below. Live, 1 says that a line ran.",
+)
 @click.option("--below", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Only methods of which at most this share ran.")  # fmt: skip
 @_OUT
@@ -92,19 +99,19 @@ def coverage_(
       streamer flow coverage dir/trace.json --include 'shop.*' --below 0.9
       streamer flow coverage dir/trace.json --lcov -o shop.info && genhtml shop.info
       streamer flow coverage live --window 1m --include 'shop.*'
+      streamer flow coverage live --window 5m --lcov -o shop.info
     """
     if (which := _live(source, url, window, pid, host)) is not None:
-        if lcov:
-            raise Failure("--lcov needs a recording: a running streamer does not tell how often a line ran")
-        _write(text.coverage(*live.coverage(which, include, below)), file)
+        _write(live.lcov(which, include) if lcov else text.coverage(*live.coverage(which, include, below)), file)
         return
-    from streamer.statements import coverage
+    from streamer.statements.coverage import Covered
+    from streamer.statements.lcov import lcov as as_lcov
     from streamer.statements.recorded import executed
 
-    covered = [coverage.Covered.of(e) for e in executed(Path(source), include, _say)]
+    covered = [Covered.of(e) for e in executed(Path(source), include, _say)]
     sums = [c.sums() for c in covered]
     told = text.coverage(text.rest_first(sums, below), text.whole(sums))
-    _write(coverage.lcov(covered) if lcov else told, file)
+    _write(as_lcov(m for c in covered if (m := c.lined()) is not None) if lcov else told, file)
 
 
 @command.command("paths")

@@ -1,9 +1,7 @@
-"""Coverage of a recording, also as a file of lcov (geninfo(1), "TRACE FILE FORMAT")."""
+"""Coverage of a recording."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from stages.statements.coverage import concluded
 from stages.statements.methods import Method
 from stages.statements.statements import Executed
+from streamer.statements.lcov import Lined
 from streamer.statements.text import Sums
 
 
@@ -38,39 +37,16 @@ class Covered:
             self.name, len(self.ran), int(self.ran.sum()), self.seen, len(lines), sum(map(bool, lines.values()))
         )
 
+    def lined(self) -> Lined | None:
+        """None: its lines are not known."""
+        lines = self.line_times()
+        label = self.name + self.method.selector[2]
+        return Lined(self.method.selector[0], label, int(self.times[0]), lines) if lines else None
+
     def line_times(self) -> dict[int, int]:
         """By source line: how often a bytecode of it ran, at least."""
-        rows = self.method.lines
-        if not len(rows):
-            return {}
-        row = np.searchsorted(rows["bci"].astype(np.int64), self.method.cfg.nodes.bci, "right") - 1
-        found = dict[int, int]()
-        for line, times in zip(rows["line"][np.maximum(row, 0)].tolist(), self.times.tolist(), strict=True):
-            found[line] = max(found.get(line, 0), times)
-        return found
-
-
-def lcov(covered: Iterable[Covered]) -> Iterator[str]:
-    """Lines of a trace file. Methods without line numbers are left out. A class's source is the file that its outermost
-    class gives its name to."""
-    files = defaultdict[str, list[Covered]](list)
-    for c in covered:
-        if len(c.method.lines):
-            files[c.method.selector[0].split("$")[0] + ".java"].append(c)
-    yield "TN:"
-    for file, methods in sorted(files.items()):
-        yield f"SF:{file}"
-        lines = dict[int, int]()
-        for c in methods:
-            own = c.line_times()
-            first, label = min(own), c.name + c.method.selector[2]
-            yield f"FN:{first},{label}"
-            yield f"FNDA:{int(c.times[0])},{label}"
-            for line, times in own.items():
-                lines[line] = max(lines.get(line, 0), times)
-        yield f"FNF:{len(methods)}"
-        yield f"FNH:{sum(int(c.times[0]) > 0 for c in methods)}"
-        yield from (f"DA:{line},{times}" for line, times in sorted(lines.items()))
-        yield f"LF:{len(lines)}"
-        yield f"LH:{sum(n > 0 for n in lines.values())}"
-        yield "end_of_record"
+        numbers, line = self.method.source_lines()
+        times = np.zeros(len(numbers), np.int64)
+        if len(numbers):
+            np.maximum.at(times, line, self.times)
+        return dict(zip(numbers.tolist(), times.tolist(), strict=True))

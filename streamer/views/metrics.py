@@ -26,7 +26,7 @@ from streamer.hub.hub import Hub, ProcessKey
 from streamer.hub.invoked import most_invoked
 from streamer.hub.profile import OTHER
 from streamer.hub.view import CAUSES
-from streamer.views import edge_metrics, pipeline_metrics
+from streamer.views import edge_metrics, pipeline_metrics, statement_metrics
 
 PROCESS = ("host", "pid")
 KEEP_SECONDS = 3600.0
@@ -52,6 +52,7 @@ class HubCollector(Collector):
         yield from self._state(keys)
         yield from self._movers(keys)
         yield from edge_metrics.families(hub, keys)
+        yield from statement_metrics.families(hub, keys)
         yield from self._components()
         yield from pipeline_metrics.families(hub)
 

@@ -5,12 +5,15 @@ Panes are put together in a worker thread, as trees are (`streamer.views.trees`)
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from streamer.hub.hub import Hub
 from streamer.hub.statements import Executed, together
+from streamer.statements.lcov import lcov
 from streamer.statements.text import rest_first, whole
 from streamer.views import query as ask
 from streamer.views.query import HEADERS
@@ -31,6 +34,8 @@ class Statements:
         parts, window = self._parts(request)
         include, most = _patterns(request), ask.share(request.query_params, "below")
         below = most if request.query_params.get("below") else 1.0
+        if ask.one_of(request.query_params, "format", ("json", "lcov")) == "lcov":
+            return PlainTextResponse(await self._trees.in_thread(partial(_lcov, parts, include)), headers=HEADERS)
 
         def answer() -> dict[str, object]:
             sums = together(parts).sums(include)
@@ -65,6 +70,14 @@ class Statements:
             Route("/api/coverage", ask.answered(self.coverage)),
             Route("/api/paths", ask.answered(self.paths)),
         ]
+
+
+def _lcov(parts: list[Executed], include: list[str]) -> str:
+    """Raises ValueError."""
+    methods = together(parts).lined(include)
+    if len(methods) > MOST_LISTED:
+        raise ValueError(f"{len(methods):,} methods ran, and {MOST_LISTED:,} are the most: choose some (include)")
+    return "".join(f"{line}\n" for line in lcov(methods))
 
 
 def _patterns(request: Request) -> list[str]:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from streamer.config import WebConfig
 from streamer.hub.hub import Hub
-from streamer.views import page
+from streamer.views import page, statement_metrics
 from streamer.views import query as ask
 from streamer.views.admission import Admission
 from streamer.views.guard import Guard
@@ -51,6 +51,8 @@ def app(hub: Hub, config: WebConfig, token: Token | None = None) -> Starlette:
             encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a version that is no number
             encoder, content_type = choose_encoder("")
+        if hub.statements is not None:
+            await trio.to_thread.run_sync(statement_metrics.finding(hub, hub.statements))
         return Response(encoder(metrics), headers={"Content-Type": content_type})
 
     async def healthz(request: Request) -> Response:

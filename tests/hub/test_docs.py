@@ -10,6 +10,7 @@ from streamer.hub.view import CAUSES
 from streamer.views.metrics import registry
 from tests.hub.scene import called, scene
 from tests.hub.test_estimate import traced_in_part
+from tests.hub.test_statements import hub as statements
 from tests.views.test_flame import seen
 
 DOCS = Path("docs/metrics.md").read_text()
@@ -18,6 +19,7 @@ DOCS = Path("docs/metrics.md").read_text()
 def test_every_metric_is_documented_and_every_documented_metric_exists():
     documented = set(re.findall(r"(?<!:)\bstreamer_[a-z_]+", DOCS.partition("## Metrics")[2]))
     hubs = called(scene(fidelity="flow")[0], 79), traced_in_part(500)[0], seen()
+    hubs[0].statements = statements().statements
     exported = {s.name for hub in hubs for f in registry(hub).collect() for s in f.samples}
     assert documented == exported
 

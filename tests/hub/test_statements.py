@@ -18,8 +18,11 @@ from stages.messages import STATEMENT_DTYPE, WAY_DTYPE, StatementReport
 from streamer.commands import flow
 from streamer.config import WebConfig, WindowConfig
 from streamer.hub.hub import Hub
-from streamer.hub.statements import Statements, together
+from streamer.hub.statements import Statements, Total, executed, together, total
 from streamer.views import web
+from streamer.views.metrics import registry
+from tests.hub.reports import HOST, PID
+from tests.hub.scene import scene
 from tests.transport.values import of
 
 A, B = ("shop/Cart", "add", "(I)V"), ("shop/Page", "<init>", "()V")
@@ -34,7 +37,8 @@ def report(pane: int, a: int = 0b1, b: int = 0b1, *, taken: int = 3, other: int 
     """Two methods, of 10 and 3 instructions, 2 lines and none; what is seen ran, and the last instruction of A."""
     rows, ways = np.array([(10, 2), (3, 0)], STATEMENT_DTYPE), np.array([(0, 0, 5, 12, taken)], WAY_DTYPE)
     seen, ran = bits((a, 10), (b, 3)), bits((a | 1 << 9, 10), (b, 3))
-    return StatementReport("h", pid, 0, pane, rows, (A, B), seen, ran, bits((1, 2)), ways, ("0 4 9",), other)
+    numbers = np.array([10, 12], np.uint16)
+    return StatementReport("h", pid, 0, pane, rows, (A, B), seen, ran, bits((1, 2)), numbers, ways, ("0 4 9",), other)
 
 
 def shown(kept: Statements, window: int = 0) -> list[tuple[int, ...]]:
@@ -95,6 +99,7 @@ def test_an_impossible_report_is_counted(told: StatementReport) -> None:
     "wrong",
     [
         {"pane": -1}, {"names": (A,)}, {"ways": ()}, {"seen": bits((1, 10))}, {"other_paths": -1},
+        {"numbers": np.array([10], np.uint16)},
         {"methods": np.array([(1 << 30, 2), (3, 0)], STATEMENT_DTYPE)},
         {"paths": np.array([(2, 0, 5, 12, 1)], WAY_DTYPE)},
     ],
@@ -139,6 +144,53 @@ async def test_coverage_and_paths_over_http() -> None:
             assert (answer.status_code, why in answer.json()["error"]) == (400, True), answer.text
 
 
+def test_the_metrics_are_those_of_the_windows() -> None:
+    found = scene(fidelity="flow")[0]
+    found.statements = hub().statements
+    own = registry(found)
+    of = {"host": HOST, "pid": str(PID), "window": "10s"}
+    assert own.get_sample_value("streamer_statement_methods", of) == 2
+    states = {"seen": 5, "concluded": 1, "missed": 7}
+    assert {s: own.get_sample_value("streamer_statement_bytecodes", {**of, "state": s}) for s in states} == states
+    lines = {"ran": 1, "missed": 1}
+    assert {s: own.get_sample_value("streamer_statement_lines", {**of, "state": s}) for s in lines} == lines
+    assert own.get_sample_value("streamer_statement_dropped_panes_total") == 0
+    off = registry(scene(fidelity="flow")[0])
+    assert off.get_sample_value("streamer_statement_methods", of) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1023), st.integers(0, 7)), max_size=5))
+def test_the_total_is_that_of_the_methods_sums(runs: list[tuple[int, int]]) -> None:
+    parts = [executed(report(pane, *of)) for pane, of in enumerate(runs)]
+    sums = together(parts).sums()
+    assert total(parts) == (len(sums), *(sum(row[k] for row in sums) for k in (1, 3, 2, 4, 5)))
+
+
+def test_a_windows_total_is_found_anew_when_it_has_changed() -> None:
+    kept = Statements([2])
+    kept.feed(report(0))
+    assert kept.total(0, ("h", 7)).seen == 2
+    find = kept.finding([(0, ("h", 7))])
+    kept.feed(report(1, 0b110))
+    find()
+    assert kept.total(0, ("h", 7)).seen == 4
+    kept.forget(("h", 7))
+    find()
+    assert kept.total(0, ("h", 7)) == Total()
+    assert not kept._totals
+
+
+async def test_a_scrape_has_them() -> None:
+    found = scene(fidelity="flow")[0]
+    found.statements = hub().statements
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(web.app(found, WebConfig())), base_url="http://localhost"
+    ) as http:
+        text = (await http.get("/metrics")).text
+    assert f'streamer_statement_methods{{host="{HOST}",pid="{PID}",window="10s"}} 2.0' in text
+
+
 async def run(*arguments: str) -> Result:
     return await trio.to_thread.run_sync(partial(CliRunner().invoke, flow.command, list(arguments)))
 
@@ -150,7 +202,8 @@ async def test_the_terminal_shows_a_running_streamer() -> None:
         coverage = await run("coverage", "live", "--url", url)
         paths = await run("paths", "live", "--url", url, "--window", "1m", "--include", "shop.*")
         refused = await run("paths", "live", "--url", off)
-        lcov = await run("coverage", "live", "--lcov")
+        lcov = await run("coverage", "live", "--url", url, "--lcov")
+        none = await run("coverage", "live", "--url", url, "--lcov", "--include", "no.*")
         nursery.cancel_scope.cancel()
     assert coverage.output.splitlines() == [
         "bytecodes       ran   share   lines  method",
@@ -164,6 +217,10 @@ async def test_the_terminal_shows_a_running_streamer() -> None:
         "1 paths of 1 methods, taken 60 times by the interpreter",
     ]
     assert (refused.exit_code, "start it with --statements" in refused.output) == (1, True)
-    assert (lcov.exit_code, "needs a recording" in lcov.output) == (1, True)
+    assert lcov.output.splitlines() == [
+        "TN:", "SF:shop/Cart.java", "FN:10,shop.Cart.add(I)V", "FNDA:1,shop.Cart.add(I)V", "FNF:1", "FNH:1",
+        "DA:10,1", "DA:12,0", "LF:2", "LH:1", "end_of_record",
+    ]  # fmt: skip
+    assert none.output == "TN:\n"
     assert "of a recording alone" in (await run("trace", "live")).output
     assert "is taken whole" in (await run("paths", "a.json", "--window", "1m")).output
