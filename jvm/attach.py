@@ -324,7 +324,9 @@ def jcmd(pid: int, command: str, timeout: float = 10.0) -> str:
     return execute(pid, "jcmd", command, timeout=timeout)
 
 
-def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", timeout: float = 10.0) -> Attached:
+def attach(
+    pid: int, ring: Path, *, classes: bool = True, size: str = "64m", stacks_ms: int = 100, timeout: float = 10.0
+) -> Attached:
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.
 
     If the JVM cannot reach that path (another user's process, a container) the ring is made in a private directory of
@@ -340,7 +342,7 @@ def attach(pid: int, ring: Path, *, classes: bool = True, size: str = "64m", tim
             machine_code = agent.read_bytes()
         if "," in str(inner_ring):
             raise AttachError(f"the path of the ring must not hold a comma: {inner_ring}")
-        options = f"ring={inner_ring},size={size},classes={'on' if classes else 'off'}"
+        options = f"ring={inner_ring},size={size},classes={'on' if classes else 'off'},stacks={stacks_ms}"
 
         def work() -> str:
             if below:

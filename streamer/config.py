@@ -76,6 +76,7 @@ class CaptureConfig(_Section):
 class AgentConfig(_Section):
     ring_mib: int = Field(64, ge=1, le=16384, description="size of the ring that the agent writes; a power of two")
     classes: bool = Field(True, description="export class files: flow then knows what each call calls")
+    stacks_ms: int = Field(100, ge=0, le=60000, description="between two stacks told of a thread; 0: none are told")
 
     @field_validator("ring_mib")
     @classmethod
@@ -83,6 +84,13 @@ class AgentConfig(_Section):
         if mib & (mib - 1):
             raise ValueError("must be a power of two")
         return mib
+
+    @field_validator("stacks_ms")
+    @classmethod
+    def _is_off_or_not_too_short(cls, period: int) -> int:
+        if 0 < period < 10:
+            raise ValueError("must be 0 or at least 10")
+        return period
 
 
 class FlowConfig(_Section):

@@ -54,6 +54,8 @@ _TARGET_OPTIONS = [
                  help="Size of the ring through which the JVM tells of its code; a power of two.  [default: 64]"),
     click.option("--agent-classes/--no-agent-classes", "agent__classes", default=None,
                  help="Export class files too: flow then knows what each call calls.  [default: export them]"),
+    click.option("--agent-stacks", "agent__stacks_ms", type=int, metavar="MS",
+                 help="Between two stacks told of a thread that runs; 0: none.  [default: 100]"),
     click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None,
                  help="Emulation: a ring a thread."),
     click.option("--aux-kib", "emulator__aux_kib", type=int,

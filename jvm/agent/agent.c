@@ -23,6 +23,7 @@
 #include "options.h"
 #include "record.h"
 #include "ring.h"
+#include "stacks.h"
 #include "threads.h"
 #include "vmstructs.h"
 
@@ -97,6 +98,23 @@ static void write_start(JNIEnv *jni) {
     ring_replaying = false;
 }
 
+static uint64_t milliseconds(void) {
+    return clock_ns(CLOCK_MONOTONIC) / 1000000;
+}
+
+static void poll(JNIEnv *jni) {
+    static unsigned turn;
+    static uint32_t done;
+    uint32_t requested = ring_replay_requested();
+    bool due = __atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL);
+    if (due || requested != done) {
+        done = requested;
+        replay(jni, requested);
+    }
+    if (++turn % STATES_EVERY == 0) code_poll_states();
+    names_poll_unloads(jni);
+}
+
 static void *run(void *unused) {
     static char name[] = "streamer-agent";
     pthread_setname_np(pthread_self(), name);
@@ -105,17 +123,15 @@ static void *run(void *unused) {
     if ((*java_vm)->AttachCurrentThreadAsDaemon(java_vm, (void **)&jni, &arguments) != JNI_OK) return NULL;
     ring_set_state(STATE_RUNNING);
     if (!late) write_start(jni);
-    uint32_t done = 0;
-    for (unsigned turn = 1; !__atomic_load_n(&dying, __ATOMIC_ACQUIRE); turn++) {
-        uint32_t requested = ring_replay_requested();
-        bool due = __atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL);
-        if (due || requested != done) {
-            done = requested;
-            replay(jni, requested);
+    uint64_t next = 0;
+    while (!__atomic_load_n(&dying, __ATOMIC_ACQUIRE)) {
+        if (milliseconds() >= next) {
+            poll(jni);
+            next = milliseconds() + POLL_MS;
         }
-        if (turn % STATES_EVERY == 0) code_poll_states();
-        names_poll_unloads(jni);
-        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+        uint64_t wait = stacks_poll(options.stacks_ms), now = milliseconds();
+        if (now + wait > next) wait = next > now ? next - now : 0;
+        nanosleep(&(struct timespec){.tv_nsec = (long)wait * 1000000L}, NULL);
     }
     for (;;) pause();  // detaching would need the VM that is going away
 }
@@ -197,6 +213,7 @@ static bool start(JavaVM *vm, char *error, size_t error_size) {
     tells &= codecache_open();
     tells &= interpreter_open();
     tells &= threads_open();
+    tells &= stacks_open();
     if (!tells) fprintf(stderr, "streamer agent: this JVM's vmStructs are not as expected; the export lacks details\n");
     if (!ring_open(options.ring, options.size, error, error_size)) return false;
     write_agent_info();
@@ -232,6 +249,7 @@ JNIEXPORT jint JNICALL Agent_OnAttach(JavaVM *vm, char *text, void *reserved) {
         if (good) {
             ring_set_state(STATE_RUNNING);
             names_forget_definitions();
+            names_new_epoch();
             wanted.classes = options.classes;
             options = wanted;
             write_agent_info();

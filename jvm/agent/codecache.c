@@ -12,7 +12,7 @@
 #include "ring.h"
 #include "vmstructs.h"
 
-enum { MAX_HEAPS = 8 };
+enum { MAX_HEAPS = 8, MAX_FRAME_WORDS = 1 << 17 };
 
 static struct {
     const void *low, *high, *heaps;  // addresses of static fields
@@ -21,7 +21,7 @@ static struct {
     int64_t block_length, block_used;
     uint64_t block_size, heap_size, nmethod_size;
     int64_t blob_name, blob_size, blob_kind, code_begin, code_end, code_offset, data_offset;
-    int64_t compile_id, level, state, entry_bci, entry, verified, osr, exception, deopt, deopt_begin, stub;
+    int64_t compile_id, level, state, entry_bci, entry, verified, osr, exception, deopt, deopt_begin, stub, frame_size;
     int64_t entry_offset, verified_offset;
     bool old_states;  // JDK 17's numbers of nmethod::_state
     bool usable;
@@ -65,6 +65,7 @@ bool codecache_open(void) {
     at.deopt = vm_offset("nmethod", "_deopt_handler_offset");
     at.deopt_begin = vm_offset("CompiledMethod", "_deopt_handler_begin");
     at.stub = vm_offset("nmethod", "_stub_offset");
+    at.frame_size = vm_offset("CodeBlob", "_frame_size");
     at.old_states = vm_size("CompiledMethod") && vm_offset("nmethod", "_stack_traversal_mark") >= 0;
     bool places = at.code_begin >= 0 ? at.code_end >= 0 : at.code_offset >= 0 && at.data_offset >= 0;
     at.usable = at.low && at.high && at.heaps && at.array_length >= 0 && at.array_data >= 0 && at.memory >= 0 &&
@@ -173,10 +174,16 @@ static enum blob_kind kind_of(const struct blob *blob) {
         {"ExceptionBlob", BLOB_EXCEPTION},
         {"UncommonTrapBlob", BLOB_UNCOMMON_TRAP},
     };
+    static uint64_t known[sizeof names / sizeof *names];  // where the VM has these: constants of its own
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (blob->name == __atomic_load_n(&known[i], __ATOMIC_RELAXED)) return names[i].kind;
     char name[32];
     safe_string((const void *)blob->name, name, sizeof name);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i].name)) return names[i].kind;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i].name)) continue;
+        __atomic_store_n(&known[i], blob->name, __ATOMIC_RELAXED);
+        return names[i].kind;
+    }
     return BLOB_UNKNOWN;
 }
 
@@ -227,14 +234,14 @@ void codecache_walk(void (*visit)(const struct blob *, void *), void *context) {
     }
 }
 
-static bool find_nmethod(uint64_t code, struct blob *blob) {
+static bool find_blob(uint64_t pc, struct blob *blob) {
     struct heap found[MAX_HEAPS];
     int count = heaps(found);
     for (int i = 0; i < count; i++) {
         struct heap *heap = &found[i];
-        if (code < heap->low || code >= heap->high) continue;
+        if (pc < heap->low || pc >= heap->high) continue;
         const uint8_t *segmap = (const uint8_t *)heap->segmap;
-        uint64_t segment = (code - heap->low) >> heap->log2_segment;
+        uint64_t segment = (pc - heap->low) >> heap->log2_segment;
         if (segment >= heap->segments) return false;
         while (segmap[segment]) {
             if (segmap[segment] == 0xff || segmap[segment] > segment) return false;
@@ -242,10 +249,27 @@ static bool find_nmethod(uint64_t code, struct blob *blob) {
         }
         uint64_t block = heap->low + (segment << heap->log2_segment);
         uint64_t size = block_bytes(heap, block);
-        return size >= at.block_size + at.nmethod_size && blob_at(block, size, blob) && blob->code == code &&
-               blob->kind == BLOB_NMETHOD;
+        return size && *(const uint8_t *)(block + (uint64_t)at.block_used) && blob_at(block, size, blob) &&
+               pc >= blob->code && pc < blob->address + (size - at.block_size) &&
+               (blob->kind != BLOB_NMETHOD || size >= at.block_size + at.nmethod_size);
     }
     return false;
+}
+
+static bool find_nmethod(uint64_t code, struct blob *blob) {
+    return find_blob(code, blob) && blob->code == code && blob->kind == BLOB_NMETHOD;
+}
+
+bool codecache_frame(uint64_t pc, struct blob_frame *frame) {
+    struct blob blob;
+    if (!at.usable || at.frame_size < 0 || at.stub < 0 || at.level < 0 || !find_blob(pc, &blob)) return false;
+    int32_t words = half(blob.address, at.frame_size);
+    if (words < 2 || words > MAX_FRAME_WORDS) return false;
+    *frame = (struct blob_frame){.kind = blob.kind, .words = (uint32_t)words};
+    if (blob.kind != BLOB_NMETHOD) return true;
+    frame->native = *(const int8_t *)(blob.address + (uint64_t)at.level) <= 0;
+    frame->deoptimised = pc >= blob.address + (uint64_t)(int64_t)half(blob.address, at.stub);
+    return true;
 }
 
 void codecache_nmethod_state(uint64_t blob, int32_t *compile_id, int32_t *state) {

@@ -24,6 +24,16 @@ void codecache_write_bounds(void);  // a CODE_CACHE record
 // than its neighbour; each is checked to be sound in itself.
 void codecache_walk(void (*visit)(const struct blob *, void *), void *context);
 
+// What code does with the stack at some pc in it.
+struct blob_frame {
+    enum blob_kind kind;
+    uint32_t words;    // between the sp and the sender's
+    bool native;       // nmethods: the wrapper of a native method
+    bool deoptimised;  // nmethods: the pc is a handler's, not one of the code
+};
+// False if no blob is there, or one without a frame of a known size.
+bool codecache_frame(uint64_t pc, struct blob_frame *frame);
+
 // Fills the fields of `record` that are found only in the nmethod whose code begins at record->address.
 void codecache_describe_nmethod(struct rec_nmethod *record);
 // Compile id and state of the nmethod at `blob`; state NM_UNKNOWN if the VM does not tell.

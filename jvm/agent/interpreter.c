@@ -2,7 +2,6 @@
 // share/interpreter/templateInterpreter.hpp (DispatchTable), cpu/x86/interp_masm_x86.cpp (dispatch_base).
 #include "interpreter.h"
 
-#include <stdint.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -89,12 +88,17 @@ static void write_table(uint64_t table) {
     ring_write_patiently(REC_DISPATCH_TABLE, parts, 2);
 }
 
-bool interpreter_write(void) {
+bool interpreter_bounds(uint64_t *low, uint64_t *high) {
     uint64_t queue = at.usable ? *(const uint64_t *)at.queue : 0;
     if (!queue) return false;
     uint64_t buffer = *(const uint64_t *)(queue + (uint64_t)at.buffer);
-    uint64_t low = buffer + (uint64_t)half(queue, at.begin), high = buffer + (uint64_t)half(queue, at.end);
-    if (low >= high || high - low > 16u << 20) return false;
+    *low = buffer + (uint64_t)half(queue, at.begin), *high = buffer + (uint64_t)half(queue, at.end);
+    return *low < *high && *high - *low <= 16u << 20;
+}
+
+bool interpreter_write(void) {
+    uint64_t low, high;
+    if (!interpreter_bounds(&low, &high)) return false;
     struct rec_interpreter record = {low, high, (uint32_t)(high - low), 0};
     struct iovec parts[] = {part(&record, sizeof record), part((const void *)low, high - low)};
     ring_write_patiently(REC_INTERPRETER, parts, 2);

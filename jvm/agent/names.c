@@ -32,7 +32,7 @@ struct table {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // held over JVMTI calls, but not over calls that wait
 static struct table methods, classes;
-static uint32_t epoch = 1;
+static uint32_t epoch = 1, unloads;
 
 static struct entry *slot(struct table *table, uint64_t key) {
     size_t i = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (table->capacity - 1);
@@ -74,6 +74,28 @@ void names_new_epoch(void) {
     pthread_mutex_lock(&lock);
     epoch++;
     pthread_mutex_unlock(&lock);
+}
+
+static uint32_t locked(const uint32_t *number) {
+    pthread_mutex_lock(&lock);
+    uint32_t value = *number;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+uint32_t names_epoch(void) {
+    return locked(&epoch);
+}
+
+uint32_t names_unloads(void) {
+    return locked(&unloads);
+}
+
+uint32_t names_new_method(void) {
+    pthread_mutex_lock(&lock);
+    uint32_t id = ++methods.last_id;
+    pthread_mutex_unlock(&lock);
+    return id;
 }
 
 uint32_t names_loader(jobject loader) {
@@ -244,5 +266,6 @@ void names_poll_unloads(JNIEnv *jni) {
         gone[count++] = entry->id;
     }
     if (count) forget_methods(gone, count);
+    unloads += (uint32_t)count;
     pthread_mutex_unlock(&lock);
 }

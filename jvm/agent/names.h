@@ -6,6 +6,9 @@
 #include <stdint.h>
 
 void names_new_epoch(void);
+uint32_t names_epoch(void);
+uint32_t names_unloads(void);                          // so far
+uint32_t names_new_method(void);                       // an id for a method that the caller describes
 uint32_t names_method(JNIEnv *jni, jmethodID method);  // 0 if the JVM will not tell
 uint32_t names_known_method(jmethodID method);         // no call into the JVM: 0 if never seen
 void names_define_class(JNIEnv *jni, jclass klass, uint32_t definition);

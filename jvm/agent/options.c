@@ -29,8 +29,15 @@ static uint64_t parse_size(const char *text) {
     return value >= 262144 && value <= (uint64_t)1 << 34 && !(value & (value - 1)) ? value : 0;
 }
 
+// "100" → milliseconds between two stacks of a thread, "0" → 0; −1 if it is neither.
+static long parse_period(const char *text) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    return !*end && end != text && (!value || (value >= 10 && value <= 60000)) ? value : -1;
+}
+
 bool options_parse(const char *text, struct options *o, char *error, size_t error_size) {
-    *o = (struct options){.size = 64 << 20, .classes = true};
+    *o = (struct options){.size = 64 << 20, .classes = true, .stacks_ms = 100};
     if (text && strlen(text) >= sizeof o->text) {
         snprintf(error, error_size, "options are too long");
         return false;
@@ -51,10 +58,12 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
             o->size = parse_size(value);
         } else if (value && !strcmp(option, "classes") && (!strcmp(value, "on") || !strcmp(value, "off"))) {
             o->classes = !strcmp(value, "on");
+        } else if (value && !strcmp(option, "stacks") && parse_period(value) >= 0) {
+            o->stacks_ms = (unsigned)parse_period(value);
         } else {
             snprintf(error, error_size,
                      "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two from 256k, "
-                     "classes=on|off)",
+                     "classes=on|off, stacks=0 or 10 to 60000)",
                      option, value ? "=" : "", value ? value : "");
             return false;
         }

@@ -9,9 +9,10 @@ struct options {
     char ring[4096];
     uint64_t size;
     bool classes;
-    char text[4096];  // as given
+    unsigned stacks_ms;  // 0: off
+    char text[4096];     // as given
 };
 
-// Parses "ring=PATH,size=64m,classes=on|off", or dir=DIR for DIR/jit-PID.ring. On failure false, and one line in
+// Parses "ring=PATH,size=64m,classes=on|off,stacks=100", or dir=DIR for DIR/jit-PID.ring. On failure false, and one line in
 // `error`.
 bool options_parse(const char *text, struct options *options, char *error, size_t error_size);

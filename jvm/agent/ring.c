@@ -127,7 +127,7 @@ static enum ring_result write_at(uint64_t position, struct iovec *iov, int count
 }
 
 // Writes one record at the head, with a PAD before it where it would wrap.
-static enum ring_result append(uint32_t kind, const struct iovec *parts, int count) {
+static enum ring_result append(uint32_t kind, const struct iovec *parts, int count, uint64_t tsc) {
     struct ring_header *h = ring.header;
     size_t size = sizeof(struct record_header);
     for (int i = 0; i < count; i++) size += parts[i].iov_len;
@@ -153,7 +153,7 @@ static enum ring_result append(uint32_t kind, const struct iovec *parts, int cou
         .size = (uint32_t)size,
         .type = (uint16_t)kind,
         .flags = (uint16_t)(kind >> 16 | (ring_replaying ? FLAG_REPLAYED : 0)),
-        .tsc = clock_tsc(),
+        .tsc = tsc ? tsc : clock_tsc(),
         .tid = os_tid(),
     };
     struct iovec iov[RING_PARTS + 2];
@@ -168,6 +168,10 @@ static enum ring_result append(uint32_t kind, const struct iovec *parts, int cou
 }
 
 enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count) {
+    return ring_write_as_of(0, kind, parts, count);
+}
+
+enum ring_result ring_write_as_of(uint64_t tsc, uint32_t kind, const struct iovec *parts, int count) {
     pthread_mutex_lock(&ring.lock);
     enum ring_result result = RING_DROPPED;
     struct ring_header *h = ring.header;
@@ -175,9 +179,9 @@ enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count)
         if (ring.overflow_due) {
             struct rec_overflow lost = {h->dropped_records, h->dropped_bytes};
             struct iovec only = part(&lost, sizeof lost);
-            ring.overflow_due = append(REC_OVERFLOW, &only, 1) != RING_OK;
+            ring.overflow_due = append(REC_OVERFLOW, &only, 1, 0) != RING_OK;
         }
-        if (!ring.overflow_due) result = append(kind, parts, count);
+        if (!ring.overflow_due) result = append(kind, parts, count, tsc);
         if (result == RING_DROPPED) {
             uint64_t size = sizeof(struct record_header);
             for (int i = 0; i < count; i++) size += parts[i].iov_len;
@@ -190,6 +194,15 @@ enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count)
     }
     pthread_mutex_unlock(&ring.lock);
     return result;
+}
+
+bool ring_has_spare_room(void) {
+    pthread_mutex_lock(&ring.lock);
+    const struct ring_header *h = ring.header;
+    bool enough =
+        h && h->state != STATE_ENDED && h->head - __atomic_load_n(&h->tail, __ATOMIC_ACQUIRE) <= h->ring_size / 2;
+    pthread_mutex_unlock(&ring.lock);
+    return enough;
 }
 
 void ring_wait_for_room(size_t size) {

@@ -21,6 +21,12 @@ bool ring_open(const char *path, uint64_t size, char *error, size_t error_size);
 enum { RING_PARTS = 12 };
 enum ring_result ring_write(uint32_t kind, const struct iovec *parts, int count);
 
+// The same, of what was so at `tsc`; 0: now.
+enum ring_result ring_write_as_of(uint64_t tsc, uint32_t kind, const struct iovec *parts, int count);
+
+// For what may as well not be told: half of the ring is left for the rest.
+bool ring_has_spare_room(void);
+
 // The same, but on the agent's own thread during a replay waits for room first, until the consumer has stood still for
 // a second: so a replay that is larger than the ring comes through whole. To be called with no lock held.
 enum ring_result ring_write_patiently(uint32_t kind, const struct iovec *parts, int count);

@@ -44,7 +44,8 @@ void JNICALL on_thread_end(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
     ring_write(REC_THREAD_END, parts, 1);
 }
 
-static uint32_t tid_of(uint64_t java_thread) {
+uint32_t threads_tid(uint64_t java_thread) {
+    if (os_thread_at < 0 || thread_id_at < 0) return 0;
     uint64_t os_thread = java_thread ? safe_pointer((const void *)(java_thread + (uint64_t)os_thread_at)) : 0;
     uint32_t tid = 0;
     if (!os_thread || !safe_read((const void *)(os_thread + (uint64_t)thread_id_at), &tid, sizeof tid)) return 0;
@@ -67,7 +68,7 @@ void threads_write_all(JNIEnv *jni) {
         if (eetop) {
             // The thread may have ended since: then its memory is gone (0), or given to another, for which the
             // THREAD_START that follows is right again.
-            uint32_t tid = tid_of((uint64_t)(*jni)->GetLongField(jni, threads[i], eetop));
+            uint32_t tid = threads_tid((uint64_t)(*jni)->GetLongField(jni, threads[i], eetop));
             if (tid) write_start(jni, threads[i], tid);
         }
         (*jni)->DeleteLocalRef(jni, threads[i]);

@@ -25,7 +25,8 @@ def with_agent(java_argv: Sequence[str], session: Path, agent: AgentConfig) -> l
     """The command with `-agentpath` before its other options; the agent's ring is `<session>/jit-<pid>.ring`."""
     if not java_argv:
         raise TargetError("no command to run: streamer run --emulate -- java …")
-    options = f"dir={session},size={agent.ring_mib}m,classes={'on' if agent.classes else 'off'}"
+    classes = "on" if agent.classes else "off"
+    options = f"dir={session},size={agent.ring_mib}m,classes={classes},stacks={agent.stacks_ms}"
     return [java_argv[0], f"-agentpath:{build.library()}={options}", *java_argv[1:]]
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from jvm.agent import build
 from jvm.cbuild import BuildError
@@ -22,10 +23,17 @@ def test_the_agent_is_told_its_options() -> None:
         pytest.skip(str(error))
     java = ["java", "-Xint", "Main"]
     assert target.with_agent(java, Path("/s"), AgentConfig()) == [
-        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on", "-Xint", "Main",
+        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on,stacks=100", "-Xint", "Main",
     ]  # fmt: skip
-    small = load(**{"agent.ring_mib": 4, "agent.classes": False}).agent
-    assert target.with_agent(java, Path("/s"), small)[1].endswith("=dir=/s,size=4m,classes=off")
+    small = load(**{"agent.ring_mib": 4, "agent.classes": False, "agent.stacks_ms": 0}).agent
+    assert target.with_agent(java, Path("/s"), small)[1].endswith("=dir=/s,size=4m,classes=off,stacks=0")
+
+
+@pytest.mark.parametrize("period", [-1, 1, 9, 60001])
+def test_a_period_of_stacks_is_none_or_one_that_costs_little(period: int) -> None:
+    with pytest.raises(ValidationError, match=r"stacks_ms"):
+        AgentConfig(stacks_ms=period)
+    assert [AgentConfig(stacks_ms=ms).stacks_ms for ms in (0, 10, 60000)] == [0, 10, 60000]
 
 
 @pytest.mark.parametrize("command", ["run", "record"])

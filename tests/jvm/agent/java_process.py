@@ -49,7 +49,7 @@ jcmd = partial(jvm.attach.jcmd, timeout=DEADLINE)
 
 
 class Subject:
-    """A JVM that runs Subject.java. Each `tell` returns when the JVM has done it."""
+    """A JVM that runs Subject.java, or another like it. Each `tell` returns when the JVM has done it."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class Subject:
         user: int | None = None,
         cwd: Path | None = None,
         classpath: str | None = None,
+        main: str = "Subject",
     ) -> None:
-        command = [*prefix, java(version), "-Xmx256m", *options, "-cp", classpath or str(classes()), "Subject"]
+        command = [*prefix, java(version), "-Xmx256m", *options, "-cp", classpath or str(classes()), main]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA_")}
         self.process = subprocess.Popen(
             command,

@@ -1,0 +1,175 @@
+// Stacks as anchors for the trace: what a thread's frames were at some time, found from outside (stackwalk.c), without
+// a safepoint, a handshake, a signal, or a lock that a thread of the JVM waits for.
+//
+// In each period, a thread is wanted if it has run since it was told the last time: its CPU clock says so. Of a wanted
+// thread that runs Java code nothing can be told; it is looked at again every few ms until it is found in the VM or in
+// native code, as most are before long. When nobody is wanted, nothing is done up to the next period.
+//
+// The list of all JavaThreads (JDK: share/runtime/threadSMR.hpp) is made anew for each thread that comes or goes and
+// the old one freed, and a JavaThread too. So both are read by calls that cannot fault, and a stack is told only if
+// the JavaThread still belongs to the thread of the operating system whose id goes into the record.
+#define _GNU_SOURCE
+#include "stacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "record.h"
+#include "ring.h"
+#include "stack_methods.h"
+#include "stackwalk.h"
+#include "threads.h"
+#include "vmstructs.h"
+
+enum {
+    LOOK_MS = 10,
+    IDLE_MS = 1000,
+    READ_AT_ONCE = 512,  // words
+    MOST_THREADS = 1 << 16,
+};
+
+static struct {
+    const void *list;  // address of ThreadsSMRSupport::_java_thread_list
+    int64_t length, threads;
+    bool usable;
+} at;
+
+struct thread {
+    uint64_t java_thread;
+    uint32_t tid;
+    bool wanted;
+    uint64_t cpu;  // of the thread when it was told the last time
+};
+
+static struct {
+    struct thread *all;
+    unsigned count, wanted;
+} threads;
+
+bool stacks_open(void) {
+    at.list = vm_static("ThreadsSMRSupport", "_java_thread_list");
+    at.length = vm_offset("ThreadsList", "_length");
+    at.threads = vm_offset("ThreadsList", "_threads");
+    bool walks = stackwalk_open(), names = stack_methods_open();
+    at.usable = at.list && at.length >= 0 && at.threads >= 0 && walks && names;
+    return at.usable;
+}
+
+// CPU time in ns; 0 if there is no such thread. The clock of a thread of this process: linux/posix-timers_types.h.
+static uint64_t cpu_of(uint32_t tid) {
+    enum { SCHED = 2, PER_THREAD = 4 };
+    struct timespec time;
+    if (!tid || clock_gettime((clockid_t)(~tid << 3 | PER_THREAD | SCHED), &time)) return 0;
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+// The list as it is now into `found`; how many, or −1.
+static int read_list(uint64_t **found) {
+    uint32_t length = 0;
+    uint64_t list = safe_pointer(at.list);
+    if (!list || !safe_read((const void *)(list + (uint64_t)at.length), &length, sizeof length)) return -1;
+    uint64_t from = safe_pointer((const void *)(list + (uint64_t)at.threads));
+    if (length > MOST_THREADS) return -1;
+    *found = malloc(length * sizeof **found + 1);
+    bool good = *found;
+    for (uint32_t done = 0, n; good && done < length; done += n) {
+        n = length - done < READ_AT_ONCE ? length - done : READ_AT_ONCE;
+        good = safe_read((const void *)(from + done * sizeof **found), *found + done, n * sizeof **found);
+    }
+    if (good && safe_pointer(at.list) == list) return (int)length;
+    free(*found);
+    return -1;
+}
+
+// New threads are at the end of the list, and the others keep their order.
+static void refresh(void) {
+    uint64_t *found;
+    int count = read_list(&found);
+    if (count < 0) return;
+    struct thread *all = calloc((size_t)count + 1, sizeof *all);
+    for (unsigned i = 0, old = 0; all && i < (unsigned)count; i++) {
+        unsigned same = old;
+        while (same < threads.count && threads.all[same].java_thread != found[i]) same++;
+        if (same < threads.count)
+            all[i] = threads.all[same], old = same + 1;
+        else
+            all[i] = (struct thread){.java_thread = found[i]};
+    }
+    free(found);
+    if (!all) return;
+    free(threads.all);
+    threads.all = all;
+    threads.count = (unsigned)count;
+}
+
+static void choose(void) {
+    refresh();
+    threads.wanted = 0;
+    for (unsigned i = 0; i < threads.count; i++) {
+        struct thread *thread = &threads.all[i];
+        uint64_t cpu = cpu_of(thread->tid);
+        if (!cpu) {  // a new one, or another at the place of one that has ended
+            thread->tid = threads_tid(thread->java_thread);
+            thread->cpu = 0;
+            cpu = cpu_of(thread->tid);
+        }
+        thread->wanted = cpu != thread->cpu && thread->tid != os_tid();
+        threads.wanted += thread->wanted;
+    }
+}
+
+// Frames up to one that cannot be named.
+static int resolve(const struct walked *stack, struct rec_stack_frame *frames) {
+    for (int i = 0; i < stack->count; i++) {
+        const struct walked_frame *frame = &stack->frames[i];
+        frames[i] = (struct rec_stack_frame){.pc = frame->pc, .bci = -1};
+        if (!frame->method) continue;
+        frames[i].method = stack_method(frame->method, frame->bcp, &frames[i].bci);
+        if (!frames[i].method) return i;
+    }
+    return stack->count;
+}
+
+static bool tell(const struct thread *thread) {
+    static struct walked stack;
+    static struct rec_stack_frame frames[STACK_FRAMES];
+    if (!stackwalk(thread->java_thread, &stack)) return false;
+    if (threads_tid(thread->java_thread) != thread->tid) return false;
+    int count = resolve(&stack, frames);
+    if (!count) return false;
+    struct rec_stack record = {
+        .tid = thread->tid,
+        .frames = (uint32_t)count,
+        .flags = stack.whole && count == stack.count ? STACK_WHOLE : 0,
+        .before = stack.before,
+    };
+    struct iovec parts[] = {part(&record, sizeof record), part(frames, (size_t)count * sizeof *frames)};
+    return ring_write_as_of(stack.after, REC_STACK, parts, 2) == RING_OK;
+}
+
+static void look(void) {
+    for (unsigned i = 0; i < threads.count && threads.wanted; i++) {
+        struct thread *thread = &threads.all[i];
+        if (!thread->wanted) continue;
+        uint64_t cpu = cpu_of(thread->tid);
+        if (cpu && !tell(thread)) continue;
+        thread->cpu = cpu;
+        thread->wanted = false;
+        threads.wanted--;
+    }
+}
+
+unsigned stacks_poll(unsigned period) {
+    static uint64_t next;
+    if (!at.usable || !period) return IDLE_MS;
+    uint64_t now = clock_ns(CLOCK_MONOTONIC) / 1000000;
+    if (now >= next || next > now + period) {
+        next = now + period;
+        choose();
+    }
+    if (threads.wanted && ring_has_spare_room()) look();
+    uint64_t rest = next > now ? next - now : 1;
+    return threads.wanted && rest > LOOK_MS ? LOOK_MS : (unsigned)rest;
+}

@@ -1,0 +1,244 @@
+"""Stacks that the agent reads from outside, against those that the JVM prints itself and against the program's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from jvm.agent.build import library
+from jvm.export import records as export
+from jvm.export.records import StackFlag
+from jvm.export.ring import RingReader
+from tests.jdks import JDKS
+from tests.jvm.agent.java_process import SOURCES, Subject, eventually
+from tests.jvm.agent.stacks import Line, Stacks, Told, printed, same
+
+pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
+
+versions = pytest.mark.parametrize("version", JDKS)
+STOPPED = ("deep", "reflection", "lambda", "privileged", "initializer", "handle", "monitor", "wait", "sleep")
+STOP_APART = ("-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Stacks.stop")
+"""Compiled code that stops there is not given up, though it never did before."""
+SOURCE = (SOURCES / "Stacks.java").read_text().splitlines()
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    return tmp_path / "session" / "jit.ring"
+
+
+@contextmanager
+def stacks(version: int, ring: Path, *options: str, period: int = 10) -> Iterator[tuple[Subject, Stacks]]:
+    agent = f"-agentpath:{library()}=ring={ring},stacks={period}"
+    with Subject(version, [agent, *options], main="Stacks") as jvm, RingReader(ring) as reader:
+        yield jvm, Stacks(reader)
+
+
+def tid(found: Stacks, name: str) -> int:
+    """Of the Java thread of that name."""
+    return next(t for t, n in found.known.threads.items() if n == name)
+
+
+def line(text: str) -> int:
+    """The first line of the program that holds it."""
+    return next(n for n, of_source in enumerate(SOURCE, 1) if text in of_source)
+
+
+def all_same(jvm: Subject, found: Stacks, kinds: tuple[str, ...]) -> dict[str, Told] | None:
+    """What was told last of these threads, once it is what the JVM prints."""
+    jvm_says = printed(jvm.pid)
+    found.read()
+    result = {}
+    for kind in kinds:
+        stack = found.last.get(tid(found, kind))
+        told = found.told(stack) if stack is not None else None
+        if told is None or not same(told.lines, jvm_says.get(tid(found, kind), [])):
+            return None
+        result[kind] = told
+    return result
+
+
+@versions
+@pytest.mark.parametrize("way", ["interpreted", "compiled"])
+def test_stacks_are_those_that_the_jvm_prints(version: int, way: str, ring: Path) -> None:
+    """Of threads that stopped; then nothing is told of them any more."""
+    with stacks(version, ring, *(["-Xint"] if way == "interpreted" else STOP_APART)) as (jvm, found):
+        for kind in STOPPED:
+            jvm.tell(f"start {kind} {0 if way == 'interpreted' else 1000 if kind == 'deep' else 20000}")
+        jvm.tell("settle")
+        told = eventually("all stacks are as the JVM prints them", lambda: all_same(jvm, found, STOPPED))
+        assert all(stack.whole for stack in told.values())
+        assert Line("Stacks.odd", line("return even(n - 1) + 1;")) in told["deep"].lines
+        assert [n for m, n in told["deep"].lines].count(line("return odd(n - 1) + 1;")) == 75
+        assert "Stacks$Initialized.<clinit>" in [m for m, _ in told["initializer"].lines]
+        physical = {kind: found.last[tid(found, kind)].frames for kind in STOPPED}
+        if way == "interpreted":
+            assert all((frames["method"] != 0).sum() == len(told[kind].lines) for kind, frames in physical.items())
+            invoked_as_told(found, found.last[tid(found, "deep")])
+        else:
+            assert all((physical[kind]["method"] == 0).sum() > 1 for kind in ("deep", "lambda"))  # the call stub is one
+        stopped = {tid(found, kind) for kind in STOPPED}
+
+        def quiet() -> bool:
+            later: list[int] = []
+            while later.count(tid(found, "main")) < 3:
+                jvm.tell("wake nobody")
+                later += [stack.os_tid for stack in found.read()]
+            return stopped.isdisjoint(later)
+
+        eventually("nothing is told any more of threads that stand", quiet)
+
+
+def invoked_as_told(found: Stacks, stack: export.Stack) -> None:
+    """Each bci is exactly that of the instruction that calls the frame above."""
+    methods = [found.known.methods[m] for m in stack.frames["method"].tolist() if m]
+    bcis = stack.frames["bci"][stack.frames["method"] != 0].tolist()
+    checked = 0
+    for inner, outer, bci in zip(methods, methods[1:], bcis[1:], strict=False):
+        file = found.file(outer.class_signature)
+        code = file.code(outer.name, outer.signature) if file is not None else None
+        if file is None or code is None:
+            continue
+        invoked = file.invoked(code, bci)
+        assert invoked is not None
+        assert (invoked.name, invoked.descriptor) == (inner.name, inner.signature)
+        checked += 1
+    assert checked > 150
+
+
+def follows_the_program(lines: list[Line]) -> bool:
+    """Of the thread "loop", outermost first: it calls left or right, these each other, the last of them yields."""
+    calls = {
+        "left": (line("if (n > 0) right(n - 1);"), line("if (n > 0) right(n - 1);") + 1),
+        "right": (line("if (n > 0) left(n - 1);"), line("if (n > 0) left(n - 1);") + 1),
+    }
+    if [m for m, _ in lines[:2]] != ["Stacks$Worker.run", "Stacks$Worker.round"][: len(lines)]:
+        return False
+    names = [m.removeprefix("Stacks.") for m, _ in lines[2:] if m.startswith("Stacks.")]
+    rest = lines[2 + len(names) :]
+    if any(a == b or {a, b} != {"left", "right"} for a, b in pairwise(names)) or len(names) > 7:
+        return False
+    at = [n for _, n in lines[2 : 2 + len(names)]]
+    if any(n != calls[name][0] for name, n in zip(names[:-1], at[:-1], strict=True)):
+        return False
+    if not rest:
+        return True  # it is in the VM for another reason
+    if not names:
+        return all(m.startswith("java.lang.String") for m, _ in rest)  # by which it switches
+    yields = len(names) == 7 and at[-1] == calls[names[-1]][1]
+    return rest[0].method == "java.lang.Thread.yield" and yields
+
+
+@versions
+@pytest.mark.parametrize("options", [("-Xint",), (), ("-XX:TieredStopAtLevel=1",)], ids=["int", "tiered", "c1"])
+def test_a_thread_that_runs_is_told_with_frames_it_had(version: int, options: tuple[str, ...], ring: Path) -> None:
+    with stacks(version, ring, *options) as (jvm, found):
+        jvm.tell("start loop 1")
+        jvm.tell("start loop 1")
+        taken: list[export.Stack] = []
+
+        def enough() -> bool:
+            taken.extend(s for s in found.read() if found.known.threads.get(s.os_tid) == "loop")
+            return len(taken) >= 60
+
+        eventually("60 stacks are told", enough)
+        told = [t for s in taken if (t := found.told(s)) is not None]
+    assert len(told) > 20
+    assert all(t.whole for t in told)
+    assert not [t.lines for t in told if not follows_the_program(t.lines[::-1])]
+    assert max(len(t.lines) for t in told) >= 10  # they yield
+
+
+@versions
+def test_behind_a_deoptimised_frame_nothing_is_told(version: int, ring: Path) -> None:
+    """It was compiled for a class that has no subclass; then there is one."""
+    with stacks(version, ring, "-Xbatch", *STOP_APART) as (jvm, found):
+        jvm.tell("start weak 20000")
+        jvm.tell("settle")
+        eventually("it stops", lambda: all_same(jvm, found, ("weak",)))
+        thread = tid(found, "weak")
+        assert found.last[thread].stack_flags & StackFlag.WHOLE
+        jvm.tell("derive")
+
+        def cut() -> Told | None:
+            jvm.tell("wake weak")
+            found.read()
+            stack = found.last[thread]
+            return None if stack.stack_flags & StackFlag.WHOLE else found.told(stack)
+
+        told = eventually("the stack ends at the deoptimised frame", cut)
+        says = printed(jvm.pid)[thread]
+        assert 0 < len(told.lines) < len(says)
+        assert same(told.lines, says[: len(told.lines)])
+
+
+@pytest.mark.parametrize("version", JDKS[1:])
+def test_a_virtual_thread_ends_at_its_entry(version: int, ring: Path) -> None:
+    with stacks(version, ring) as (jvm, found):
+        jvm.tell("virtual")
+
+        def pinned() -> Told | None:
+            all_told = [found.told(s) for s in found.read() if not s.stack_flags & StackFlag.WHOLE]
+            with_it = [t for t in all_told if t is not None and "Stacks.even" in [m for m, _ in t.lines]]
+            return with_it[-1] if with_it else None
+
+        told = eventually("a virtual thread is told", pinned)
+        names = [m for m, _ in told.lines]
+        assert names.count("Stacks.even") == 11
+        assert names[-1] in ("jdk.internal.vm.Continuation.enter", "Stacks.even")  # as far as it was thawed
+        assert jvm.process.poll() is None
+
+
+@versions
+def test_methods_are_told_again_in_each_replay(version: int, ring: Path) -> None:
+    """By the ids that they had."""
+    with stacks(version, ring, "-Xint") as (jvm, found):
+        jvm.tell("start loop 1")
+        eventually("a stack is told", lambda: [s for s in found.read() if len(s.frames) > 10])
+        found.reader.request_replay()
+        eventually("it is replayed", lambda: (found.read(), found.known.of(export.ReplayEnd))[1])
+        eventually("another stack is told", lambda: [s for s in found.read() if len(s.frames) > 10])
+        kinds = [type(r) for r in found.known.records]
+        begin, end = kinds.index(export.ReplayBegin), kinds.index(export.ReplayEnd)
+        assert export.Stack not in kinds[begin:end]
+        ids: list[dict[str, int]] = [{}, {}]
+        for record in found.known.records[:begin]:
+            if isinstance(record, export.Method) and not record.class_id:
+                ids[0][found.known.name(record.id)] = record.id
+        for record in found.known.records[end:]:
+            if isinstance(record, export.Method) and not record.class_id:
+                ids[1][found.known.name(record.id)] = record.id
+            elif isinstance(record, export.Stack):
+                assert {0, *ids[1].values()}.issuperset(record.frames["method"].tolist())
+        assert "Stacks.left(I)V" in ids[1]
+        assert all(ids[0][name] == id_ for name, id_ in ids[1].items() if name in ids[0])
+
+
+def test_stacks_can_be_left_out(ring: Path) -> None:
+    with stacks(25, ring, period=0) as (jvm, found):
+        jvm.tell("torture 500")
+        found.reader.request_replay()
+        eventually("it is replayed", lambda: (found.read(), found.known.of(export.ReplayEnd))[1])
+        assert not found.count
+        assert all(m.class_id for m in found.known.methods.values())
+
+
+@versions
+@pytest.mark.parametrize("options", [(), ("-XX:+UseSerialGC", "-XX:CompileThresholdScaling=0.02", "-Xss512k")])
+def test_it_hurts_nobody(version: int, options: tuple[str, ...], ring: Path) -> None:
+    """Threads, classes and code that come and go, exceptions, stack overflows."""
+    with stacks(version, ring, *options) as (jvm, found):
+        jvm.tell("torture 3000")
+        found.read()
+        assert found.count > 20
+        assert not found.reader.dropped
+        depths = [len(s.frames) for s in found.known.records if isinstance(s, export.Stack)]
+        assert max(depths) > 300
+        signatures = {m.class_signature for m in found.known.methods.values() if not m.class_id}
+        assert all(re.fullmatch(r"L[\w/$.]+;", s) for s in signatures)
+        assert jvm.finish() == 0
