@@ -2,13 +2,14 @@
 // cost the JVM a word for ever for each method, and JVMTI gives none for a Method*. The class is not known by its id.
 //
 // A Method* is of another method some time after its class is gone. So where classes were unloaded, what is known is
-// compared with what stands there before it is used again; by then the constant pool, the indices and the size of the
-// bytecode are compared. A method whose names are the same keeps its id.
+// compared with what stands there before it is used again; and each second the constant pool, the indices and the size
+// of the bytecode are compared. A method whose names are the same keeps its id.
 #define _GNU_SOURCE
 #include "stack_methods.h"
 
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "names.h"
 #include "record.h"
@@ -20,6 +21,7 @@ enum {
     SLOTS = 2 * TOLD,
     MOST_HEADER = 128,  // bytes of a Method or ConstMethod
     MOST_TEXT = 4000,
+    TRUSTED_MS = 1000,
     NATIVE = 0x0100,
     MODIFIERS = 0x1fff,  // those of JVMTI's GetMethodModifiers
 };
@@ -42,8 +44,18 @@ static struct known {
     uint64_t hash;             // of all that was told
     uint32_t id;
     uint32_t epoch, unloads;  // when it was told and compared
+    uint64_t seen;            // ms: its identity
 } known[SLOTS];
 static int told;
+
+struct moment {
+    uint32_t epoch, unloads;
+    uint64_t ms;
+};
+
+static bool current(const struct known *entry, const struct moment *now) {
+    return entry->epoch == now->epoch && entry->unloads == now->unloads;
+}
 
 struct text {
     uint16_t size;
@@ -134,7 +146,7 @@ static uint64_t hashed(uint64_t hash, const void *data, size_t size) {
 }
 
 // Tells of a method that is not known, or not for sure, or that this epoch has not been told of.
-static bool tell(struct known *entry, const struct identity *identity, uint32_t epoch, uint32_t unloads) {
+static bool tell(struct known *entry, const struct identity *identity, const struct moment *now) {
     static struct text holder, name, signature;
     if (!read_holder(identity->constants, &holder) || !read_constant(identity->constants, identity->name, &name) ||
         !read_constant(identity->constants, identity->signature, &signature))
@@ -150,7 +162,7 @@ static bool tell(struct known *entry, const struct identity *identity, uint32_t 
     hash =
         hashed(hashed(hashed(hash, holder.bytes, holder.size), name.bytes, name.size), signature.bytes, signature.size);
     bool same = entry->id && entry->hash == hash;
-    if (!same || entry->epoch != epoch) {
+    if (!same || entry->epoch != now->epoch) {
         record.id = same ? entry->id : names_new_method();
         struct iovec parts[] = {
             part(&record, sizeof record),
@@ -164,30 +176,52 @@ static bool tell(struct known *entry, const struct identity *identity, uint32_t 
     }
     entry->identity = *identity;
     entry->hash = hash;
-    entry->epoch = epoch;
-    entry->unloads = unloads;
+    entry->epoch = now->epoch;
+    entry->unloads = now->unloads;
     return true;
 }
 
+static size_t home(uint64_t method) {
+    return (size_t)(method * 0x9e3779b97f4a7c15u >> 32) % SLOTS;
+}
+
 static struct known *slot(const struct identity *identity) {
-    size_t i = (size_t)(identity->method * 0x9e3779b97f4a7c15u >> 32) % SLOTS;
+    size_t i = home(identity->method);
     while (known[i].identity.method && memcmp(&known[i].identity, identity, sizeof *identity)) i = (i + 1) % SLOTS;
     return &known[i];
 }
 
+static bool places(const struct identity *identity, uint64_t bcp, int32_t *bci) {
+    uint64_t offset = bcp - identity->const_method - at.const_method_size;
+    bool native = identity->modifiers & NATIVE;
+    *bci = native ? -1 : (int32_t)offset;
+    return native || offset < identity->code_size;
+}
+
+// Its id without a look at it, if that was not long ago.
+static uint32_t lately(uint64_t method, uint64_t bcp, int32_t *bci, const struct moment *now) {
+    for (size_t i = home(method); known[i].identity.method; i = (i + 1) % SLOTS) {
+        const struct known *entry = &known[i];
+        if (entry->identity.method == method && current(entry, now) && now->ms - entry->seen < TRUSTED_MS &&
+            places(&entry->identity, bcp, bci))
+            return entry->id;
+    }
+    return 0;
+}
+
 uint32_t stack_method(uint64_t method, uint64_t bcp, int32_t *bci) {
     struct identity identity;
-    if (!at.usable || !identify(method, &identity)) return 0;
-    uint64_t offset = bcp - identity.const_method - at.const_method_size;
-    bool native = identity.modifiers & NATIVE;
-    if (!native && offset >= identity.code_size) return 0;
-    *bci = native ? -1 : (int32_t)offset;
+    struct moment now = {names_epoch(), names_unloads(), clock_ns(CLOCK_MONOTONIC) / 1000000};
+    if (!at.usable) return 0;
+    uint32_t id = lately(method, bcp, bci, &now);
+    if (id) return id;
+    if (!identify(method, &identity) || !places(&identity, bcp, bci)) return 0;
     if (told >= TOLD) {
         memset(known, 0, sizeof known);
         told = 0;
     }
-    uint32_t epoch = names_epoch(), unloads = names_unloads();
     struct known *entry = slot(&identity);
-    if ((entry->epoch != epoch || entry->unloads != unloads) && !tell(entry, &identity, epoch, unloads)) return 0;
+    if (!current(entry, &now) && !tell(entry, &identity, &now)) return 0;
+    entry->seen = now.ms;
     return entry->id;
 }

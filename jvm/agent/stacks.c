@@ -1,9 +1,11 @@
 // Stacks as anchors for the trace: what a thread's frames were at some time, found from outside (stackwalk.c), without
 // a safepoint, a handshake, a signal, or a lock that a thread of the JVM waits for.
 //
-// In each period, a thread is wanted if it has run since it was told the last time: its CPU clock says so. Of a wanted
+// In each period, a thread is wanted if it has run since it was told the last time: its CPU clock says so (of one that
+// did not run for some periods it is asked in each fourth alone, for thousands of clocks cost something). Of a wanted
 // thread that runs Java code nothing can be told; it is looked at again every few ms until it is found in the VM or in
-// native code, as most are before long. When nobody is wanted, nothing is done up to the next period.
+// native code, as most are before long. When nobody is wanted, nothing is done up to the next period. To wake up is what
+// costs most here, so it is not done more often.
 //
 // The list of all JavaThreads (JDK: share/runtime/threadSMR.hpp) is made anew for each thread that comes or goes and
 // the old one freed, and a JavaThread too. So both are read by calls that cannot fault, and a stack is told only if
@@ -24,10 +26,11 @@
 #include "vmstructs.h"
 
 enum {
-    LOOK_MS = 10,
+    LOOK_MS = 20,
     IDLE_MS = 1000,
     READ_AT_ONCE = 512,  // words
     MOST_THREADS = 1 << 16,
+    MOST_REST = 3,
 };
 
 static struct {
@@ -40,7 +43,8 @@ struct thread {
     uint64_t java_thread;
     uint32_t tid;
     bool wanted;
-    uint64_t cpu;  // of the thread when it was told the last time
+    uint8_t idle, rest;  // periods in which it did not run, and for which it is not looked at yet
+    uint64_t cpu;        // of the thread when it was told the last time
 };
 
 static struct {
@@ -109,6 +113,8 @@ static void choose(void) {
     threads.wanted = 0;
     for (unsigned i = 0; i < threads.count; i++) {
         struct thread *thread = &threads.all[i];
+        thread->wanted = false;
+        if (thread->rest && thread->rest--) continue;
         uint64_t cpu = cpu_of(thread->tid);
         if (!cpu) {  // a new one, or another at the place of one that has ended
             thread->tid = threads_tid(thread->java_thread);
@@ -117,6 +123,8 @@ static void choose(void) {
         }
         thread->wanted = cpu != thread->cpu && thread->tid != os_tid();
         threads.wanted += thread->wanted;
+        thread->idle = thread->wanted ? 0 : thread->idle < MOST_REST ? thread->idle + 1 : MOST_REST;
+        thread->rest = thread->idle;
     }
 }
 
@@ -132,10 +140,12 @@ static int resolve(const struct walked *stack, struct rec_stack_frame *frames) {
     return stack->count;
 }
 
+// False: it is to be looked at again.
 static bool tell(const struct thread *thread) {
     static struct walked stack;
     static struct rec_stack_frame frames[STACK_FRAMES];
-    if (!stackwalk(thread->java_thread, &stack)) return false;
+    enum walk_result found = stackwalk(thread->java_thread, &stack);
+    if (found != WALK_DONE) return found == WALK_NO_FRAMES;
     if (threads_tid(thread->java_thread) != thread->tid) return false;
     int count = resolve(&stack, frames);
     if (!count) return false;

@@ -25,7 +25,9 @@
 #include "ring.h"
 #include "vmstructs.h"
 
-enum { WORD = 8, PAGE = 4096, PAGES = 2, ANCHOR_WORDS = 3 };
+enum { WORD = 8, PAGE = 4096, PAGES = 2, ANCHOR_WORDS = 3, MOST_BETWEEN = 1024 };
+
+enum { IN_NATIVE = 4, BLOCKED = 10 };  // JavaThreadState (share/utilities/globalDefinitions.hpp)
 
 enum {  // words from the frame pointer
     LINK = 0,
@@ -39,6 +41,7 @@ enum {  // words from the frame pointer
 static struct {
     const uint64_t *call_stub_return;
     int64_t anchor, wrapper_anchor, sp, pc, fp;
+    uint64_t to_state;  // from the anchor to JavaThread::_thread_state
     bool usable;
 } at;
 
@@ -64,8 +67,11 @@ bool stackwalk_open(void) {
     at.sp = vm_offset("JavaFrameAnchor", "_last_Java_sp");
     at.pc = vm_offset("JavaFrameAnchor", "_last_Java_pc");
     at.fp = vm_offset("JavaFrameAnchor", "_last_Java_fp");
-    at.usable = at.call_stub_return && at.anchor >= 0 && at.wrapper_anchor >= 0 && in_anchor(at.sp) &&
-                in_anchor(at.pc) && in_anchor(at.fp);
+    int64_t state = vm_offset("JavaThread", "_thread_state");
+    at.to_state = (uint64_t)(state - at.anchor);
+    at.usable = at.call_stub_return && state >= 0 && at.to_state <= MOST_BETWEEN - sizeof(int32_t) &&
+                at.to_state >= sizeof(uint64_t[ANCHOR_WORDS]) && at.anchor >= 0 && at.wrapper_anchor >= 0 &&
+                in_anchor(at.sp) && in_anchor(at.pc) && in_anchor(at.fp);
     return at.usable;
 }
 
@@ -86,10 +92,15 @@ static bool from_fp(const struct place *place, int words, uint64_t *value) {
     return stack_word(place->fp + (uint64_t)(int64_t)(words * WORD), value);
 }
 
+static struct place placed(const uint64_t *anchor) {
+    return (struct place){.pc = anchor[at.pc / WORD], .sp = anchor[at.sp / WORD], .fp = anchor[at.fp / WORD]};
+}
+
 static bool anchored(uint64_t anchor, struct place *place) {
     uint64_t words[ANCHOR_WORDS];
-    if (!safe_read((const void *)anchor, words, sizeof words)) return false;
-    *place = (struct place){.pc = words[at.pc / WORD], .sp = words[at.sp / WORD], .fp = words[at.fp / WORD]};
+    for (int i = 0; i < ANCHOR_WORDS; i++)
+        if (!stack_word(anchor + (uint64_t)(i * WORD), &words[i])) return false;
+    *place = placed(words);
     return true;
 }
 
@@ -143,19 +154,35 @@ static void forget_pages(void) {
     for (int i = 0; i < PAGES; i++) pages[i].address = 0;
 }
 
-bool stackwalk(uint64_t java_thread, struct walked *stack) {
+// Its anchor, and whether it may have frames without one.
+static enum walk_result look(uint64_t java_thread, struct place *place) {
+    uint8_t bytes[MOST_BETWEEN];
+    uint64_t words[ANCHOR_WORDS];
+    int32_t state;
+    if (!safe_read((const void *)(java_thread + (uint64_t)at.anchor), bytes, at.to_state + sizeof state))
+        return WALK_NO_FRAMES;
+    memcpy(words, bytes, sizeof words);
+    memcpy(&state, bytes + at.to_state, sizeof state);
+    *place = placed(words);
+    if (place->sp) return WALK_DONE;
+    return state == IN_NATIVE || state == BLOCKED ? WALK_NO_FRAMES : WALK_LATER;
+}
+
+enum walk_result stackwalk(uint64_t java_thread, struct walked *stack) {
     static struct walked again;
     struct place place[2];
-    uint64_t anchor = java_thread + (uint64_t)at.anchor;
-    if (!at.usable) return false;
+    if (!at.usable) return WALK_NO_FRAMES;
     stack->before = clock_tsc();
-    if (!anchored(anchor, &place[0]) || !place[0].sp) return false;
+    enum walk_result found = look(java_thread, &place[0]);
+    if (found != WALK_DONE) return found;
     forget_pages();
     walk(place[0], stack);
     forget_pages();
     walk(place[0], &again);
-    if (!anchored(anchor, &place[1]) || memcmp(&place[0], &place[1], sizeof place[0])) return false;
+    found = look(java_thread, &place[1]);
+    if (found != WALK_DONE || memcmp(&place[0], &place[1], sizeof place[0])) return WALK_LATER;
     stack->after = clock_tsc();
-    return stack->count && stack->count == again.count && stack->whole == again.whole &&
-           !memcmp(stack->frames, again.frames, (size_t)stack->count * sizeof *stack->frames);
+    bool same = stack->count && stack->count == again.count && stack->whole == again.whole &&
+                !memcmp(stack->frames, again.frames, (size_t)stack->count * sizeof *stack->frames);
+    return same ? WALK_DONE : WALK_LATER;
 }

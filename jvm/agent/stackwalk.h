@@ -21,5 +21,11 @@ struct walked {
 // Reads the offsets; false if this VM's vmStructs do not say enough. Nothing is then walked.
 bool stackwalk_open(void);
 
-// False if the JavaThread runs Java code, goes on too fast, or is gone. To be called by one thread alone.
-bool stackwalk(uint64_t java_thread, struct walked *stack);
+enum walk_result {
+    WALK_DONE,
+    WALK_LATER,      // the thread runs Java code, or went on meanwhile
+    WALK_NO_FRAMES,  // it has no Java frames: one of the VM's own, or gone
+};
+
+// Of a JavaThread. To be called by one thread alone.
+enum walk_result stackwalk(uint64_t java_thread, struct walked *stack);
