@@ -57,6 +57,12 @@ _CODE = struct.Struct(">4xI")  # behind the maxima of stack and locals: bytes of
 _CODE_REST = 12  # bytes of a Code attribute without code, handlers and attributes
 
 
+def utf8(name: str) -> bytes:
+    """The constant as it stands in a class file; of names beyond ASCII perhaps in another form (JVMS 4.4.7)."""
+    data = name.encode("utf-8", "surrogatepass")
+    return bytes((_UTF8,)) + _U2.pack(min(len(data), 0xFFFF)) + data
+
+
 class ClassFileError(ValueError):
     """The bytes are no class file; `offset` says where in them."""
 

@@ -27,7 +27,9 @@ from jvm.bytecode.class_file import (
     ClassFile,
     ClassFileError,
     Invoked,
+    utf8,
 )
+from jvm.bytecode.opcodes import INVOKEINTERFACE, INVOKEVIRTUAL
 from jvm.export import records as export
 
 MAX_BYTES = 1 << 28
@@ -37,6 +39,9 @@ READ = 1024
 STEPS = 1 << 14
 """Methods of which it is remembered where their bytecode jumps."""
 _MOST_SUPERCLASSES = 64
+CANDIDATES = 256
+"""Classes that are read, at most, to know which methods a virtual call may lead to: 30 ms."""
+ABSTRACT = 0x400
 
 
 class Declared(NamedTuple):
@@ -152,6 +157,45 @@ class Classes:
             return None
         code = file.code(told.name, told.signature)
         return file.invoked(code, bci) if code is not None else None
+
+    def virtual(self, method: int, bci: int) -> Invoked | None:
+        """The callee of a method's bytecode at `bci`, if that may lead to several methods; None: it does not, or is not
+        known."""
+        callee = self.invoked(method, bci)
+        if callee is None or callee.opcode not in (INVOKEVIRTUAL, INVOKEINTERFACE):
+            return None
+        declared = self.declared(callee)
+        return None if declared is not None and declared.bound else callee
+
+    def selected(self, callee: Invoked) -> list[str]:
+        """The display names of the methods that a virtual call may lead to: those in the class that is named, and
+        below it. None of them, if more classes than CANDIDATES have its name and its descriptor."""
+        texts = utf8(callee.name), utf8(callee.descriptor)
+        data = ((name, self._data.get(self._definition.get(id_, 0), b"")) for name, id_ in self._named.items())
+        those = [name for name, of in data if all(text in of for text in texts)]
+        if len(those) > CANDIDATES:
+            return []
+        return sorted({names.display(f"L{name};", callee.name) for name in those if self._runs(name, callee)})
+
+    def _runs(self, name: str, callee: Invoked) -> bool:
+        """Whether class `name` has a method of its own that a virtual call of `callee` may lead to."""
+        file = self._file(self._named[name])
+        flags = file.method_flags(callee.name, callee.descriptor) if file is not None else None
+        if flags is None or flags & (ABSTRACT | PRIVATE | STATIC):
+            return False
+        seen, open_ = {name}, [name]
+        while open_:
+            at = open_.pop()
+            if at == callee.owner:
+                return True
+            file = self._file(self._named.get(at, 0))
+            try:
+                upper = (*file.interface_names, file.super_name) if file is not None else ()
+            except ClassFileError:
+                upper = ()
+            open_ += [other for other in upper if other is not None and other not in seen]
+            seen.update(open_)
+        return False
 
     def declared(self, callee: Invoked) -> Declared | None:
         """The method that is named, as resolution finds it in the class or in those above; None: not known."""

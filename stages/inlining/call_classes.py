@@ -1,7 +1,8 @@
 """Classes of the calls inlined in an nmethod: calls that the bytecode makes equally often.
 
 Calls that it reaches without a condition run as often as their caller (ALWAYS) or as a round of their loop (ROUND);
-those behind a condition as often as that holds (BEHIND). A place is a position in the inline tree: the callers with
+those behind a condition as often as that holds (BEHIND). Of the methods that one virtual call leads to, each is a class
+of its own (CHOSEN: stages.inlining.receivers). A place is a position in the inline tree: the callers with
 their bcis, and the method.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 from jvm.bytecode.counts import JUMP, LEAVE
 from jvm.kernels import inner, kernel
 
-ALWAYS, ROUND, BEHIND = 0, 1, 2  # kinds of classes: like the caller's, a loop's, a condition's
+ALWAYS, ROUND, BEHIND, CHOSEN = 0, 1, 2, 3  # kinds of classes: like the caller's, a loop's, a condition's, a receiver's
 _FAR_AWAY = np.int64(1 << 30)
 
 # columns of a class
@@ -60,8 +61,9 @@ def _condition(steps, lo, hi, bci, first, last):  # type: ignore[no-untyped-def]
 
 
 @inner
-def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of):  # type: ignore[no-untyped-def]
-    """The classes, and which one each place of the inline tree belongs to. Class 0 is that of the nmethod itself."""
+def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, class_of):  # type: ignore[no-untyped-def]
+    """The classes, and which one each place of the inline tree belongs to. Class 0 is that of the nmethod itself.
+    `chosen`: of each place, whether it is CHOSEN."""
     cls[0, C_KIND], cls[0, C_FRAME], cls[0, C_LO], cls[0, C_HI], cls[0, C_MIN] = ALWAYS, -1, 0, -1, _FAR_AWAY
     count = 1
     deepest = depth.max()
@@ -74,6 +76,12 @@ def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of)
                 class_of[p] = 0
                 continue
             b = np.int64(up_bci[p])
+            if chosen[p]:
+                cls[count, C_KIND], cls[count, C_FRAME], cls[count, C_LO], cls[count, C_HI] = CHOSEN, f, -1, -1
+                cls[count, C_MIN], cls[count, C_KEY] = b, -1
+                class_of[p] = count
+                count += 1
+                continue
             lo, hi = step_at[method_of[f], 0], step_at[method_of[f], 1]
             kind, key, first, last = np.int64(ALWAYS), np.int64(-1), np.int64(-1), np.int64(-1)
             if hi < lo or b < 0:  # its bytecode is not known
@@ -109,5 +117,5 @@ def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of)
                 end = min(end, to - 1)
             if (steps[k, 1] == JUMP or steps[k, 1] == LEAVE) and at >= cls[c, C_MIN]:
                 end = min(end, at)
-        cls[c, C_END] = end
+        cls[c, C_END] = end if cls[c, C_KIND] != CHOSEN else -1  # what is behind the call is behind all of them
     return count

@@ -6,7 +6,8 @@ caller's. So calls are not looked for one by one. Calls that the bytecode makes 
 (stages.inlining.call_classes): any description of any of them is evidence of all, and a call that left none is counted
 with its class. A class is measured on the way through the machine code (stages.inlining.class_measures).
 
-Code that cannot be told apart is not measured: a loop of which all rounds were written out one after the other.
+Code that cannot be told apart is not measured: a loop of which all rounds were written out one after the other, bodies
+of several receivers' methods that are one (stages.inlining.receivers).
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.class_file import Invoked
 from jvm.calls.call_sites import CALL, CALL_SIZE, targets
 from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
-from stages.inlining.call_classes import CC, classes_of, places
+from stages.inlining.call_classes import C_KIND, CC, CHOSEN, classes_of, places
 from stages.inlining.class_measures import EXECUTED, find_evidence, measure
 from stages.inlining.loop_rounds import find_owners
 from stages.inlining.machine_code import (
@@ -39,6 +41,10 @@ from stages.inlining.machine_code import (
     instructions,
     natural_loops,
 )
+from stages.inlining.receivers import HC, LOST, NAMELESS, dead_blocks, find_guards, is_choice, measure_choice
+
+Call = tuple[int, int, str | None]
+"""The place that calls, the bci, the display name of the callee."""
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -70,10 +76,12 @@ NOTHING = Measures(_NONE, _NONE, _NONE, (), (), _NONE, _NONE, _NONE, ())
 
 @kernel
 def _analyse(  # type: ignore[no-untyped-def]
-    code, base, pc, frame_at, bci, place, up, up_bci, depth, method_of, shown, steps, step_at, entries, osr, unrolls,
-    dead_ends, most, out, class_of,
+    code, base, pc, frame_at, bci, place, up, up_bci, depth, method_of, shown, choice_of, choices, steps, step_at,
+    entries, osr, unrolls, dead_ends, most, out, class_of,
 ):  # fmt: skip
-    """Rows (offset, way, times, class) of `out`, class −1: (_, _, _) of a class that is not measured is (class, −1)."""
+    """Rows (offset, way, times, class) of `out`; how many, −1: too much code. A way may be LOST, or, with a choice for
+    the class, NAMELESS (stages.inlining.receivers). `choice_of`: of each place the choice that leads there, −1: none;
+    `choices`: rows of HC."""
     end: int = min(int(pc[-1]), len(code) - SPARE)
     insn = np.zeros((end + 1, IC), np.int64)
     n = instructions(code, end, pc, insn)
@@ -82,7 +90,13 @@ def _analyse(  # type: ignore[no-untyped-def]
     block_of, block = np.zeros(n, np.int64), np.zeros((n + 1, BC), np.int64)
     blocks = cut(insn, n, base, entries, dead_ends, block_of, block)
     cls = np.zeros((len(up) + 1, CC), np.int64)
-    classes = classes_of(up, up_bci, depth, method_of, steps, step_at, osr, cls, class_of)
+    dead, guard = dead_blocks(insn, block, blocks), np.zeros(blocks, np.bool_)
+    open_ = np.zeros(len(choices), np.bool_)
+    for h in range(len(choices)):
+        guards = find_guards(choices[h], code, insn, block, blocks, dead, frame_at, bci, place, guard)
+        open_[h] = is_choice(choices[h], code, insn, n, guards, frame_at, bci, place)
+    chosen = np.array([h >= 0 and open_[h] for h in choice_of])
+    classes = classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, class_of)
     if classes * blocks > most:
         return -1
     starts = np.full(len(entries), -1, np.int64)
@@ -117,14 +131,22 @@ def _analyse(  # type: ignore[no-untyped-def]
     evidence, idle = np.full((classes, blocks), -1, np.int64), np.ones(blocks, np.bool_)
     find_evidence(insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle)
     m = 0
+    for h in range(len(choices)):
+        those = class_of[(choice_of == h) & chosen]
+        if len(those):
+            m = measure_choice(
+                h, choices[h], those, code, insn, block, blocks, dead, frame_at, bci, place, evidence, out, m
+            )  # fmt: skip
     for c in range(1, classes):
+        if cls[c, C_KIND] == CHOSEN:
+            continue
         now = measure(
             c, cls, insn, block, blocks, order, back, pred_at, pred, body, loops, count, evidence[c], idle, starts,
             frame_at, bci, place, up, up_bci, out, m,
         )  # fmt: skip
         if now < 0:
             if m < len(out):
-                out[m, 1], out[m, 3] = -1, c
+                out[m, 1], out[m, 3] = LOST, c
                 m += 1
         else:
             m = now
@@ -181,9 +203,23 @@ class Inlining:
         return np.array(sorted(blobs), np.uint64)
 
     def of(self, v: Version, dead_ends: U64) -> Measures:
+        m, nameless = self._of(v, dead_ends, [])
+        others = [row for place, bci, invoked in nameless for row in self._others(m, place, bci, invoked)]
+        return self._of(v, dead_ends, others)[0] if others else m
+
+    def _others(self, m: Measures, place: int, bci: int, invoked: Invoked) -> list[Call]:
+        """The methods to which a call may lead, and of which nothing is described there."""
+        told = {
+            name for name, up, at in zip(m.name, m.up.tolist(), m.bci.tolist(), strict=True) if (up, at) == (place, bci)
+        }
+        return [(place, bci, name) for name in self._image.classes.selected(invoked) if name not in told]
+
+    def _of(self, v: Version, dead_ends: U64, others: list[Call]) -> tuple[Measures, list[tuple[int, int, Invoked]]]:
+        """`others`: calls in methods that are inlined, of methods that are not described. And the calls that lead to
+        methods that are not known."""
         d = v.debug
         if d is None or not len(d.method):
-            return NOTHING
+            return NOTHING, []
         key = np.zeros(len(d.method), np.uint64)
         places(d.frame_at, d.method, d.bci, key)
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
@@ -194,9 +230,14 @@ class Inlining:
         name = [self._image.methods.get(method) for method in d.method[first].tolist()]
         code = np.concatenate((self._image.first_code(v), np.zeros(SPARE, np.uint8)))
         hidden = self._hidden(d, place, first, up, up_bci, called_before(code, v.start, d.pc, dead_ends))
-        shown = np.arange(len(up) + len(hidden)) < len(up)
         if not len(hidden) and not (up >= 0).any():
-            return NOTHING
+            return NOTHING, []
+        choices, choice_of, invoked = self._choices(v, d.method[first], up, up_bci)
+        at_choice = {(int(f), int(b)): h for h, (f, b, _) in enumerate(choices.tolist())}
+        of_added = [-1] * len(hidden) + [at_choice[place_, bci] for place_, bci, _ in others]
+        choice_of = np.append(choice_of, np.array(of_added, np.int64))
+        shown = np.arange(len(choice_of)) < len(up)
+        hidden += others
         methods, method_of = np.unique(d.method[first], return_inverse=True)
         if hidden:
             over, at, called = (list(column) for column in zip(*hidden, strict=True))
@@ -206,17 +247,18 @@ class Inlining:
         rows_of = np.maximum(step_at[:, 1] - step_at[:, 0], 0)[method_of].sum()
         inlined = np.flatnonzero(up >= 0)
         if max(int(depth.max()) * max(len(up), d.size), int(rows_of)) > MOST_WORK:
-            return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist()))
+            return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist())), []
         entries = np.array([v.osr_entry or v.verified_entry, v.verified_entry], np.uint64) - np.uint64(v.start)
         out, class_of = np.zeros((8 * len(up) + 8 * len(d.pc) + 64, 4), np.int64), np.zeros(len(up), np.int64)
         n = _analyse(
             code, v.start, d.pc, d.frame_at, d.bci, place, up, up_bci, depth, method_of, shown,
-            steps, step_at, entries.astype(np.int64), v.osr_entry != 0, v.site_kind == SiteKind.C2, dead_ends, MOST,
-            out, class_of,
+            choice_of, choices, steps, step_at, entries.astype(np.int64), v.osr_entry != 0,
+            v.site_kind == SiteKind.C2, dead_ends, MOST, out, class_of,
         )  # fmt: skip
         if n < 0:
-            return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist()))
+            return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist())), []
         rows = out[:n]
+        nameless = [(*choices[h, :2].tolist(), invoked[h]) for h in rows[rows[:, 1] == NAMELESS, 3].tolist()]
         if not v.osr_entry:
             rows = np.concatenate((rows, np.array([[v.verified_entry - v.start, EXECUTED, 1, 0]], np.int64)))
         known = rows[rows[:, 1] >= 0]
@@ -225,16 +267,35 @@ class Inlining:
         size = np.diff(begin)[known[:, 3]]
         take = np.repeat(begin[known[:, 3]] - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))
         each = np.repeat(known, size, axis=0)
-        lost = inlined[np.isin(class_of[inlined], rows[rows[:, 1] < 0, 3]) & shown[inlined]]
+        may_be = shown | (choice_of >= 0)
+        lost = inlined[np.isin(class_of[inlined], rows[rows[:, 1] == LOST, 3]) & may_be[inlined]]
         place = members[take]
         return Measures(
             each[:, 0], each[:, 1], each[:, 2], tuple(name[p] for p in place.tolist()),
             tuple(name[p] for p in lost.tolist()), place, up.astype(np.int64), up_bci, tuple(name),
-        )  # fmt: skip
+        ), nameless  # fmt: skip
+
+    def _choices(self, v: Version, method: NDArray[np.uint32], up: I64, up_bci: I64) -> tuple[I64, I64, list[Invoked]]:
+        """The calls by which one of several methods may run: rows of HC; of each place of the inline tree (n,) which of
+        them calls it, −1: none; what the bytecode calls there. `method`: of each place. C1 inlines only what it knows
+        to be called."""
+        rows: list[tuple[int, int, int]] = []
+        choice_of, invoked = np.full(len(up), -1, np.int64), list[Invoked]()
+        callees: dict[tuple[int, int], list[int]] = {}
+        for place, at in enumerate(zip(up.tolist(), up_bci.tolist(), strict=True)):
+            if min(at) >= 0 and v.site_kind == SiteKind.C2:
+                callees.setdefault(at, []).append(place)
+        for (caller, bci), those in sorted(callees.items()):
+            callee = self._image.classes.virtual(int(method[caller]), bci)
+            if callee is not None:
+                choice_of[those] = len(rows)
+                rows.append((caller, bci, len(those) == 1))
+                invoked.append(callee)
+        return np.array(rows, np.int64).reshape(-1, HC), choice_of, invoked
 
     def _hidden(
         self, d: DebugInfo, place: I64, first: I64, up: I64, up_bci: I64, calls: NDArray[np.bool_]
-    ) -> list[tuple[int, int, str | None]]:
+    ) -> list[Call]:
         """Calls that are neither made nor described as inlined, in methods that are: place, bci, callee. Only such as
         can go to one method alone. `calls`: (n,) whether a description is that of a call that is made."""
         innermost = d.frame_at[:-1][(np.diff(d.frame_at) > 0) & calls]

@@ -27,7 +27,7 @@ def _polls(code, at):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _opcode_at(code, at):  # type: ignore[no-untyped-def]
+def opcode_at(code, at):  # type: ignore[no-untyped-def]
     """Where the opcode stands, and the REX prefix before it, 0 if there is none."""
     rex = np.int64(code[at])
     return (at + 1, rex) if rex & 0xF0 == 0x40 else (at, np.int64(0))
@@ -47,7 +47,7 @@ def _weak(code, at, size):  # type: ignore[no-untyped-def]
     i = at
     while code[i] == 0x66 or code[i] == 0x2E or code[i] == 0xF2 or code[i] == 0xF3:
         i += 1
-    i, rex = _opcode_at(code, i)
+    i, rex = opcode_at(code, i)
     op = np.int64(code[i])
     if op == 0x90 or 0x50 <= op < 0x60 or 0xB8 <= op < 0xC0:
         return True
@@ -80,7 +80,7 @@ def _weak(code, at, size):  # type: ignore[no-untyped-def]
 @inner
 def step_of(code, at, size):  # type: ignore[no-untyped-def]
     """(register, by how much an instruction counts it); (−1, 0) if it does not."""
-    i, rex = _opcode_at(code, at)
+    i, rex = opcode_at(code, at)
     op = np.int64(code[i])
     if i + 1 >= at + size:
         return -1, 0
@@ -104,7 +104,7 @@ def step_of(code, at, size):  # type: ignore[no-untyped-def]
 @inner
 def compared(code, at, size):  # type: ignore[no-untyped-def]
     """The registers that an instruction compares, as bits."""
-    i, rex = _opcode_at(code, at)
+    i, rex = opcode_at(code, at)
     op = np.int64(code[i])
     if i + 1 >= at + size:
         return 0

@@ -89,3 +89,19 @@ def test_calls_are_counted_however_they_were_inlined(version: int, options: list
     shares = {name: counted[f"Ways{name}"] / n for name, n in expected.items()}
     shares |= {name: counted[name] / calls for name in ("java.lang.Math.max", "java.lang.Integer.bitCount")}
     assert {name: share for name, share in shares.items() if not 0.99 <= share <= 1.01} == {}
+
+
+@pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
+def test_receivers_methods_are_counted_apart(version: int, tmp_path: Path) -> None:
+    """C2 inlines those of two at a call; of `Line.area` nothing is left, and `one` is called if it is not the first."""
+    rounds = 12_000
+    options = ["-XX:+UseSerialGC", "-Xbatch"]
+    run = run_of("Receivers", version, options, [str(rounds)], tmp_path)
+    counted = invocations(run, (CodeKind.C1, CodeKind.C2))
+    expected = {
+        "Square.area": 1 / 4, "Line.area": 3 / 4, "Big.size": 1 / 4, "Small.size": 3 / 4, "Left.by": 24, "Right.by": 40,
+        "Often.one": 38 / 40, "Seldom.one": 1 / 40, "Never.one": 1 / 40,
+    }  # fmt: skip
+    wrong = {name: counted[f"Receivers${name}"] for name, each in expected.items()
+             if not 0 <= rounds * each - counted[f"Receivers${name}"] <= 260}  # fmt: skip
+    assert wrong == {}

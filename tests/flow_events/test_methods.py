@@ -106,7 +106,6 @@ def test_invocations_are_exact_where_methods_get_compiled(
     options = [
         "-XX:+UseSerialGC",
         "-Xbatch",  # else a machine with much to do may run all of it before anything is compiled
-        "-XX:CompileCommand=dontinline,Methods$*::area",  # C2 makes the product for both shapes, and then chooses
     ]
     found = Reports(run_of("Methods", version, options, [str(rounds), str(WAIT)], tmp_path))
     expected = {name: 20 * n for name, n in INVOKED.items() if name not in (".rounds", ".fib") and "init" not in name}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jvm.bytecode.class_file import FINAL, INTERFACE, PRIVATE, STATIC, Invoked
-from jvm.bytecode.classes import Classes, Declared
+from jvm.bytecode.classes import ABSTRACT, CANDIDATES, Classes, Declared
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER
 from stages.follow.repair.call_targets import Callees
@@ -70,6 +70,19 @@ def test_which_class_extends_which() -> None:
     assert extends("Odd", "Top") is None
     assert extends("Leaf", "NotTold") is None
     assert extends("Ring", "Top") is None
+
+
+def test_which_methods_a_virtual_call_may_lead_to() -> None:
+    w = told(told(Writer(), 1, "Top", of(("open", ABSTRACT)), flags=INTERFACE), 2, "Mid", of(("open", 1)), above="Top")
+    told(told(w, 3, "Leaf", of(("open", 1)), above="Mid"), 4, "Quiet", of(("mine", 1)), above="Mid")
+    told(told(w, 5, "Apart", of(("open", 1))), 6, "Ring", of(("open", 1)), above="Ring")
+    classes = classes_of(w)
+    assert classes.selected(Invoked(VIRTUAL, "Top", "open", "()V")) == ["Leaf.open", "Mid.open"]
+    assert classes.selected(Invoked(VIRTUAL, "Leaf", "open", "()V")) == ["Leaf.open"]
+    assert classes.selected(Invoked(VIRTUAL, "Top", "open", "(I)V")) == []
+    for id_ in range(10, 10 + CANDIDATES):
+        told(w, id_, f"C{id_}", of(("open", 1)), above="Top")
+    assert classes_of(w).selected(Invoked(VIRTUAL, "Top", "open", "()V")) == []
 
 
 def test_a_class_that_is_above_itself_ends() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from jvm.bytecode.counts import CALL, JUMP, LEAVE, STEP
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
-from stages.inlining.class_measures import EXECUTED, TAKEN
+from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
 from stages.inlining.inlining import Inlining
 from tests.jvm.codeimage.test_debuginfo import debug_info
 
@@ -23,15 +23,20 @@ LOOP: Rows = [(6, JUMP, 20), (12, STEP, 1), (15, JUMP, 4), (20, LEAVE, 0)]  # fo
 
 
 def find(
-    code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True
-) -> tuple[Found, tuple[str | None, ...]]:
-    """`code`: instructions with the frames that they are described with."""
+    code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True,
+    virtual: tuple[str, ...] = (),
+) -> tuple[Found, tuple[str | None, ...]]:  # fmt: skip
+    """`code`: instructions with the frames that they are described with. `virtual`: the methods to which the call at
+    bci 5 of method 1 may lead, if it is a virtual one."""
     data, pcs = b"", []
     for instruction, stack in code:
         data += bytes.fromhex(instruction)
         pcs.append((len(data), stack))
     rows = {method: np.array(steps.get(method, []), np.int32).reshape(-1, 3) for method in NAMES}
-    classes = SimpleNamespace(steps=rows.get, calls=lambda method: calls if method == 1 else ())
+    classes = SimpleNamespace(
+        steps=rows.get, calls=lambda method: calls if method == 1 else (), selected=lambda _: list(virtual),
+        virtual=lambda method, bci: "called" if virtual and (method, bci) == (1, 5) else None,
+    )  # fmt: skip
     image: Any = SimpleNamespace(
         methods=NAMES, classes=classes, first_code=lambda v: np.frombuffer(data + bytes(16), np.uint8)
     )
@@ -124,3 +129,55 @@ def test_moves_are_no_evidence() -> None:
         ("c3", [(1, 12)]),
     ]
     assert find(code, {1: [(5, JUMP, 12), (12, LEAVE, 0)]}) == ([(4, EXECUTED, 1, "two")], ())
+
+
+COMPARE, OTHER = "3d00100001", "3d20100001"  # with a class
+FRAMES: dict[str, Stack] = {"own": [(1, 5)], "two": [(2, 1), (1, 5)], "three": [(3, 1), (1, 5)], "end": [(1, 8)]}
+
+
+def receivers(*code: str, may_be: tuple[str, ...] = ("three", "two")) -> tuple[Found, tuple[str | None, ...]]:
+    """`code`: instructions, each with what it is described as."""
+    described = [(instruction, FRAMES[what]) for instruction, what in (part.split() for part in code)]
+    return find(described, {1: [(8, LEAVE, 0)]}, virtual=may_be)
+
+
+def test_receivers_methods_are_called_as_often_as_the_ways_to_them_are_taken() -> None:
+    """JE to one, the other behind it; then both go on."""
+    found = receivers(f"{COMPARE} own", "7404 own", "01d8 two", "eb02 own", "29d8 three", "c3 end")
+    assert found == ([(5, TAKEN, 1, "three"), (5, NOT_TAKEN, 1, "two")], ())
+
+
+def test_a_receivers_method_of_which_nothing_is_left_is_the_other_one() -> None:
+    code = f"{COMPARE} own", "7404 own", "01d8 two", "eb02 own", "89d8 own", "c3 end"
+    assert receivers(*code) == ([(5, TAKEN, 1, "three"), (5, NOT_TAKEN, 1, "two")], ())
+    several = "four", "three", "two"
+    assert receivers(*code, may_be=several) == ([(5, NOT_TAKEN, 1, "two")], ("four", "three"))
+
+
+def test_a_way_that_ends_in_a_trap_is_none() -> None:
+    code = f"{COMPARE} own", "7503 own", "01d8 two", "c3 end", "0f0b own"
+    assert receivers(*code) == ([(0, EXECUTED, 1, "two")], ())
+
+
+def test_a_receiver_whose_method_is_called_is_not_counted_here() -> None:
+    code = f"{COMPARE} own", "7404 own", "01d8 two", "eb05 own", "e800000000 own", "c3 end"
+    assert receivers(*code) == ([(5, NOT_TAKEN, 1, "two")], ())
+
+
+def test_the_way_of_a_class_leads_to_the_method_to_which_it_leads_elsewhere() -> None:
+    """Of a round that is written out apart, with nothing in it."""
+    first = f"{COMPARE} own", "7402 own", "89d8 own"
+    code = *first, f"{COMPARE} own", "7404 own", "01d8 two", "eb02 own", "29d8 three", "c3 end"
+    want = [(at, way, 1, name) for at in (5, 14) for way, name in ((TAKEN, "three"), (NOT_TAKEN, "two"))]
+    assert receivers(*code) == (want, ())
+
+
+def test_what_is_made_for_all_receivers_and_then_chosen_is_of_none() -> None:
+    code = "01d8 two", f"{COMPARE} own", "0f44c3 own", "c3 end"
+    assert receivers(*code) == ([], ("two", "three"))
+    assert receivers("29d8 three", *code) == ([], ("two", "three"))
+
+
+def test_one_way_for_two_receivers_is_of_none() -> None:
+    code = f"{COMPARE} own", "7406 own", "01d8 two", "29d8 three", "eb02 own", "29d8 three", "c3 end"
+    assert receivers(*code) == ([], ("two", "three"))
