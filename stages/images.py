@@ -58,6 +58,12 @@ class Process:
         self.inlining = Inlining(self.image)
 
     @property
+    def clock_step(self) -> int:
+        """Ticks from one MTC to the next; 0: the trace has none."""
+        c = self.config
+        return (c.ctc_num << c.mtc_shift) // c.ctc_den if c.mtc_shift >= 0 and c.ctc_den > 0 else 0
+
+    @property
     def lateness(self) -> int:
         """Ticks by which a load may be told late."""
         return self.image.lateness or 0

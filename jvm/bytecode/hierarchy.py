@@ -119,6 +119,10 @@ class Hierarchy:
                 upper.below.setdefault(one.id, one)
         return gone
 
+    def named(self, name: str) -> list[Loaded]:
+        """The classes of that name, by whatever loader; the last is the youngest."""
+        return self._named.get(name, [])
+
     def find(self, name: str, loader: int) -> Loaded | None:
         """The class that a class of `loader` means by `name`; of an array, Object, which has its methods."""
         found = self._named.get(OBJECT if name.startswith("[") else name)

@@ -40,6 +40,8 @@ from jvm.export.parse import iter_records
 from jvm.export.unowned import Unowned
 from jvm.threads import ThreadNames
 
+CALL_STUB = "[stub] call_stub"
+"""The name of the stub by which the VM calls Java."""
 MAX_BLOB = 1 << 28
 """Largest blob believed, in bytes; the whole code cache is 2 GiB at most and 240 MiB by default."""
 UNKNOWN_METHOD = "[unknown method]"

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.code.codelets import executes
-from jvm.code.image import CodeImage
+from jvm.code.image import CALL_STUB, CodeImage
 from jvm.export.records import Codelet
+from stages.cct.anchored import FROM_VM, OF_CODE, OF_INTERPRETER, ReadStacks
 from stages.cct.functions import BEHIND_ALL, Functions, grown, inlined_at, locate
 from stages.cct.tables import (
     B_WAYS,
@@ -193,6 +194,18 @@ class Contents:
             return np.zeros(len(addresses), np.int64)
         at = np.minimum(np.searchsorted(self._templates, addresses), len(self._templates) - 1)
         return np.where(self._templates[at] == addresses, self._bytecodes[at], 0)
+
+    def read(self, stacks: NDArray[np.void], fns: I64) -> ReadStacks:
+        """(n,) STACK_DTYPE, and the functions of the interpreter's methods, from −1 on."""
+        fn, place, bci, _, _, _ = self._locate(stacks["pc"] - np.uint64(1), stacks["tsc"].copy())
+        ours = stacks["interpreted"] != 0
+        fn = np.where(ours, fns[stacks["method"] + 1], fn)
+        bci = np.where(ours, stacks["bci"], bci)
+        bci[bci == BEHIND_ALL] = -1
+        stub = self.functions.rows[fn, 1] == self.functions.names.number(CALL_STUB)
+        kind = np.where(ours, OF_INTERPRETER, np.where(stub, FROM_VM, OF_CODE)).astype(np.int64)
+        first = np.searchsorted(stacks["stack"], np.arange(int(stacks["stack"].max()) + 2)).astype(np.int64)
+        return ReadStacks(first, kind, fn, stacks["pc"].view(np.int64).copy(), place, bci)
 
     def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
         """Notes the calls that are inlined at (n,) addresses, that way; of (m,) runs of addresses, where theirs begin

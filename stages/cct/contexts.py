@@ -143,7 +143,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
     node = caller
     if same(t, c, parent, fn) and not enters:
         node = t.activation[AC * parent + A_NODE]
-    elif fn != PENDING and fn != OUTSIDE:
+    elif fn != PENDING and fn != OUTSIDE and fn != BOTTOM:
         node = child(t, caller, c.fns[FC * fn + F_METHOD], bci)
     a = _activation(t, parent, ret, fn, node, caller, bci)
     if a != parent:
@@ -200,7 +200,7 @@ def _below(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _root(t, c, a):  # type: ignore[no-untyped-def]
+def root_of(t, c, a):  # type: ignore[no-untyped-def]
     """What lies below all that is known of the stack."""
     while class_of(t, c, a) != FN_HOLE and class_of(t, c, a) != FN_BOTTOM:
         a = t.activation[AC * a + A_PARENT]
@@ -208,9 +208,15 @@ def _root(t, c, a):  # type: ignore[no-untyped-def]
 
 
 @inner
-def bottom(t, thread):  # type: ignore[no-untyped-def]
+def _of_thread(t, c, parent, fn, thread):  # type: ignore[no-untyped-def]
+    """The activation of `fn`, below which nothing is, or nothing is known, that is the one of a thread's node."""
+    return frame(t, c, parent, -1 - thread, fn, thread, np.int64(-1), True)
+
+
+@inner
+def bottom(t, c, thread):  # type: ignore[no-untyped-def]
     """Below a thread's first frame. `thread`: its node."""
-    return _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(BOTTOM), thread, thread, np.int64(-1))
+    return _of_thread(t, c, np.int64(0), np.int64(BOTTOM), thread)
 
 
 @inner
@@ -234,7 +240,7 @@ def hole(t, c, thread, before):  # type: ignore[no-untyped-def]
         t.size[Z_OWN_HOLES] -= 1
         return _unknown(t, thread, before)
     t.size[Z_SHARED_HOLES] += 1
-    return frame(t, c, np.int64(0), thread, np.int64(SHARED), thread, np.int64(-1), True)
+    return _of_thread(t, c, np.int64(0), np.int64(SHARED), thread)
 
 
 @inner
@@ -249,14 +255,14 @@ def _resumed_stack(t, c, a, thread):  # type: ignore[no-untyped-def]
     """The unknown below the first frame of a stack that goes on where it was left, while `thread`'s own frames are
     those from `a` on down: a virtual thread's, mounted again (JDK: continuationFreezeThaw.cpp, `thaw`). Which one it is
     the trace does not say. Control comes back to `a`, or below, when it is unmounted."""
-    return frame(t, c, a, thread, np.int64(SHARED), thread, np.int64(-1), True)
+    return _of_thread(t, c, a, np.int64(SHARED), thread)
 
 
 @inner
 def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
     """A return from `a` to block `b`, of `fn`, leaves all that is known: `fn` was the caller of the frames above the
     hole. Its own caller is not known."""
-    root = _root(t, c, a)
+    root = root_of(t, c, a)
     if root == 0:
         t.size[Z_STRANGE] += 1
         return _first(t, c, root, fn)
@@ -288,6 +294,13 @@ def linked(t, c, root, fn, place, bci, ret):  # type: ignore[no-untyped-def]
     t.activation[AC * new + A_BEFORE] = t.activation[AC * new + A_WHOLE] = before
     presume(t, c, new, fn, ret)
     t.size[Z_LINKS] += 1
+    _links(t, root, caller, node, bci, ret)
+    return caller
+
+
+@inner
+def _links(t, root, caller, node, bci, ret):  # type: ignore[no-untyped-def]
+    """The unknown `root` is a call of `caller`, by its node at `bci`, and returns to `ret`."""
     link = t.activation[AC * root + A_NODE]
     if t.node[NC * link + N_METHOD] == UNKNOWN_CALLER:
         row = NC * link
@@ -295,7 +308,14 @@ def linked(t, c, root, fn, place, bci, ret):  # type: ignore[no-untyped-def]
         t.node[row + N_FLAGS] |= NODE_LINK
     row = AC * root
     t.activation[row + A_FN], t.activation[row + A_PARENT], t.activation[row + A_RETURN] = LINKED, caller, ret
-    return caller
+
+
+@inner
+def links_to(t, root, caller, node, bci, ret):  # type: ignore[no-untyped-def]
+    """As `linked`, of a caller of which the whole stack is known."""
+    named(t, root, node, bci)
+    t.size[Z_LINKS] += 1
+    _links(t, root, caller, node, bci, ret)
 
 
 @inner
@@ -401,7 +421,7 @@ def _resumed(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
     if t.activation[AC * a + A_FN] == OUTSIDE:
         a = t.activation[AC * a + A_PARENT]
     if _is_elsewhere(t, c, a, b, fn, enters):
-        return _first(t, c, hole(t, c, t.activation[AC * _root(t, c, a) + A_CALLER], a), fn)
+        return _first(t, c, hole(t, c, t.activation[AC * root_of(t, c, a) + A_CALLER], a), fn)
     return _jumped(t, c, a, b, fn, enters)
 
 
@@ -443,5 +463,5 @@ def left(t, c, a, behind):  # type: ignore[no-untyped-def]
         return _becomes(t, c, a, np.int64(OUTSIDE), False)
     if behind == RETURNED or behind == STUB_RETURNED or behind == UNPACKED:
         to = _returned_to(t, c, a, TO_OUTSIDE)
-        return to if to >= 0 else _root(t, c, a)
+        return to if to >= 0 else root_of(t, c, a)
     return a

@@ -104,7 +104,7 @@ def _begin(t, c, state, x, thread):  # type: ignore[no-untyped-def]
     """A state to go on from with path `x`, where a thread is new, or nothing is known of its stack."""
     b = _first_block(c, x)
     if state & _MASK == STARTED and b >= 0 and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
-        return bottom(t, thread) << BEHIND | LEFT
+        return bottom(t, c, thread) << BEHIND | LEFT
     return hole(t, c, thread, state >> BEHIND) << BEHIND | JUMPED
 
 
@@ -155,7 +155,7 @@ def _count(t, s, sure, times, rate):  # type: ignore[no-untyped-def]
 def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
     """A part of the order in which there are events. The state, and the event, behind it. Which method is called is not
     in the path: of one pass, path and events together are a step; else it is added to the nodes at once."""
-    if times == 1:
+    if times == 1 and x != _DISABLED:  # a stack that was read is never met again
         s = told_step(t, c, e, event, events, j, state, x)
         if s:
             _count(t, s, sure, times, rate)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import apart, inner, kernel
+from stages.cct.anchored import NO_STACKS, ReadStacks, anchored
 from stages.cct.contexts import SEARCHED, class_of, frame, linked
 from stages.cct.nodes import child
 from stages.cct.presumed import NOT_ASKED, is_untold, presume, told
@@ -38,6 +39,7 @@ from stages.cct.tables import (
     INTERPRETER,
     N_METHOD,
     NC,
+    OUTSIDE,
     TO_OUTSIDE,
 )
 from stages.cct.tree import INTERPRETER_NAME
@@ -47,7 +49,7 @@ from stages.messages.paths import BlockEnd, PathKind
 
 _ENTER, _FRAME, _LOST = int(FrameEvent.ENTER), int(FrameEvent.FRAME), int(FrameEvent.LOST)
 _RETURN, _UNWIND, _OSR = int(FrameEvent.RETURN), int(FrameEvent.UNWIND), int(FrameEvent.OSR)
-_COMPILED, _UPCALL = int(FrameEvent.COMPILED), int(FrameEvent.UPCALL)
+_COMPILED, _UPCALL, _STACK = int(FrameEvent.COMPILED), int(FrameEvent.UPCALL), int(FrameEvent.STACK)
 _OF_PATHS = int(PathKind.OF_PATHS)
 _BY_RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
 OUT, WITHIN = 1, 2
@@ -57,29 +59,30 @@ OUT, WITHIN = 1, 2
 class Told(NamedTuple):
     """Events of a message, by row, in the order in which they happened: position in the order, block of the path,
     FrameEvent, the function of the method, bci of the call. LOST: the function of the lowest frame that is
-    known, and how many are on it."""
+    known, and how many are on it. STACK: its number among `stacks`, and whether its top has executed nothing."""
 
     order: I64
     block: I64
     kind: I64
     fn: I64
     bci: I64
+    stacks: ReadStacks
 
 
 told_at = pointers_to(Told)
 
 
-def events_told(events: NDArray[np.void], fns: I64) -> tuple[Told, I64]:
+def events_told(events: NDArray[np.void], fns: I64, stacks: ReadStacks = NO_STACKS) -> tuple[Told, I64]:
     """(n,) EVENT_DTYPE and, by method from −1 on, its function: the events that move a thread between two frames of the
-    interpreter, and of which row each is.
+    interpreter, or tell its stack, and of which row each is.
 
     Behind a LOST all frames are told anew, those below compiled code and below the VM too. The machine code has told
     those: only the ones above the last of them are left, of which LOST has the first."""
     if not len(events):
-        return Told(*(np.zeros(0, np.int64) for _ in Told._fields)), np.zeros(0, np.int64)
+        return Told._make((*(np.zeros(0, np.int64) for _ in range(5)), stacks)), np.zeros(0, np.int64)
     columns = [np.empty(len(events), np.int64) for _ in range(6)]
     n = int(_moving(events if events.flags.writeable else events.copy(), fns, *columns))
-    return Told(*(column[:n] for column in columns[1:])), columns[0][:n]
+    return Told._make((*(column[:n] for column in columns[1:]), stacks)), columns[0][:n]
 
 
 @kernel
@@ -98,7 +101,17 @@ def _moving(events, fns, row, order, block, kind, fn, bci):  # type: ignore[no-u
             of, at = np.int64(INTERPRETER), np.int64(max(end - first - 1, 0))
             if first < end:
                 of = fns[events[first]["method"] + 1]
-        if what == _LOST or what == _ENTER or what == _FRAME or what == _RETURN or what == _UNWIND or what == _OSR:
+        if what == _STACK:
+            of, at = at >> 1, at & 1
+        if (
+            what == _STACK
+            or what == _LOST
+            or what == _ENTER
+            or what == _FRAME
+            or what == _RETURN
+            or what == _UNWIND
+            or what == _OSR
+        ):
             row[n], order[n], block[n] = e["row"], e["order"], e["block"]
             kind[n], fn[n], bci[n] = what, of, at
             n += 1
@@ -224,8 +237,11 @@ def _back(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 @inner
 def _is_part(t, c, a):  # type: ignore[no-untyped-def]
-    """Whether an activation is a part that the interpreter calls of its own (as `call_VM`, interp_masm_x86.cpp)."""
+    """Whether an activation is a part that the interpreter calls of its own (as `call_VM`, interp_masm_x86.cpp); or
+    what has left the filter."""
     row = AC * a
+    if t.activation[row + A_FN] == OUTSIDE:
+        return True
     called = t.activation[row + A_FN] == INTERPRETER and t.activation[row + A_RETURN] > TO_OUTSIDE
     return called and class_of(t, c, t.activation[row + A_PARENT]) == FN_INTERPRETER
 
@@ -233,6 +249,10 @@ def _is_part(t, c, a):  # type: ignore[no-untyped-def]
 @apart
 def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     kind, fn = e.kind[k], e.fn[k]
+    if kind == _STACK:
+        return anchored(t, c, e.stacks, fn, e.bci[k], a)
+    if class_of(t, c, a) != FN_INTERPRETER:
+        return a
     if kind == _LOST:
         return _at_last(t, c, a, fn, e.bci[k])
     if kind == _ENTER and t.activation[AC * a + A_BEFORE]:  # seen by a return: it calls
@@ -249,7 +269,7 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
 
 @apart
 def happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
-    """Event `k`, where the thread stands in `a`, of the interpreter: the activation behind it."""
+    """Event `k`, where the thread stands in `a`, of the interpreter or out of the filter: the activation behind it."""
     of, parts = a, 0
     while _is_part(t, c, of):
         of = t.activation[AC * of + A_PARENT]
@@ -259,8 +279,8 @@ def happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
         of = a
         for _ in range(depth):
             of = t.activation[AC * of + A_PARENT]
-        node = t.activation[AC * to + A_NODE]
-        to = frame(t, c, to, t.activation[AC * of + A_RETURN], np.int64(INTERPRETER), node, np.int64(-1), False)
+        node, row = t.activation[AC * to + A_NODE], AC * of
+        to = frame(t, c, to, t.activation[row + A_RETURN], t.activation[row + A_FN], node, np.int64(-1), False)
     return to
 
 

@@ -18,6 +18,7 @@ from stages.cct.tables import (
     A_WHOLE,
     AC,
     BEHIND,
+    BOTTOM,
     HOLE,
     I64,
     N_METHOD,
@@ -40,6 +41,9 @@ from stages.cct.tables import (
     Z_PRESUMED_RIGHT,
     Z_PRESUMED_WRONG,
     Z_SHARED_HOLES,
+    Z_STACKS,
+    Z_STACKS_AGREED,
+    Z_STACKS_REFUSED,
     Z_STRANGE,
     Tables,
     tables_at,
@@ -49,7 +53,7 @@ from stages.fresh import zeros
 
 _KEPT = (
     Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT,
-    Z_PRESUMED_WRONG,
+    Z_PRESUMED_WRONG, Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED,
 )  # fmt: skip
 HOLES = 64
 """So many holes back a thread's stack is kept."""
@@ -134,8 +138,8 @@ def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type:
         t.activation[row + A_PARENT] = moved[t.activation[row + A_PARENT]]
         t.activation[row + A_BEFORE] = moved[t.activation[row + A_BEFORE]]
         t.activation[row + A_WHOLE] = moved[t.activation[row + A_WHOLE]]
-        if t.activation[row + A_FN] == SHARED:
-            t.activation[row + A_RETURN] = t.activation[row + A_CALLER]
+        if t.activation[row + A_FN] == SHARED or t.activation[row + A_FN] == BOTTOM:
+            t.activation[row + A_RETURN] = -1 - t.activation[row + A_CALLER]
 
 
 @kernel

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.cct.anchored import NO_STACKS
 from stages.cct.contents import Contents
 from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
 from stages.cct.functions import UNKNOWN_METHOD, Functions
@@ -43,6 +44,9 @@ from stages.cct.tables import (
     Z_PRESUMED_RIGHT,
     Z_PRESUMED_WRONG,
     Z_SHARED_HOLES,
+    Z_STACKS,
+    Z_STACKS_AGREED,
+    Z_STACKS_REFUSED,
     Z_STATES,
     Z_STEPS,
     Z_STRANGE,
@@ -53,7 +57,7 @@ from stages.cct.tree import INTERPRETER_NAME, NAMES, THREAD, Tree, thread_method
 from stages.columns import table
 from stages.images import Images, Process, ProcessKey
 from stages.messages import Bytecodes, EndOfStream, JitBatch, Paths, StreamOpen, ThreadEnd, TreeReport, Watermark
-from stages.messages.bytecodes import EVENT_DTYPE
+from stages.messages.bytecodes import EVENT_DTYPE, STACK_DTYPE
 from stages.messages.trees import CERTAINTIES
 from stages.paths.counts import Rows
 from stages.paths.dictionary import Dictionary
@@ -62,7 +66,8 @@ from stages.paths.groups import grouped
 _COUNTERS = (
     ("holes", Z_HOLES), ("shared_holes", Z_SHARED_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE),
     ("overflow", Z_OVERFLOW), ("presumed", Z_PRESUMED), ("presumed_right", Z_PRESUMED_RIGHT),
-    ("presumed_wrong", Z_PRESUMED_WRONG),
+    ("presumed_wrong", Z_PRESUMED_WRONG), ("stacks", Z_STACKS), ("stacks_agreed", Z_STACKS_AGREED),
+    ("stacks_refused", Z_STACKS_REFUSED),
 )  # fmt: skip
 
 SPARE_FUNCTIONS = 4096
@@ -245,7 +250,9 @@ class Cct:
         """The interpreter's, if it is explained; of (n,) parts of the order, which are in it: [event, end)."""
         said, p.bytecodes = p.bytecodes, None
         events = said.events if said is not None and said.explains(message) else np.zeros(0, EVENT_DTYPE)
-        told, row = events_told(events, self._fns(p, events["method"]))
+        read = said.stacks if len(events) and said is not None else np.zeros(0, STACK_DTYPE)
+        fns = self._fns(p, np.concatenate((events["method"], read["method"])))
+        told, row = events_told(events, fns, p.contents.read(read, fns) if len(read) else NO_STACKS)
         at = message.stops["order"].astype(np.int64)
         key = row << 40 | told.order
         begin, end = (np.searchsorted(key, rows.row << 40 | at[stop]) for stop in (rows.stop, rows.stop_end - 1))

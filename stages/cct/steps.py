@@ -102,7 +102,7 @@ _OF_PATHS = int(PathKind.OF_PATHS)
 _RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
 _MASK = (1 << BEHIND) - 1
 _NONE = np.int64(0)
-_ENTER = int(FrameEvent.ENTER)
+_ENTER, _STACK = int(FrameEvent.ENTER), int(FrameEvent.STACK)
 
 
 @inner
@@ -277,6 +277,15 @@ def walk_told(t, c, e, event, end, j, state, x, times):  # type: ignore[no-untyp
     a, behind, begin = state >> BEHIND, state & _MASK, t.size[Z_PARTS]
     whole = max(times * c.path[XC * x + X_INSTRUCTIONS], 1)
     made, n = of_paths(c, x), np.int64(0)
+    if x == _DISABLED:  # stacks are read of a thread that is out of the filter
+        while event < end and e.order[event] == j and e.kind[event] != _STACK:
+            a = _event(t, c, e, event, a, begin, whole)
+            event += 1
+        a, behind = _off(t, c, a, behind)
+        while event < end and e.order[event] == j:
+            a = happened(t, c, e, event, a)
+            event += 1
+        return a << BEHIND | behind, event
     for _ in range(times):
         for m in range(links_of(c, x) if made else 1):
             part = link(c, x, m) if made else x

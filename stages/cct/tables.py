@@ -118,12 +118,14 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
 # `size`: how many rows there are; what was counted; slots in use of the hash tables, less one; for how many rows there
 # is room (of nodes, as many again for overflows); how many parts of a step come of one block at most; how many holes
 # may yet have an unknown of their own in this pane, how many had none; steps that were worked out; whether callers are
-# presumed, how many were, and of those that were found out later, how many were right, and wrong
+# presumed, how many were, and of those that were found out later, how many were right, and wrong;
+# stacks that were read, how many were known, and how many were not of the frame on top
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
     Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST,
-    Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT, Z_PRESUMED_WRONG, Z_SIZE,
-) = range(27)  # fmt: skip
+    Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT, Z_PRESUMED_WRONG,
+    Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_SIZE,
+) = range(30)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
 
 INLINED = 1 << 14

@@ -11,7 +11,7 @@ Offsets are positions in a stream, in bytes since it was opened: as `aux_head` c
 
 from __future__ import annotations
 
-from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, Bytecodes, FrameEvent
+from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, STACK_DTYPE, Bytecodes, FrameEvent
 from stages.messages.clock import Clock, PtConfig
 from stages.messages.keys import StreamKey, ThreadKey
 from stages.messages.loss import Loss, LossMark
@@ -61,6 +61,7 @@ __all__ = [
     "PIECE_DTYPE",
     "PROFILE_DTYPE",
     "SIDE_DTYPE",
+    "STACK_DTYPE",
     "STATEMENT_DTYPE",
     "TREE_DTYPE",
     "U8",

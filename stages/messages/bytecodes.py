@@ -39,6 +39,7 @@ class FrameEvent(IntEnum):
     UPCALL = 8  # the VM calls Java: push a boundary
     UPRETURN = 9  # pop the last boundary and all above it
     LOST = 10  # nothing is known of the stack any more: pop everything
+    STACK = 11  # here the agent read the thread's whole stack; where it is another than was told, it is told behind it
 
 
 EVENT_DTYPE = np.dtype(
@@ -48,8 +49,16 @@ EVENT_DTYPE = np.dtype(
 """Row of the `Paths`; FrameEvent; position in `order` of the path in which it happens, and before which of its blocks
 (a repetition −n at its own position has those of n passes, one behind the other); the method entered, or that
 goes on behind a RETURN, UNWIND, BACK or UPRETURN (−1: unknown, or none); the bci in the frame below from which it was
-called (−1: unknown, or by the VM); bytecodes executed from here to the next event, in the frame that is then on
-top."""
+called (−1: unknown, or by the VM; of a STACK: twice its number in `stacks`, and one more if the frame on top has
+executed nothing yet, and is told by an ENTER behind it); bytecodes executed from here to the next event, in the frame
+that is then on top."""
+
+STACK_DTYPE = np.dtype(
+    [("stack", "<i4"), ("method", "<i4"), ("tsc", "<u8"), ("pc", "<u8"), ("bci", "<i4"), ("interpreted", "<i4")]
+)
+"""A frame of a stack that the agent read; one stack's behind the other's, the outermost frame first. The stack's
+number; the method, if the interpreter runs it (−1: it is not known); when it was read; where control goes on in the
+frame; the bci (−1: a native method, or compiled code); whether it is the interpreter's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,7 @@ class Bytecodes:
     bcis: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
     """Of each bytecode that `events` count, one event's behind the other's, if they were asked for
     (`flow.each_bytecode`), and could all be told; else empty."""
+    stacks: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, STACK_DTYPE), metadata={"dtype": STACK_DTYPE})
 
     def explains(self, paths: Paths) -> bool:
         """Whether it was made of that message."""

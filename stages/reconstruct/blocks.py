@@ -31,7 +31,7 @@ class TokensOfBlocks:
     """Of one process. Forgotten with the generation; found again when the interpreter's landmarks change."""
 
     def __init__(self, image: CodeImage) -> None:
-        self._image, self._compiled = image, Compiled(image)
+        self._image, self.compiled = image, Compiled(image)
         self.forgotten = 0
         self._landmarks: landmarks.Landmarks | None = None
         self._executed, self._census = image.codelets.executed, image.census
@@ -41,7 +41,7 @@ class TokensOfBlocks:
         self._columns = [Arena[np.int32](np.int32) for _ in range(3)]  # first, count, weight: by block
         self._token, self._argument = Arena[np.uint8](np.uint8), Arena[np.int32](np.int32)
         self._layout = Layout()
-        self._compiled.forget()
+        self.compiled.forget()
         self.forgotten += 1
 
     def growing(self, d: Dictionary, index: ByOpcode, number: NDArray[np.int32]) -> Generator[None, None, Blocks]:
@@ -53,7 +53,7 @@ class TokensOfBlocks:
             out = [np.zeros(len(blocks), np.int32) for _ in range(3)]
             tokens = np.zeros(MOST_TOKENS * len(blocks), np.uint8), np.zeros(MOST_TOKENS * len(blocks), np.int32)
             ends = np.array([(lo, hi, int(token)) for lo, hi, token in marks.ends], np.int64).reshape(-1, 3)
-            compiled = self._compiled.rows(blocks, d.ranges.rows)
+            compiled = self.compiled.rows(blocks, d.ranges.rows)
             n = _tokens(
                 blocks, d.ranges.rows, d.lengths.rows, marks.address, marks.token, marks.argument, ends,
                 compiled, np.array(marks.interpreter, np.uint64), self._token.used, *out, *tokens,
@@ -65,7 +65,7 @@ class TokensOfBlocks:
             yield
         first, count, weight = (column.view() for column in self._columns)
         of = OfBlocks(first, count, weight, self._token.view(), self._argument.view())
-        places, scopes = self._compiled.view()
+        places, scopes = self.compiled.view()
         path, passage = yield from self._layout.growing(d.paths.rows, d.links.rows, of, marks.templates, places.called)
         return Blocks(of, path, passage, marks.templates, index, places, scopes, number)
 

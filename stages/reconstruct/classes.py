@@ -17,22 +17,31 @@ from jvm.export.parse import iter_records
 from jvm.export.records import RecordType
 from jvm.export.unowned import Unowned
 
-ONLY = {int(t) for t in (RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD)}
+ONLY = {
+    int(t)
+    for t in (
+        RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD, RecordType.STACK,
+    )
+}  # fmt: skip
 CALLS = 1 << 9  # looked at in one step
 MOST = 1 << 22  # numbers of the agent
 
 
 class Classes:
-    def __init__(self, going: Callable[[range, range], None]) -> None:
-        """`going` hears of nodes and methods that go, before they do."""
+    def __init__(
+        self, going: Callable[[range, range], None], stacks: Callable[[export.Stack], None] = lambda _: None
+    ) -> None:
+        """`going` hears of nodes and methods that go, before they do; `stacks` of stacks, once the methods in them are
+        told."""
         self.icfg = Icfg()
         self.bad_records = 0
         self._graph: tuple[int, Graph] | None = None  # with its epoch
-        self._hears = going
+        self._hears, self._stacks = going, stacks
         self._named = np.zeros(1024, np.bool_)  # methods that were given
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
         self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
+        self._stacked: dict[int, tuple[str, str, str]] = {}  # methods without a class: its name, name and descriptor
         self._unowned = Unowned()
         self._gone: deque[tuple[int, int]] = deque()  # (time, class), in the order of being told
 
@@ -54,6 +63,8 @@ class Classes:
                         yield
                     case export.Method():
                         self._tell(record)
+                    case export.Stack():
+                        self._stacks(record)
                     case _:
                         self.icfg.feed(record)
         except export.ExportError:
@@ -67,10 +78,19 @@ class Classes:
             more[: len(self.numbers)] = self.numbers
             self.numbers = more
         selector = method.name, method.signature
+        if not method.class_id:
+            self._stacked[method.id] = (method.class_signature[1:-1], *selector)
+            self._stacked.pop(self._unowned.told(method), None)
+            return
         self._told.setdefault(method.class_id, {})[method.id] = selector
         self.numbers[method.id] = self.icfg.number(method.class_id, *selector)
-        if unused := self._unowned.told(method):
-            self._told[0].pop(unused, None)
+
+    def method(self, id_: int) -> int:
+        """The graph's number of a method that a stack names, whose class the agent had no number of: that of the class
+        of that name which was loaded last. NOWHERE: none is known."""
+        holder, *selector = self._stacked.get(id_, ("", "", ""))
+        same = self.icfg.hierarchy.named(holder)
+        return self.icfg.number(same[-1].id, *selector) if same else NOWHERE
 
     def forget_before(self, tsc: int) -> Iterator[None]:
         """Classes that were unloaded before that, in steps."""

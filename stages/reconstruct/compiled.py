@@ -58,7 +58,7 @@ class Compiled:
         rows = np.full(len(blocks), -1, np.int32)
         mine = np.flatnonzero(np.isin(blocks["kind"], KINDS))
         versions, inverse = np.unique(blocks["version"][mine], return_inverse=True)
-        rows[mine] = np.array([self._place(v, _NO_CALL, None) for v in versions.tolist()], np.int32)[inverse]
+        rows[mine] = np.array([self.place(v, _NO_CALL, None) for v in versions.tolist()], np.int32)[inverse]
         at, owner = spans(blocks["range"][mine].astype(np.int64), blocks["ranges"][mine].astype(np.int64))
         calls = np.flatnonzero(ranges["calls"][at] == 1)
         block, behind = mine[owner[calls]], ranges["hi"][at[calls]]
@@ -71,13 +71,14 @@ class Compiled:
                 continue
             of = np.flatnonzero(made_by == id_)
             pcs, inverse = np.unique(version.debug.index(last[of] - np.uint64(version.start)), return_inverse=True)
-            numbers = [self._place(id_, pc, version.debug) for pc in pcs.tolist()]
+            numbers = [self.place(id_, pc, version.debug) for pc in pcs.tolist()]
             found[of] = np.array(numbers, np.int64)[inverse]
         known = found >= 0
         rows[block[known]] = found[known]  # the last of a block
         return rows
 
-    def _place(self, version: int, pc: int, debug: DebugInfo | None) -> int:
+    def place(self, version: int, pc: int, debug: DebugInfo | None) -> int:
+        """The row of a call of an nmethod, by its position among the pcs."""
         row = self._row.get((version, pc))
         if row is None:
             method, bci = np.zeros(0, np.int64), np.zeros(0, np.int32)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.opcodes import KIND, Kind, template
-from jvm.code.image import CodeImage
+from jvm.code.image import CALL_STUB, CodeImage
 from jvm.code.version import Kind as CodeKind
 from jvm.code.version import Version
 from jvm.export.records import Codelet
@@ -23,7 +23,6 @@ from stages.reconstruct.state import NO_OP
 from stages.reconstruct.tokens import Entry, Token
 
 U64 = NDArray[np.uint64]
-CALL_STUB = "[stub] call_stub"
 LOSING = ("[stub] cont_", "[stub] Cont thaw")  # stubs whose names begin so (JDK 25, 21): continuations come and go
 ENTRY = "method entry point (kind = "
 _ENTRIES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from jvm.bytecode.icfg import Graph
 from stages.columns import table
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE
+from stages.reconstruct.anchors import NO_ANCHORS, Anchors
 from stages.reconstruct.state import (
     BOTTOM,
     CARRIED,
@@ -34,6 +36,10 @@ from stages.reconstruct.window import Blocks
 
 EXECUTED_DTYPE = np.dtype([("order", "<i8"), ("node", "<i4"), ("_", "<i4")])
 """As `stages.reconstruct.state.Executed`."""
+OUTCOMES = {
+    "stacks_agreed": At.AGREED, "stacks_continued": At.CONTINUED, "stacks_replaced": At.REPLACED,
+    "stacks_refused": At.REFUSED,
+}  # fmt: skip
 BUDGET = 1 << 15
 """Blocks of a step."""
 
@@ -77,6 +83,7 @@ class Matcher:
         self.state = new_state(KEPT_BYTECODES if executed else 0)
         self._state_at = table(self.state)
         self.threads: dict[int, Thread] = {}
+        self.counts: Counter[str] = Counter()  # of stacks that were read
         self._counts = new_counts(0, 0)
         self._counts_at = table(self._counts)
         self._graph: tuple[Graph, NDArray[np.int64]] | None = None  # and where its arrays are
@@ -105,9 +112,10 @@ class Matcher:
 
     def group(
         self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, order: NDArray[np.int32],
-        breaks: NDArray[np.void],
+        breaks: NDArray[np.void], stacks: Anchors = NO_ANCHORS,
     ) -> Iterator[Found | None]:  # fmt: skip
-        """What a thread ran in these parts: in steps, the last gives what was found."""
+        """What a thread ran in these parts: in steps, the last gives what was found. `stacks`: those that were read of
+        it."""
         s = self.state
         self._room(len(graph.methods.entry), len(blocks.of.first))
         if self._graph is None or self._graph[0] is not graph:
@@ -123,7 +131,8 @@ class Matcher:
         executed: list[NDArray[np.void]] = []
         while True:
             done = walk(
-                *where, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks, BUDGET,
+                *where, order, parts.ends, parts.fresh, parts.row, parts.broken, parts.broken_end, breaks,
+                table(stacks), len(stacks.order), BUDGET,
             )  # fmt: skip
             if s.at[At.EVENT]:
                 events.append(_rows(s.events, int(s.at[At.EVENT])))
@@ -135,6 +144,9 @@ class Matcher:
                 break
             yield None
         self._keep(thread)
+        for name, outcome in OUTCOMES.items():
+            self.counts[name] += int(s.at[outcome])
+            s.at[outcome] = 0
         yield Found(*self._take(number), events, executed)
 
     def _room(self, methods: int, blocks: int) -> None:

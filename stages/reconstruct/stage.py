@@ -22,6 +22,7 @@ from stages.messages import (
     EVENT_DTYPE,
     KNOWN_DTYPE,
     METHOD_DTYPE,
+    STACK_DTYPE,
     Account,
     Bytecodes,
     FrameEvent,
@@ -36,9 +37,12 @@ from stages.messages import (
 from stages.messages.columns import joined
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
+from stages.reconstruct.anchors import NO_ANCHORS, Anchors, anchors
 from stages.reconstruct.blocks import TokensOfBlocks
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.reconstruct.stacks import Stacks
+from stages.reconstruct.window import Blocks
 from stages.shed import Shedder
 
 NAMES = 128
@@ -60,6 +64,7 @@ class Reconstructed:
     tokens: TokensOfBlocks
     matcher: Matcher
     classes: Classes
+    stacks: Stacks
     dictionary: Dictionary = field(default_factory=Dictionary)
     last: JitBatch | None = None
     places: int = 0  # how often places in compiled code have been numbered anew
@@ -131,6 +136,7 @@ class Reconstruct:
             case ThreadEnd():
                 if p_ := self._processes.get(message.thread[:2]):
                     p_.matcher.forget(message.thread.tid)
+                    p_.stacks.forget(message.thread.tid)
                     p_.unexplained.discard(message.thread.tid)
                 yield message
             case _:
@@ -144,8 +150,17 @@ class Reconstruct:
             **{f"reconstruct_{name}": n for name, n in sorted(self.counts.items())},
             "reconstruct_threads": sum(len(p.matcher.threads) for p in self._processes.values()),
             "reconstruct_methods": sum(len(p.classes.graph().methods.entry) for p in self._processes.values()),
+            **{f"reconstruct_{name}": n for name, n in sorted(self._of_stacks().items())},
             **self.images.statistics(),
         }
+
+    def _of_stacks(self) -> Counter[str]:
+        """What became of the stacks that the agent read."""
+        counts = Counter[str]()
+        for p in self._processes.values():
+            counts.update(p.matcher.counts)
+            counts.update({f"stacks_{name}": n for name, n in p.stacks.counts.items()})
+        return counts
 
     def introduce(self) -> list[object]:
         """A receiver has begun anew: names come again with what uses them."""
@@ -163,7 +178,8 @@ class Reconstruct:
             each = self._each_bytecode or self._executed is not None
             process, matcher = self.images.of(host, pid), Matcher(executed=each)
             tokens = TokensOfBlocks(process.image)
-            known = Reconstructed(process, tokens, matcher, Classes(matcher.going))
+            stacks = Stacks(process.image)
+            known = Reconstructed(process, tokens, matcher, Classes(matcher.going, stacks.told), stacks)
             self._processes[host, pid] = known
         if self._now is not None and known.shedder is None and known.process.clocked:
             known.shedder = Shedder(self._now, round(self._most_behind_seconds * known.process.hz))
@@ -238,26 +254,45 @@ class Reconstruct:
         bounds = np.flatnonzero(np.diff(rows.group, prepend=-1, append=-1))
         begun = set[int]()
         found: list[Found] = []
+        blocks, of_thread, stacks = self._read(p, message, blocks)
+        yield None
         for a, b in pairwise(bounds.tolist()):
             parts = _parts(message, rows.row[a:b], at[rows.stop[a:b]], at[rows.stop_end[a:b] - 1], begun)
             number = int(rows.group[a])
-            p.unexplained.discard(int(groups["tid"][number]))
-            matched = p.matcher.group(number, int(groups["tid"][number]), parts, graph, blocks, order, breaks)
+            tid = int(groups["tid"][number])
+            p.unexplained.discard(tid)
+            matched = p.matcher.group(number, tid, parts, graph, blocks, order, breaks, of_thread.get(tid, NO_ANCHORS))
             for out in matched:
                 if out is not None:
                     found.append(out)
                     if self._executed is not None:
-                        self._executed(message, int(groups["tid"][number]), out.executed, icfg)
+                        self._executed(message, tid, out.executed, icfg)
                 yield None
         bcis = np.zeros(0, np.uint16)
         if self._each_bytecode:
             kept = [rows["node"] for f in found for rows in f.executed]
             bcis = np.concatenate([bcis, *(graph.nodes.bci[nodes[nodes >= 0]] for nodes in kept)])
-        yield from self._told(p, message, found, bcis)
+        yield from self._told(p, message, found, bcis, stacks)
         yield message
 
+    def _read(
+        self, p: Reconstructed, message: Paths, blocks: Blocks
+    ) -> tuple[Blocks, dict[int, Anchors], NDArray[np.void]]:
+        """The stacks that were read in the time of this message, by thread; and what `blocks` is with the places in
+        compiled code that they bring."""
+        placed = p.stacks.place(message, p.dictionary, p.process.clock_step)
+        out, rows, number = dict[int, Anchors](), [np.zeros(0, STACK_DTYPE)], 0
+        for tid, of in placed.items():
+            out[tid], frames = anchors(of, number, p.classes, p.process.image, p.tokens.compiled)
+            rows.append(frames)
+            number += len(of)
+        if placed:
+            places, scopes = p.tokens.compiled.view()
+            blocks = blocks._replace(place=places, scope=scopes)
+        return blocks, out, joined(rows)
+
     def _told(
-        self, p: Reconstructed, message: Paths, found: list[Found], bcis: NDArray[np.uint16]
+        self, p: Reconstructed, message: Paths, found: list[Found], bcis: NDArray[np.uint16], stacks: NDArray[np.void]
     ) -> Iterator[Bytecodes | None]:
         methods = joined([np.zeros(0, METHOD_DTYPE), *(f.methods for f in found)])
         events = joined([np.zeros(0, EVENT_DTYPE), *(e for f in found for e in f.events)])
@@ -266,7 +301,7 @@ class Reconstruct:
         if (np.diff(events["row"]) < 0).any():
             events, bcis = _by_row(events, bcis)
         names = list[tuple[int, str]]()
-        for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"]))):
+        for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"], stacks["method"]))):
             names.append((m, p.classes.name(m)))
             if len(names) % NAMES == 0:
                 yield None
@@ -275,7 +310,7 @@ class Reconstruct:
         known = joined([np.zeros(0, KNOWN_DTYPE), *(f.known for f in found)])
         yield Bytecodes(
             message.host, message.pid, message.generation, message.first_path, len(message.order), methods, known,
-            events, tuple(names), bcis=bcis,
+            events, tuple(names), bcis=bcis, stacks=stacks,
         )  # fmt: skip
 
 

@@ -210,6 +210,7 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
     if kind == IN_COMPILED:
         if s.at[COUNT] == 0:
             s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = COMPILED, EMPTY, 1, 0
+            s.at[PHASE] = RUN
         elif s.at[COUNT] > 1 or s.front.node[0] != COMPILED:
             on_compiled(g, s)
             s.at[PHASE] = RUN
@@ -226,6 +227,8 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
             s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = s.next.node[0], s.next.cell[0], 1, 0
             return
     elif s.at[COUNT] == 0:
+        if kind != UPRETURN:  # a stack that is read here (`anchors`) is that of such a frame
+            s.at[PHASE] = BEHIND if kind == BEHIND_CALL else DEOPTIMISED if kind == DEOPT else THROWN
         return
     elif kind == BEHIND_CALL:
         on_behind(g, s)

@@ -12,8 +12,9 @@ from jvm.bytecode.icfg import Graph
 from jvm.bytecode.opcodes import KIND, Kind
 from jvm.kernels import apart, kernel, near
 from stages.columns import pointers_to
-from stages.messages.paths import BREAK, FIRST_PATH
+from stages.messages.paths import BREAK, DISABLED, FIRST_PATH
 from stages.messages.reports import Break
+from stages.reconstruct.anchors import anchor, anchors_at
 from stages.reconstruct.candidates import (
     AT,
     CALLED,
@@ -61,6 +62,7 @@ from stages.reconstruct.window import (
 )
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
+AGREED = AT["AGREED"]
 IN_COMPILED = int(Token.COMPILED)
 PLAIN, CONDITIONAL, GOTO = int(Kind.PLAIN), int(Kind.CONDITIONAL), int(Kind.GOTO)
 OFF_CODE = int(Break.OFF_CODE)
@@ -194,13 +196,30 @@ def _native_on_top(s):  # type: ignore[no-untyped-def]
     return s.at[COUNT] > 0
 
 
+@near
+def _stack_at(n, count, j):  # type: ignore[no-untyped-def]
+    """The first stack of `count` that belongs at position `j` or behind it."""
+    lo, hi = np.int64(0), np.int64(count)
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if n.order[middle] < j:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
 @kernel
-def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, broken_end, breaks, budget):  # type: ignore[no-untyped-def]
+def walk(  # type: ignore[no-untyped-def]
+    graph, state, counts, tokens, order, ends, fresh, rows, broken_at, broken_end, breaks, stacks, anchored, budget
+):  # fmt: skip
     """The parts [ends[k, 0], ends[k, 1]) of `order` that a thread went along, from part at[PART] on.
 
-    `fresh`: nothing is known at the beginning of a part. It returns the part to go on with, len(ends) at the end: a
-    call handles about `budget` blocks, and stops where the events need room. Where it is: at[ORDER], at[PASSED]."""
+    `stacks`: those that the agent read (`anchors`), `anchored` of them. `fresh`: nothing is known at the beginning
+    of a part. It returns the part to go on with, len(ends) at the end: a call handles about `budget` blocks, and
+    stops where the events need room. Where it is: at[ORDER], at[PASSED]."""
     g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
+    n = anchors_at(stacks)
     k = s.at[PART]
     if s.at[ORDER] >= 0 and s.at[EVENT] == 0 and s.at[COUNT] and s.at[TOLD]:  # those before have been taken
         tell(s, E_NONE, -1, -1, s.at[ORDER], 0)
@@ -236,6 +255,10 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
             if x < FIRST_PATH:
                 if x == BREAK:
                     lose(s, j, 0)
+                elif x == DISABLED and anchored:
+                    at = _stack_at(n, anchored, j)
+                    if at < anchored and n.order[at] == j:
+                        s.at[AGREED + anchor(g, s, c, t, n, at, j)] += 1
                 s.at[ORDER] = j + 1
                 continue
             budget -= 1
@@ -246,6 +269,9 @@ def walk(graph, state, counts, tokens, order, ends, fresh, rows, broken_at, brok
                 limit = ends[k, 1]
                 if q < broken_end[k]:
                     limit = min(limit, breaks[q]["confirmed"])
+                if anchored:
+                    at = _stack_at(n, anchored, j)
+                    limit = min(limit, n.order[at]) if at < anchored else limit
                 at, x = _run_quiet(s, t, order, j, limit, x)
                 budget -= at - j >> 4
                 s.at[LAST_PATH], s.at[ORDER], s.at[PASSED] = x, at, 0

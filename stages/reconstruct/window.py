@@ -122,7 +122,7 @@ def _call_bci(g, s, cell):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def]
+def tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def]
     """The frames that are there, the outermost first: from the top down they are counted, then written."""
     if s.at[EVENT] >= EVENTS - DEEPEST:
         return
@@ -157,7 +157,7 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
     if found:
         s.at[TOLD] = 0
     if not s.at[TOLD]:
-        _tell_stack(g, s, node, cell, order, passed)
+        tell_stack(g, s, node, cell, order, passed)
     elif event == E_ENTER or event == E_COMPILED:  # noqa: SIM109 -- a tuple costs a kernel more
         tell(s, event, m, _call_bci(g, s, cell), order, passed)
     elif event != E_NONE:

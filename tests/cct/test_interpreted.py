@@ -249,6 +249,9 @@ def plainly_told(told: NDArray[np.void], fns: NDArray[np.int64]) -> list[tuple[i
     rows = [tuple(int(x) for x in row) for row in told[["order", "kind", "method", "bci"]].tolist()]
     while rows:
         order, kind, method, bci = rows.pop(0)
+        if kind == FrameEvent.STACK:
+            out.append((order, kind, bci >> 1, bci & 1))
+            continue
         if kind != FrameEvent.LOST:
             if kind not in (FrameEvent.GOES_ON, FrameEvent.COMPILED, FrameEvent.BACK, FrameEvent.UPCALL,
                             FrameEvent.UPRETURN):  # fmt: skip
