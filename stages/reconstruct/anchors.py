@@ -191,8 +191,9 @@ def anchor(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
         elif f and f == fit:
             found = np.int64(-1)
     certain = s.at[COUNT] == 1 and s.at[STEP] == 0 and s.at[SCANNED] < 0 and s.at[TOLD]
-    tell(s, E_STACK, np.int64(-1), 2 * n.number[k] + entered, order, 0)
+    said = 2 * n.number[k] + entered
     if certain and fit == 2:
+        tell(s, E_STACK, np.int64(-1), said, order, 0)
         tell(s, E_NONE, np.int64(-1), np.int64(-1), order, 0)
         return AGREED
     cell = _stack_of(s, n, first, last)
@@ -215,5 +216,6 @@ def anchor(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
         resolve(g, s, c, t)
     if place >= 0:
         s.at[CALLED] = s.at[HERE] = place
+    tell(s, E_STACK, np.int64(-1), said, order, 0)
     tell_stack(g, s, top, cell, order, 0)
     return outcome

@@ -70,12 +70,16 @@ class Program:
 
 
 def run(
-    program: Program, choose: Callable[[int], int], steps: int, method: int = 0, at: int = 0
-) -> tuple[Tokens, list[int]]:
+    program: Program, choose: Callable[[int], int], steps: int, method: int = 0, at: int = 0,
+    stacks: list[list[tuple[int, int]]] | None = None,
+) -> tuple[Tokens, list[int]]:  # fmt: skip
     """A thread from an instruction on, until it returns out of that method or has executed so many: its tokens, and the
-    method of each OP. `choose(n)`: one of n ways."""
+    method of each OP. `choose(n)`: one of n ways. `stacks` gets the stack at each OP: method and instruction, the
+    outermost frame first."""
     stack, tokens, of = [(method, at)], Tokens(), list[int]()
     while stack and len(of) < steps:
+        if stacks is not None:
+            stacks.append(stack.copy())
         m, i = stack.pop()
         name, to = program.methods[m][i]
         kind = Kind(int(KIND[OPCODE[name]]))
