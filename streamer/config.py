@@ -119,7 +119,7 @@ class EmulatorConfig(_Section):
     data_kib: int = Field(512, ge=4, description="size of each data ring; a power of two of pages")
     psb_kib: int = Field(2, ge=1, le=64, description="a PSB+ every so many KiB")
     tsc: bool = Field(True, description="TSC packets")
-    mtc: int = Field(-1, ge=-1, le=14, description="MTCFreq; −1: no MTC")
+    mtc: int = Field(9, ge=-1, le=14, description="MTCFreq; −1: no MTC, and no stacks that are read (docs/cct.md)")
     cyc: int = Field(-1, ge=-1, le=15, description="CycThresh; −1: no CYC")
     retcomp: bool = Field(True, description="return compression")
     retcomp_strict: bool = Field(False, description="the SDM's: an uncompressed return pops one entry, not all")
