@@ -221,7 +221,8 @@ def walk(  # type: ignore[no-untyped-def]
     g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
     n = anchors_at(stacks)
     k = s.at[PART]
-    if s.at[ORDER] >= 0 and s.at[EVENT] == 0 and s.at[COUNT] and s.at[TOLD]:  # those before have been taken
+    if s.at[ORDER] >= 0 and s.at[EVENT] == 0 and s.at[COUNT] and s.at[TOLD] and s.at[STEP] == 0:
+        # those before have been taken; what is in the window happened earlier, and has such a one of its own
         tell(s, E_NONE, -1, -1, s.at[ORDER], 0)
     while k < len(ends):
         if s.at[ORDER] < 0:  # its beginning

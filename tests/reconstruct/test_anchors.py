@@ -153,3 +153,19 @@ def test_a_stack_that_contradicts_begins_anew() -> None:
     assert matcher.counts["stacks_replaced"] == 1
     known = executed(found, token, program)
     assert {known[k] for k in range(8, len(tokens))} == {2}
+
+
+def test_events_stand_in_their_order_however_much_there_is_to_do() -> None:
+    """Of two methods that call each other alike each round doubles the candidates, so the walk takes several turns."""
+    program = Program(
+        [
+            [("invokestatic", (0, 2)), ("return", ())], [("nop", ()), ("return", ())],
+            [("invokestatic", (0,)), ("return", ())],
+        ],
+        [0, 0, 0], {},
+    )  # fmt: skip
+    tokens: Tokens = [(Token.OP, OPCODE["invokestatic"]), *[(Token.ENTER, 0), (Token.OP, OPCODE["invokestatic"])] * 20]
+    found, _ = match(Matcher(executed=True), program, tokens, {0: [0]})
+    orders = [int(event["order"]) for part in found.events for event in part]
+    assert orders == sorted(orders)
+    assert len(found.events) > 0
