@@ -81,6 +81,17 @@ def _bci_in(frame_at, bci, place, d, p):  # type: ignore[no-untyped-def]
 
 
 @inner
+def runs(cls, insn, n, block_of, dead, frame_at, bci, place):  # type: ignore[no-untyped-def]
+    """Whether code is left that runs as often as the calls of class `cls`, and does not only lead to a trap."""
+    for i in range(n):
+        if insn[i, I_WEAK] or dead[block_of[i]]:
+            continue
+        if cls[C_MIN] <= _bci_in(frame_at, bci, place, insn[i, I_PC], cls[C_FRAME]) <= cls[C_END]:
+            return True
+    return False
+
+
+@inner
 def measure(  # type: ignore[no-untyped-def]
     c, cls, insn, block, blocks, order, back, pred_at, pred, body, loops, count, evidence, idle, starts, frame_at, bci,
     place, up, up_bci, out, m,

@@ -28,7 +28,7 @@ from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
 from stages.inlining.call_classes import C_KIND, CC, CHOSEN, classes_of, places
-from stages.inlining.class_measures import EXECUTED, find_evidence, measure
+from stages.inlining.class_measures import EXECUTED, find_evidence, measure, runs
 from stages.inlining.loop_rounds import find_owners
 from stages.inlining.machine_code import (
     B_FALL,
@@ -146,7 +146,7 @@ def _analyse(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         if now < 0:
             if m < len(out):
-                out[m, 1], out[m, 3] = LOST, c
+                out[m, 1], out[m, 2], out[m, 3] = LOST, runs(cls[c], insn, n, block_of, dead, frame_at, bci, place), c
                 m += 1
         else:
             m = now
@@ -267,8 +267,9 @@ class Inlining:
         size = np.diff(begin)[known[:, 3]]
         take = np.repeat(begin[known[:, 3]] - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))
         each = np.repeat(known, size, axis=0)
-        may_be = shown | (choice_of >= 0)
-        lost = inlined[np.isin(class_of[inlined], rows[rows[:, 1] == LOST, 3]) & may_be[inlined]]
+        not_counted = rows[rows[:, 1] == LOST]
+        run = np.isin(class_of, not_counted[not_counted[:, 2] > 0, 3])
+        lost = inlined[(np.isin(class_of, not_counted[:, 3]) & (shown | (choice_of >= 0) | run))[inlined]]
         place = members[take]
         return Measures(
             each[:, 0], each[:, 1], each[:, 2], tuple(name[p] for p in place.tolist()),

@@ -93,6 +93,15 @@ def test_rounds_written_out_one_after_the_other_are_not_measured() -> None:
     assert find(code, {1: LOOP}) == ([], ("two",))
 
 
+def test_a_call_of_which_nothing_is_left_in_rounds_written_out_is_not_measured_where_they_run() -> None:
+    rounds: list[tuple[str, Stack]] = [("01cb", [(1, 11)]), ("01cb", [(1, 11)])]
+    before, end = ("01c8", [(1, 0)]), ("c3", [(1, 20)])
+    assert find([before, *rounds, end], {1: LOOP}, ((9, "gone"),)) == ([], ("gone",))
+    assert find([before, end], {1: LOOP}, ((9, "gone"),)) == ([], ())
+    trap = ("0f0b", [(1, 11)])
+    assert find([before, ("7401", [(1, 6)]), end, trap], {1: LOOP}, ((9, "gone"),)) == ([], ())
+
+
 def test_what_is_moved_ahead_of_the_condition_of_a_call_is_no_call() -> None:
     code: list[tuple[str, Stack]] = [
         ("01c8", [(2, 0), (1, 9)]),
