@@ -545,7 +545,12 @@ def test_the_ring_can_be_put_into_a_directory(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [("bogus=1", "bad option"), ("size=65m", "bad option"), ("ring=/proc/x/y", "cannot make|no directory")],
+    [
+        ("bogus=1", "bad option"),
+        ("size=65m", "bad option"),
+        ("stacks=9", "bad option"),
+        ("ring=/proc/x/y", "cannot make|no directory"),
+    ],
 )
 def test_bad_options_leave_the_jvm_alone(options: str, message: str) -> None:
     result = subprocess.run(
