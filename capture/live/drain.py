@@ -50,6 +50,8 @@ from stages.messages import (
 Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | OffDuty | EndOfStream
 CALM = 32
 """A ring is calm while a poll finds no more than this part of it."""
+QUIET = 4096
+"""Bytes of trace: a process that makes no more while it is traced does next to nothing."""
 MAX_BATCHES = 8  # JIT batches of one process in one poll
 MAX_FAULTS = 1000  # told; each thread's ring may have one
 MAX_KEPT = 16 << 20  # bytes of refused sideband that are kept for another try
@@ -101,6 +103,7 @@ class Drain:
         self._raw: dict[tuple[StreamKey, int], Words] = {}
         self._last_tick = 0
         self._calm = False
+        self._since_on = 0  # bytes of trace, since tracing was last switched on
         self._past: Counter[str] = Counter()  # sums over closed streams
         self._tick_after = 1 << 26
 
@@ -184,6 +187,8 @@ class Drain:
             self._off_told = now
         if on != self._on:
             self._on, self._off_told = on, now
+            if on:
+                self._since_on = 0
             for stream in self.streams.values():
                 stream.switch(on, now)
 
@@ -257,6 +262,7 @@ class Drain:
                 if self._heads is not None:
                     self._heads.reached(stream.key, chunk.offset + len(chunk.data))
                 out.append(chunk)
+                self._since_on += len(chunk.data)
                 idle &= not stream.backlog
                 self._calm &= CALM * len(chunk.data) <= stream.ring.aux_size
         return idle
@@ -337,6 +343,11 @@ class Drain:
     def calm(self) -> bool:
         """Whether the last poll found next to nothing in every ring: of twice as much there is as little to lose."""
         return self._calm
+
+    @property
+    def quiet(self) -> bool:
+        """Whether tracing is off, and next to nothing has come since it was last on: then nobody waits for a pane."""
+        return not self._on and self._since_on <= QUIET
 
     @property
     def pressed(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -57,6 +59,29 @@ class Source(Protocol):
         """The producers of the rings have ended."""
 
 
+class LiveProcess:
+    """One process, whoever has its pid later. To look whether it lives costs one system call."""
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def of(cls, pid: int) -> LiveProcess | None:
+        """None: there is none."""
+        try:
+            return cls(pid, os.pidfd_open(pid))
+        except OSError:
+            return None
+
+    @property
+    def alive(self) -> bool:
+        """Not when it is dead and not yet waited for."""
+        return not self._poll.poll(0)
+
+
 class EmulatedSource:
     lasting = True
 
@@ -69,7 +94,7 @@ class EmulatedSource:
         self._stamp = (0, 0)
         self._state: dict[str, Any] = {}
         self._config: PtConfig | None = None
-        self._start = 0
+        self._process: LiveProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -137,9 +162,9 @@ class EmulatedSource:
 
     def _alive(self) -> bool:
         """Is it the same process still? A killed emulator leaves "running"; its pid may be taken again."""
-        start = process_start(self.pid)
-        self._start = self._start or start
-        return start != 0 and start == self._start
+        if self._process is None or self._process.pid != self.pid:
+            self._process = LiveProcess.of(self.pid)
+        return self._process is not None and self._process.alive
 
     def _read(self) -> None:
         """emulator.json, if it was replaced since. Raises SessionError."""

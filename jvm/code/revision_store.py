@@ -132,7 +132,10 @@ class RevisionStore:
         for id_ in ids:
             del self.of[id_]
         revisions, patches = self.revisions.rows, self.patches.rows
-        kept = ~np.isin(revisions["id"], ids) & ((revisions["until"] > before) | (revisions["until"] == FOREVER))
+        over = (revisions["until"] <= before) & (revisions["until"] != FOREVER)
+        if not ids and not over.any() and not (patches["after"] < before).any():
+            return False  # as most times: without a look at each version
+        kept = ~np.isin(revisions["id"], ids) & ~over
         # The last revision of a version stays, whatever its times: it holds the version's bytes.
         kept[[rows[-1] for rows in self.of.values() if rows]] = True
         sizes = revisions["end"] - revisions["start"]

@@ -7,6 +7,7 @@ more, so that a state that kills the hub does not kill it for ever. At the end t
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -36,6 +37,8 @@ TRIES = 3
 NOTE_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
 NOTE_SHARE = 0.02  # of the hub's time, at most
+NOTE_BYTES = 64 << 10  # of trace accounted for since the last note; where there are less …
+QUIET_NOTE_SECONDS = 15.0  # … a note is as old as this before the next
 
 log = structlog.get_logger()
 
@@ -193,10 +196,13 @@ class HubStage:
         return {StreamKey(*key): head for *key, head in self._told.get(name, [])}
 
     async def _note(self) -> None:
-        pause = NOTE_SECONDS
+        pause, noted, when = NOTE_SECONDS, 0, -math.inf
         while True:
             await trio.sleep(pause)
-            pause = max(NOTE_SECONDS, self._save() / NOTE_SHARE)
+            accounted, now = self.hub.ledger.totals().accounted, trio.current_time()
+            if accounted - noted >= NOTE_BYTES or now - when >= QUIET_NOTE_SECONDS:
+                noted, when = accounted, now
+                pause = max(NOTE_SECONDS, self._save() / NOTE_SHARE)
 
     def _save(self) -> float:
         """How long it took, in seconds. Where there is no room the last note stays."""

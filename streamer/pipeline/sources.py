@@ -44,6 +44,8 @@ CALM_PAUSE = 2
 that come of it, costs as much as one at a megabyte. A ring of the stock size has room for a sudden burst within it."""
 OFF_SECONDS = 0.1
 """Between two looks while tracing is off: at the JVM's export, at new threads."""
+QUIET_SECONDS = 0.25
+"""The same, where the process does next to nothing."""
 REREAD_PART = 0.1
 """Of a CPU budget, the part for finding changes of code."""
 
@@ -111,8 +113,7 @@ class CaptureSource:
                 elif drain.backlog:
                     await trio.lowlevel.checkpoint()
                 else:
-                    pause = self._poll_seconds * (CALM_PAUSE if drain.calm else 1) if drain.on else OFF_SECONDS
-                    await trio.sleep(min(pause, drain.wait()))
+                    await trio.sleep(min(self._pause(), drain.wait()))
         except HardwareError as error:
             raise InputError(str(error)) from error
         finally:
@@ -120,6 +121,12 @@ class CaptureSource:
                 self._recorder.close()
             self._heads = drain.heads()
             drain.close()
+
+    def _pause(self) -> float:
+        """Seconds until the rings are to be looked at again, when all has been taken."""
+        if self._drain.on:
+            return self._poll_seconds * (CALM_PAUSE if self._drain.calm else 1)
+        return QUIET_SECONDS if self._drain.quiet else OFF_SECONDS
 
     def _record(self, message: Message) -> None:
         """The live run goes on, even if the recording fails."""

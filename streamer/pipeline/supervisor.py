@@ -35,6 +35,7 @@ from streamer.transport.transport import Transport, addresses, open_transport, w
 
 WATCH_SECONDS = 0.5
 INFORM_SECONDS = 0.2
+BEATS_SECONDS = 1.0
 SPENT_SECONDS = 1.0
 
 log = structlog.get_logger()
@@ -63,7 +64,8 @@ class Supervisor:
         self._here = dict(here or {})
         self._descriptors, self._informs = dict(descriptors or {}), informs
         self._news: set[str] = set()  # names of members whose status the last one has not heard
-        self._fresh = trio.Event()  # set, and replaced, when there are some
+        self._pressing = False  # some of it is not to wait for the next beat …
+        self._pressed = trio.Event()  # … and this is set, and replaced
         self._start = start
         self._levels = [[Keeper(g, level, i) for i in range(g.workers)] for level, g in enumerate(topology.groups)]
         self.members = {k.name: k for level in self._levels for k in level}
@@ -292,12 +294,14 @@ class Supervisor:
             case {"is": "failed", "why": str(why), "again": bool(again)}:
                 keeper.last_words = why
                 keeper.hopeless = not again and not keeper.said_all
-        self._on_status(keeper)
+        self._on_status(keeper, soon=words.get("is") != "beat")
 
-    def _on_status(self, keeper: Keeper) -> None:
+    def _on_status(self, keeper: Keeper, soon: bool = True) -> None:
         self._news.add(keeper.name)
-        self._fresh.set()
-        self._fresh = trio.Event()
+        if soon:
+            self._pressing = True
+            self._pressed.set()
+            self._pressed = trio.Event()
 
     def _status_of(self, keeper: Keeper) -> dict[str, Any]:
         """Output that this process could not write is told with the last member's."""
@@ -307,13 +311,16 @@ class Supervisor:
         return status
 
     async def _inform(self, control: Control) -> None:
-        """The last member, of all. One message at a time: changes meanwhile go with the next."""
-        self._news = set(self.members)
+        """The last member, of all. One message at a time: changes meanwhile go with the next, and all that members say
+        in a second of how they are with one."""
+        self._news, self._pressing = set(self.members), True
         while True:
-            if not self._news:
-                await self._fresh.wait()
-            names, self._news = sorted(self._news), set()
-            await control.say(do="heard", members=[self._status_of(self.members[name]) for name in names])
+            if not self._pressing:
+                with trio.move_on_after(BEATS_SECONDS - INFORM_SECONDS):
+                    await self._pressed.wait()
+            names, self._news, self._pressing = sorted(self._news), set(), False
+            if names:
+                await control.say(do="heard", members=[self._status_of(self.members[name]) for name in names])
             await trio.sleep(INFORM_SECONDS)
 
     # ---- limits

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from capture.live import ring
+from capture.live.drain import QUIET
 from capture.live.duty import LEAST, STRATUM, Budget, Duty
 from capture.perf.records import AuxFlag
 from stages.messages import Chunk, Loss, LossMark, OffDuty, StreamOpen
+from streamer.config import CaptureConfig
+from streamer.pipeline.sources import OFF_SECONDS, QUIET_SECONDS, CaptureSource
 from tests.capture import perfwriter as w
 from tests.capture.session import PID, Plan, Session, of
 
@@ -190,3 +194,36 @@ def test_at_the_end_tracing_is_on(session: Session) -> None:
     session.write_state(state="ended")
     assert of(OffDuty, drain.poll())
     assert switch(producer) == 0
+
+
+def test_a_process_that_does_next_to_nothing_is_quiet_while_tracing_is_off(session: Session) -> None:
+    producer, plan = emulated(session.ring("cpu0")), Plan()
+    drain = session.drain(duty=plan)
+    quiet = []
+    for sizes in ([QUIET // 4] * 4, [QUIET // 4] * 4 + [1], [1]):
+        plan.on = True
+        drain.poll()
+        for size in sizes:
+            producer.trace(bytes(size))
+            drain.poll()
+        assert not drain.quiet  # tracing is on
+        plan.on = False
+        drain.poll()
+        quiet.append(drain.quiet)
+    assert quiet == [True, False, True]
+
+
+def test_the_next_look_is_late_only_where_nothing_comes(tmp_path: Path) -> None:
+    class Rings:
+        on, calm, quiet = True, False, False
+
+    source = CaptureSource(tmp_path, CaptureConfig(poll_ms=10))
+    source._drain.close()
+    source._drain = rings = cast(Any, Rings())
+    assert source._pause() == 0.01
+    rings.calm = True
+    assert source._pause() == 0.02
+    rings.on = False
+    assert source._pause() == OFF_SECONDS
+    rings.quiet = True
+    assert source._pause() == QUIET_SECONDS

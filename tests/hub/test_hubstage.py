@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from pathlib import Path
@@ -14,7 +15,16 @@ import trio.testing
 from stages.messages import Loss, StreamOpen
 from streamer.config import Settings, WebConfig
 from streamer.hub.hub import Hub
-from streamer.pipeline.hub_stage import TRIES, HubStage, State, load, save
+from streamer.pipeline.hub_stage import (
+    NOTE_BYTES,
+    NOTE_SECONDS,
+    QUIET_NOTE_SECONDS,
+    TRIES,
+    HubStage,
+    State,
+    load,
+    save,
+)
 from streamer.views.listener import listen, url_of
 from tests.hub.reports import account, report, stream
 from tests.supervisor.scene import OPENED
@@ -89,6 +99,25 @@ def test_a_note_is_taken_up_a_few_times_and_no_more(tmp_path: Path) -> None:
 def test_a_damaged_note_is_none(tmp_path: Path, note: bytes) -> None:
     (tmp_path / "hub.state").write_bytes(note)
     assert load(tmp_path) is None
+
+
+async def test_it_is_noted_often_only_where_there_is_something_to_lose(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    hub, noted, end = stage(tmp_path, listener, first=True), list[float](), 0
+    began = trio.current_time()
+    monkeypatch.setattr(hub, "_save", lambda: noted.append(trio.current_time() - began) or 0.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hub._note)
+        await trio.sleep(NOTE_SECONDS / 3)
+        for pane in range(10):
+            await trio.sleep(NOTE_SECONDS)
+            size = NOTE_BYTES if pane < 3 else 1
+            hub.feed(report(pane, {}, accounts=(account(end, end + size),)))
+            end += size
+        nursery.cancel_scope.cancel()
+    assert [b - a for a, b in itertools.pairwise(noted[:4])] == pytest.approx([NOTE_SECONDS] * 3, abs=0.1)
+    assert all(b - a >= QUIET_NOTE_SECONDS for a, b in itertools.pairwise(noted[3:]))
 
 
 def test_where_there_is_no_room_it_goes_on_without(tmp_path: Path, listener: socket.socket) -> None:
