@@ -15,7 +15,7 @@ from jvm.export import records as export
 from jvm.export.records import StackFlag
 from jvm.export.ring import RingReader
 from tests.jdks import JDKS
-from tests.jvm.agent.java_process import SOURCES, Subject, eventually
+from tests.jvm.agent.java_process import SOURCES, Subject, attach, eventually
 from tests.jvm.agent.stacks import Line, Stacks, Told, printed, same
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
@@ -216,6 +216,20 @@ def test_methods_are_told_again_in_each_replay(version: int, ring: Path) -> None
                 assert {0, *ids[1].values()}.issuperset(record.frames["method"].tolist())
         assert "Stacks.left(I)V" in ids[1]
         assert all(ids[0][name] == id_ for name, id_ in ids[1].items() if name in ids[0])
+
+
+@versions
+def test_an_agent_that_is_attached_tells_them_to_each_session(version: int, tmp_path: Path) -> None:
+    with Subject(version, main="Stacks") as jvm:
+        jvm.tell("start deep 0")
+        for session in ("one", "another"):
+            attach(jvm.pid, tmp_path / session / "jit.ring", stacks_ms=10)
+            with RingReader(tmp_path / session / "jit.ring") as reader:
+                found = Stacks(reader)
+                eventually("the threads are told", lambda of=found: (of.read(), of.known.of(export.ReplayEnd))[1])
+                jvm.tell("wake deep")
+                told = eventually("the stack is told", lambda of=found: all_same(jvm, of, ("deep",)))
+                assert told["deep"].whole
 
 
 def test_stacks_can_be_left_out(ring: Path) -> None:
