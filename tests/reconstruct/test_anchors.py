@@ -164,7 +164,7 @@ def test_events_stand_in_their_order_however_much_there_is_to_do() -> None:
         ],
         [0, 0, 0], {},
     )  # fmt: skip
-    tokens: Tokens = [(Token.OP, OPCODE["invokestatic"]), *[(Token.ENTER, 0), (Token.OP, OPCODE["invokestatic"])] * 20]
+    tokens: Tokens = [(Token.OP, OPCODE["invokestatic"]), *[(Token.ENTER, 0), (Token.OP, OPCODE["invokestatic"])] * 20, (Token.ENTER, 0)]
     found, _ = match(Matcher(executed=True), program, tokens, {0: [0]})
     orders = [int(event["order"]) for part in found.events for event in part]
     assert orders == sorted(orders)
