@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from jvm.code.codelets import executes
 from jvm.code.image import CALL_STUB, CodeImage
 from jvm.export.records import Codelet
-from stages.cct.anchored import FROM_VM, OF_CODE, OF_INTERPRETER, ReadStacks
 from stages.cct.functions import BEHIND_ALL, Functions, grown, inlined_at, locate
+from stages.cct.read_stacks import FROM_VM, OF_CODE, OF_INTERPRETER, ReadStacks
 from stages.cct.tables import (
     B_WAYS,
     BC,

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import apart, inner, kernel
-from stages.cct.anchored import NO_STACKS, ReadStacks, anchored
 from stages.cct.contexts import SEARCHED, class_of, frame, linked
 from stages.cct.nodes import child
 from stages.cct.presumed import NOT_ASKED, is_untold, presume, told
+from stages.cct.read_stacks import NO_STACKS, ReadStacks, take_stack
 from stages.cct.tables import (
     A_BCI,
     A_BEFORE,
@@ -250,7 +250,7 @@ def _is_part(t, c, a):  # type: ignore[no-untyped-def]
 def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     kind, fn = e.kind[k], e.fn[k]
     if kind == _STACK:
-        return anchored(t, c, e.stacks, fn, e.bci[k], a)
+        return take_stack(t, c, e.stacks, fn, e.bci[k], a)
     if class_of(t, c, a) != FN_INTERPRETER:
         return a
     if kind == _LOST:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cct.anchored import NO_STACKS
 from stages.cct.contents import Contents
 from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
 from stages.cct.functions import UNKNOWN_METHOD, Functions
@@ -22,6 +21,7 @@ from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of, rename
 from stages.cct.panes import Pane
 from stages.cct.profiled import NOT_PROFILED, profiled
+from stages.cct.read_stacks import NO_STACKS
 from stages.cct.rebuild import rebuilt
 from stages.cct.selection import Selection
 from stages.cct.tables import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jvm.bytecode.icfg import Graph
 from stages.columns import table
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE
-from stages.reconstruct.anchors import NO_ANCHORS, Anchors
+from stages.reconstruct.read_stacks import NO_STACKS, ReadStacks
 from stages.reconstruct.state import (
     BOTTOM,
     CARRIED,
@@ -112,7 +112,7 @@ class Matcher:
 
     def group(
         self, number: int, tid: int, parts: Parts, graph: Graph, blocks: Blocks, order: NDArray[np.int32],
-        breaks: NDArray[np.void], stacks: Anchors = NO_ANCHORS,
+        breaks: NDArray[np.void], stacks: ReadStacks = NO_STACKS,
     ) -> Iterator[Found | None]:  # fmt: skip
         """What a thread ran in these parts: in steps, the last gives what was found. `stacks`: those that were read of
         it."""

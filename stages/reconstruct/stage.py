@@ -37,10 +37,10 @@ from stages.messages import (
 from stages.messages.columns import joined
 from stages.paths.dictionary import Dictionary
 from stages.paths.groups import grouped
-from stages.reconstruct.anchors import NO_ANCHORS, Anchors, anchors
 from stages.reconstruct.blocks import TokensOfBlocks
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.reconstruct.read_stacks import NO_STACKS, ReadStacks, read_stacks
 from stages.reconstruct.stacks import Stacks
 from stages.reconstruct.window import Blocks
 from stages.shed import Shedder
@@ -261,7 +261,7 @@ class Reconstruct:
             number = int(rows.group[a])
             tid = int(groups["tid"][number])
             p.unexplained.discard(tid)
-            matched = p.matcher.group(number, tid, parts, graph, blocks, order, breaks, of_thread.get(tid, NO_ANCHORS))
+            matched = p.matcher.group(number, tid, parts, graph, blocks, order, breaks, of_thread.get(tid, NO_STACKS))
             for out in matched:
                 if out is not None:
                     found.append(out)
@@ -277,13 +277,13 @@ class Reconstruct:
 
     def _read(
         self, p: Reconstructed, message: Paths, blocks: Blocks
-    ) -> tuple[Blocks, dict[int, Anchors], NDArray[np.void]]:
+    ) -> tuple[Blocks, dict[int, ReadStacks], NDArray[np.void]]:
         """The stacks that were read in the time of this message, by thread; and what `blocks` is with the places in
         compiled code that they bring."""
         placed = p.stacks.place(message, p.dictionary, p.process.clock_step)
-        out, rows, number = dict[int, Anchors](), [np.zeros(0, STACK_DTYPE)], 0
+        out, rows, number = dict[int, ReadStacks](), [np.zeros(0, STACK_DTYPE)], 0
         for tid, of in placed.items():
-            out[tid], frames = anchors(of, number, p.classes, p.process.image, p.tokens.compiled)
+            out[tid], frames = read_stacks(of, number, p.classes, p.process.image, p.tokens.compiled)
             rows.append(frames)
             number += len(of)
         if placed:

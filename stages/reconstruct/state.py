@@ -96,7 +96,7 @@ class At(IntEnum):
     SITES = 33
     KEEP = 34  # bytecodes that `executed` has room for; 0: none are kept
     KEPT = 35
-    AGREED = 36  # stacks that the agent read: what they were beside the frontier (`anchors`)
+    AGREED = 36  # stacks that the agent read: what they were beside the frontier (`read_stacks`)
     CONTINUED = 37
     REPLACED = 38
     REFUSED = 39

@@ -227,7 +227,7 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
             s.front.node[0], s.front.cell[0], s.at[COUNT], s.at[TOLD] = s.next.node[0], s.next.cell[0], 1, 0
             return
     elif s.at[COUNT] == 0:
-        if kind != UPRETURN:  # a stack that is read here (`anchors`) is that of such a frame
+        if kind != UPRETURN:  # a stack that is read here (`read_stacks`) is that of such a frame
             s.at[PHASE] = BEHIND if kind == BEHIND_CALL else DEOPTIMISED if kind == DEOPT else THROWN
         return
     elif kind == BEHIND_CALL:

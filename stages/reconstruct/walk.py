@@ -14,7 +14,6 @@ from jvm.kernels import apart, kernel, near
 from stages.columns import pointers_to
 from stages.messages.paths import BREAK, DISABLED, FIRST_PATH
 from stages.messages.reports import Break
-from stages.reconstruct.anchors import anchor, anchors_at
 from stages.reconstruct.candidates import (
     AT,
     CALLED,
@@ -32,6 +31,7 @@ from stages.reconstruct.candidates import (
     owner,
 )
 from stages.reconstruct.layout import COMPILED_CODE, JUMPS, NOTHING, RUNS_COMPILED
+from stages.reconstruct.read_stacks import stacks_at, take_stack
 from stages.reconstruct.state import (
     BLOCKS,
     COMPILED,
@@ -211,15 +211,15 @@ def _stack_at(n, count, j):  # type: ignore[no-untyped-def]
 
 @kernel
 def walk(  # type: ignore[no-untyped-def]
-    graph, state, counts, tokens, order, ends, fresh, rows, broken_at, broken_end, breaks, stacks, anchored, budget
+    graph, state, counts, tokens, order, ends, fresh, rows, broken_at, broken_end, breaks, stacks, stacks_read, budget
 ):  # fmt: skip
     """The parts [ends[k, 0], ends[k, 1]) of `order` that a thread went along, from part at[PART] on.
 
-    `stacks`: those that the agent read (`anchors`), `anchored` of them. `fresh`: nothing is known at the beginning
-    of a part. It returns the part to go on with, len(ends) at the end: a call handles about `budget` blocks, and
-    stops where the events need room. Where it is: at[ORDER], at[PASSED]."""
+    `stacks`: those that the agent read (`read_stacks`), `stacks_read` of them. `fresh`: nothing is known at the
+    beginning of a part. It returns the part to go on with, len(ends) at the end: a call handles about `budget`
+    blocks, and stops where the events need room. Where it is: at[ORDER], at[PASSED]."""
     g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
-    n = anchors_at(stacks)
+    n = stacks_at(stacks)
     k = s.at[PART]
     if s.at[ORDER] >= 0 and s.at[EVENT] == 0 and s.at[COUNT] and s.at[TOLD] and s.at[STEP] == 0:
         # those before have been taken; what is in the window happened earlier, and has such a one of its own
@@ -256,10 +256,10 @@ def walk(  # type: ignore[no-untyped-def]
             if x < FIRST_PATH:
                 if x == BREAK:
                     lose(s, j, 0)
-                elif x == DISABLED and anchored:
-                    at = _stack_at(n, anchored, j)
-                    if at < anchored and n.order[at] == j:
-                        s.at[AGREED + anchor(g, s, c, t, n, at, j)] += 1
+                elif x == DISABLED and stacks_read:
+                    at = _stack_at(n, stacks_read, j)
+                    if at < stacks_read and n.order[at] == j:
+                        s.at[AGREED + take_stack(g, s, c, t, n, at, j)] += 1
                 s.at[ORDER] = j + 1
                 continue
             budget -= 1
@@ -270,9 +270,9 @@ def walk(  # type: ignore[no-untyped-def]
                 limit = ends[k, 1]
                 if q < broken_end[k]:
                     limit = min(limit, breaks[q]["confirmed"])
-                if anchored:
-                    at = _stack_at(n, anchored, j)
-                    limit = min(limit, n.order[at]) if at < anchored else limit
+                if stacks_read:
+                    at = _stack_at(n, stacks_read, j)
+                    limit = min(limit, n.order[at]) if at < stacks_read else limit
                 at, x = _run_quiet(s, t, order, j, limit, x)
                 budget -= at - j >> 4
                 s.at[LAST_PATH], s.at[ORDER], s.at[PASSED] = x, at, 0

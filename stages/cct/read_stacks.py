@@ -143,7 +143,7 @@ def _join(t, c, a, read):  # type: ignore[no-untyped-def]
 
 
 @apart
-def anchored(t, c, r, k, entered, a):  # type: ignore[no-untyped-def]
+def take_stack(t, c, r, k, entered, a):  # type: ignore[no-untyped-def]
     """Stack `k` was read where the innermost Java frame is `a`: the activation in its place. `entered`: the frame on
     top has executed nothing, and will be told."""
     begin, end, root = r.first[k], r.first[k + 1], root_of(t, c, a)

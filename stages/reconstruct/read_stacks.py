@@ -54,7 +54,7 @@ AGREED, CONTINUED, REPLACED, REFUSED = range(4)
 CALLED, HERE = AT["CALLED"], AT["HERE"]
 
 
-class Anchors(NamedTuple):
+class ReadStacks(NamedTuple):
     """Of a thread in one message, by position in the order: the frames of stack k are [first[k], first[k + 1]) of
     `node`, outermost first; its number in `Bytecodes.stacks`."""
 
@@ -64,13 +64,13 @@ class Anchors(NamedTuple):
     number: NDArray[np.int64]
 
 
-anchors_at = pointers_to(Anchors)
-NO_ANCHORS = Anchors(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
+stacks_at = pointers_to(ReadStacks)
+NO_STACKS = ReadStacks(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
-def anchors(
+def read_stacks(
     placed: list[Placed], number: int, classes: Classes, image: CodeImage, compiled: Compiled
-) -> tuple[Anchors, NDArray[np.void]]:
+) -> tuple[ReadStacks, NDArray[np.void]]:
     """Of the stacks of one thread, numbered from `number` on; and their rows of STACK_DTYPE."""
     nodes, counts, rows = list[int](), [0], list[NDArray[np.void]]()
     for k, (_, stack) in enumerate(placed):
@@ -84,7 +84,7 @@ def anchors(
         counts.append(len(nodes))
     order = np.array([p.order for p in placed], np.int64)
     numbers = number + np.arange(len(placed), dtype=np.int64)
-    of = Anchors(order, np.array(counts, np.int64), np.array(nodes, np.int32), numbers)
+    of = ReadStacks(order, np.array(counts, np.int64), np.array(nodes, np.int32), numbers)
     return of, np.concatenate(rows) if rows else np.zeros(0, STACK_DTYPE)
 
 
@@ -171,7 +171,7 @@ def _stack_of(s, n, first, last):  # type: ignore[no-untyped-def]
 
 
 @apart
-def anchor(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
+def take_stack(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
     """Stack `k` of `n` is that of now, at position `order`."""
     first, last = n.first[k], n.first[k + 1]
     top, entered = np.int64(n.node[last - 1]), np.int64(s.at[PHASE] == ENTERED)

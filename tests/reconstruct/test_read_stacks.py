@@ -13,8 +13,8 @@ from numba.core import config
 from jvm.bytecode.opcodes import OPCODE
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BREAK_DTYPE, DISABLED, FIRST_PATH
-from stages.reconstruct.anchors import Anchors
 from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.reconstruct.read_stacks import ReadStacks
 from stages.reconstruct.tokens import Token
 from tests.reconstruct.programs import Program, Tokens, run
 from tests.reconstruct.test_matcher import ALIKE, TID, UNKNOWN_CALLS, blocks_of, programs
@@ -42,7 +42,7 @@ def match(matcher: Matcher, program: Program, tokens: Tokens, read: dict[int, St
     at = [p + 1 for p, k in enumerate(token) if k in read]
     first = np.cumsum([0, *(len(read[k]) for k in token if k in read)])
     nodes = [node for k in token if k in read for node in read[k]]
-    stacks = Anchors(np.array(at, np.int64), first.astype(np.int64), np.array(nodes, np.int32), np.arange(len(at)))
+    stacks = ReadStacks(np.array(at, np.int64), first.astype(np.int64), np.array(nodes, np.int32), np.arange(len(at)))
     nothing = np.zeros(1, np.int64)
     parts = Parts(np.array([[0, len(order)]], np.int64), np.array([True]), nothing, nothing, nothing)
     group = matcher.group(
@@ -164,7 +164,11 @@ def test_events_stand_in_their_order_however_much_there_is_to_do() -> None:
         ],
         [0, 0, 0], {},
     )  # fmt: skip
-    tokens: Tokens = [(Token.OP, OPCODE["invokestatic"]), *[(Token.ENTER, 0), (Token.OP, OPCODE["invokestatic"])] * 20, (Token.ENTER, 0)]
+    tokens: Tokens = [
+        (Token.OP, OPCODE["invokestatic"]),
+        *[(Token.ENTER, 0), (Token.OP, OPCODE["invokestatic"])] * 20,
+        (Token.ENTER, 0),
+    ]
     found, _ = match(Matcher(executed=True), program, tokens, {0: [0]})
     orders = [int(event["order"]) for part in found.events for event in part]
     assert orders == sorted(orders)
