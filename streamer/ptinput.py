@@ -14,17 +14,11 @@ from jvm.inputfile import map_input, read_input
 from stages.messages import PtConfig
 from stages.pt.packets import find_psb
 from streamer.cli import Failure
+from streamer.number import number
 
 _LARGEST_TRACE = 1 << 40  # mapped
 _LARGEST_CODE = 1 << 30
 _STREAMS_SHOWN = 8
-
-
-def number(text: str) -> int:
-    """An integer as C writes it. Raises ValueError."""
-    if len(text) > 1 and text[0] == "0" and text.isdigit():
-        return int(text, 8)
-    return int(text, 0)
 
 
 def _load(path: Path) -> bytes:

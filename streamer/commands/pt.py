@@ -4,22 +4,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from capture.auxdata import Run
-from stages.messages import PtConfig
-from stages.pt import dump as packet_dump
-from stages.pt import whichcpu
 from stages.pt.errata import is_known
-from stages.pt.events.event import ERROR
-from stages.pt.exact import text as flowtext
-from stages.pt.exact.decoder import AddressFilter, Batch, FlowDecoder, Options
-from stages.pt.exact.instructions import Instructions
-from streamer import ptinput
 from streamer.cli import Failure
-from streamer.ptinput import number
+from streamer.number import number
+
+if TYPE_CHECKING:
+    from capture.auxdata import Run
+    from stages.messages import PtConfig
+    from stages.pt.exact.decoder import AddressFilter, Batch
+    from stages.pt.exact.text import TextOptions
+    from stages.pt.whichcpu import Faults, Places
 
 _LINES_AT_ONCE = 4096
 
@@ -63,7 +61,9 @@ class _Cpu(click.ParamType[tuple[int, int]]):
         return family, model
 
 
-def _hint(run: Run, places: whichcpu.Places, faults: whichcpu.Faults) -> None:
+def _hint(run: Run, places: Places, faults: Faults) -> None:
+    from stages.pt import whichcpu
+
     if text := whichcpu.hint(run.data, places, faults, run.offset):
         click.echo(f"streamer: {text}", err=True)
 
@@ -94,6 +94,8 @@ class _Machine(NamedTuple):
 
 def _filter(text: str) -> AddressFilter:
     """LO-HI, HI exclusive."""
+    from stages.pt.exact.decoder import AddressFilter
+
     try:
         low, high = (number(part) for part in text.split("-"))
     except ValueError:
@@ -190,6 +192,10 @@ def dump(
       streamer pt dump perf.data --stream cpu0
       streamer pt dump trace.pt --time --mtc-freq 3 --nom-freq 24 --cpuid-0x15.eax 2 --cpuid-0x15.ebx 192
     """
+    from stages.pt import dump as packet_dump  # with numba, as all that decodes
+    from stages.pt import whichcpu
+    from streamer import ptinput
+
     if options["time"] and options["calibration"]:
         raise Failure("--time and --tcal exclude each other")
     trace = ptinput.trace(file, stream, sync=not no_sync)
@@ -223,6 +229,8 @@ def _raw_filters(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _address_filters(text: str | None, registers: dict[str, int]) -> tuple[AddressFilter, ...]:
+    from stages.pt.exact.decoder import AddressFilter
+
     filters = [_filter(text)] if text else []
     for n in range(4):
         kind = registers[f"addr{n}_cfg"]
@@ -277,6 +285,12 @@ def flow(
       streamer pt flow perf.data --stream tid4711 --image code.bin@0x7f3a00000000
       streamer pt flow trace --pages data.addr:data.dump --filter 0x400000-0x4b6000 --cpu 6/79
     """
+    from stages.pt import whichcpu  # with numba, as all that decodes
+    from stages.pt.exact.decoder import FlowDecoder, Options
+    from stages.pt.exact.instructions import Instructions
+    from stages.pt.exact.text import TextOptions
+    from streamer import ptinput
+
     if (image is None) == (pages is None):
         raise Failure("give the code with either --image or --pages")
     view = ptinput.image(image) if image is not None else ptinput.pages(pages or "")
@@ -288,7 +302,7 @@ def flow(
         family=machine.family, model=machine.model, mtc_shift=machine.mtc_shift, nominal=machine.nominal,
         ctc_num=machine.ctc_num, ctc_den=machine.ctc_den,
     )  # fmt: skip
-    text = flowtext.TextOptions(event_ip, event_time, quiet, number_blocks=stat)
+    text = TextOptions(event_ip, event_time, quiet, number_blocks=stat)
     code = Instructions(view, options.bits)
     counts: Counter[str] = Counter()
     last: Run | None = None
@@ -309,10 +323,14 @@ def flow(
         click.echo(f"blocks:\t{counts['blocks']}.")
 
 
-def _flow_lines(batch: Batch, base: int, text: flowtext.TextOptions, errors: whichcpu.Places) -> Iterator[str]:
+def _flow_lines(batch: Batch, base: int, text: TextOptions, errors: Places) -> Iterator[str]:
     """The lines of `batch`, offsets counted from `base`; the places of its first errors are added to `errors`."""
-    for place in whichcpu.errors_in(batch.events):
+    from stages.pt.events.event import ERROR
+    from stages.pt.exact.text import lines
+    from stages.pt.whichcpu import errors_in
+
+    for place in errors_in(batch.events):
         errors.add(place)
     if base:
         batch.events["a"][batch.events["kind"] == ERROR] += base
-    return flowtext.lines(batch, text)
+    return lines(batch, text)

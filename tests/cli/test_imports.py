@@ -10,9 +10,7 @@ import pytest
 
 from streamer import commands
 
-OF_KERNELS = {"pt"}
-"""Commands that are hardly more than kernels."""
-COMMANDS = sorted({module.name for module in pkgutil.iter_modules(commands.__path__)} - OF_KERNELS)
+COMMANDS = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 _LOADED = "import sys; print('loaded:', *sorted({'numba', 'llvmlite'} & sys.modules.keys()))"
 
 
