@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from jvm.inputfile import read_input
-from streamer import config
 from streamer.cli import Failure
 
 MAX_ANSWER = 8 << 20
@@ -33,6 +32,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _opener() -> urllib.request.OpenerDirector:
     """With the token and the certificate that the settings name, which a streamer on this machine serves with. Raises
     Failure, streamer.config.ConfigError."""
+    from streamer import config
+
     web = config.load().web
     trusted = ssl.create_default_context()
     try:

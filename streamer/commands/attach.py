@@ -4,12 +4,7 @@ from contextlib import suppress
 
 import click
 
-from jvm.attach import AttachError, attach, jcmd
-from jvm.cbuild import BuildError
-from jvm.private import PrivacyError, private_directory
-from streamer import config
 from streamer.cli import Failure
-from streamer.session.session import untraced
 
 
 @click.command()
@@ -30,6 +25,12 @@ def command(pid: int, classes: bool, size: str, stacks: int, timeout: float) -> 
       streamer attach 4711
       streamer attach 4711 --size 256m --no-classes    much code; its bytecode stays there
     """
+    from jvm.attach import AttachError, attach, jcmd
+    from jvm.cbuild import BuildError
+    from jvm.private import PrivacyError, private_directory
+    from streamer import config
+    from streamer.session.session import untraced
+
     if timeout <= 0:
         raise Failure("--timeout must be more than 0 seconds")
     if stacks != 0 and not 10 <= stacks <= 60000:

@@ -7,11 +7,8 @@ from pathlib import Path
 import click
 
 from stages.cct.selection import LONGEST, MOST, Selection
-from streamer import config
 from streamer.cli import Failure
 from streamer.hub.text import plain
-from streamer.session import selected
-from streamer.session.session import running
 
 
 @click.command()
@@ -35,6 +32,9 @@ def command(what: str | None, named: tuple[str, ...], tids: tuple[int, ...], pid
       streamer contexts on                             of all threads, as at the start
       streamer contexts                                which hold now
     """
+    from streamer import config
+    from streamer.session import selected
+
     directory = _session(config.load().runtime_dir, pid)
     try:
         if what is None:
@@ -52,6 +52,8 @@ def command(what: str | None, named: tuple[str, ...], tids: tuple[int, ...], pid
 
 
 def _session(runtime_dir: Path, pid: int | None) -> Path:
+    from streamer.session.session import running
+
     found = running(runtime_dir)
     chosen = [path for path, pids in found if pid in (None, *pids)]
     if not chosen:

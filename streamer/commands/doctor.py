@@ -5,10 +5,6 @@ import json
 import sys
 
 import click
-from rich.console import Console
-from rich.table import Table
-
-from streamer import config, doctor
 
 _STYLE = {"ok": "green", "limited": "yellow", "missing": "red"}
 
@@ -25,6 +21,11 @@ def command(as_json: bool) -> None:
       streamer doctor
       streamer doctor --json     for a program
     """
+    from rich.console import Console
+    from rich.table import Table
+
+    from streamer import config, doctor
+
     findings = doctor.examine(config.load())
     able, sentence = doctor.verdict(findings)
     if as_json:
