@@ -27,6 +27,7 @@
 
 enum {
     LOOK_MS = 20,
+    MOST_A_SECOND = 50,  // of all threads: each costs its reader some 0.5 ms
     IDLE_MS = 1000,
     READ_AT_ONCE = 512,  // words
     MOST_THREADS = 1 << 16,
@@ -128,6 +129,23 @@ static void choose(void) {
     }
 }
 
+// Of more threads than are told of in a period some wait for the next one: they go on from where the last one ended.
+static void ration(unsigned period) {
+    static unsigned turn;
+    unsigned most = MOST_A_SECOND * period / 1000 ? MOST_A_SECOND * period / 1000 : 1, kept = 0;
+    if (threads.wanted <= most) return;
+    unsigned first = turn < threads.count ? turn : 0;
+    for (unsigned n = 0; n < threads.count; n++) {
+        struct thread *thread = &threads.all[(first + n) % threads.count];
+        if (!thread->wanted) continue;
+        thread->wanted = kept < most;
+        if (!thread->wanted) continue;
+        kept++;
+        turn = (first + n + 1) % threads.count;
+    }
+    threads.wanted = kept;
+}
+
 // Frames up to one that cannot be named.
 static int resolve(const struct walked *stack, struct rec_stack_frame *frames) {
     for (int i = 0; i < stack->count; i++) {
@@ -178,6 +196,7 @@ unsigned stacks_poll(unsigned period) {
     if (now >= next || next > now + period) {
         next = now + period;
         choose();
+        ration(period);
     }
     if (threads.wanted && ring_has_spare_room()) look();
     uint64_t rest = next > now ? next - now : 1;

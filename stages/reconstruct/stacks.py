@@ -28,8 +28,10 @@ WAITING = 64
 """Stacks of a thread, the newest, that wait for its paths."""
 THREADS = 1 << 12
 """With stacks that wait. Of more, those that have waited longest are dropped."""
-CANDIDATES = 64
+CANDIDATES = 8
 """Places that are looked at for one stack."""
+MOST_FRAMES, MOST_WAITING = 1 << 10, 1 << 18
+"""Of a stack, as the agent tells them; of all that wait."""
 
 
 class Placed(NamedTuple):
@@ -43,19 +45,30 @@ class Stacks:
     def __init__(self, image: CodeImage) -> None:
         self._image = image
         self._waiting: dict[int, deque[export.Stack]] = {}
+        self._frames = 0  # of these
         self.counts: Counter[str] = Counter()
 
     def told(self, stack: export.Stack) -> None:
-        if not stack.stack_flags & StackFlag.WHOLE or not len(stack.frames):
+        if not stack.stack_flags & StackFlag.WHOLE or not 0 < len(stack.frames) <= MOST_FRAMES:
             self.counts["in_part"] += 1
             return
-        waiting = self._waiting.setdefault(stack.os_tid, deque(maxlen=WAITING))
+        waiting = self._waiting.setdefault(stack.os_tid, deque())
         waiting.append(stack)
-        while len(self._waiting) > THREADS:
-            del self._waiting[next(iter(self._waiting))]
+        self._frames += len(stack.frames)
+        if len(waiting) > WAITING:
+            self._taken(waiting)
+        while len(self._waiting) > THREADS or self._frames > MOST_WAITING:
+            self.forget(next(iter(self._waiting)))
 
     def forget(self, tid: int) -> None:
-        self._waiting.pop(tid, None)
+        waiting = self._waiting.pop(tid, deque())
+        while waiting:
+            self._taken(waiting)
+
+    def _taken(self, waiting: deque[export.Stack]) -> export.Stack:
+        stack = waiting.popleft()
+        self._frames -= len(stack.frames)
+        return stack
 
     def place(self, message: Paths, d: Dictionary, slack: int) -> dict[int, list[Placed]]:
         """By thread, in the order of their places: the stacks of this message. Times may be wrong by `slack` ticks."""
@@ -82,7 +95,7 @@ class Stacks:
         at, since, until = _away(message, rows)
         taken = set[int]()
         while waiting and waiting[0].tsc - slack <= end:
-            stack = waiting.popleft()
+            stack = self._taken(waiting)
             fits = self._fitting(message, d, at, since, until, stack, slack)
             if len(fits) != 1 or fits[0] in taken:
                 self.counts["several" if fits else "nowhere"] += 1

@@ -1,74 +1,171 @@
-"""Stacks that the agent reads, of a real JVM: where they belong, and the callers behind a hole that never return."""
+"""Stacks that the agent reads, in made-up programs: what stands below an unknown caller finds its place."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-
+import numpy as np
 import pytest
 
-from benchmarks.accuracy.losses import Duty
-from capture.recording.replay import Replay
-from stages.cct.views import View
-from streamer import config
-from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
-from streamer.trees.source import of_recording
-from tests.flow_events.test_inlined import run_of
-from tests.jdks import JDKS
+from jvm.export.records import STACK_FRAME_DTYPE, Stack, StackFlag
+from stages.cct.stage import Cct
+from stages.messages import Bytecodes, Paths
+from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, STACK_DTYPE, FrameEvent
+from stages.messages.paths import DISABLED, STOP_DTYPE, BlockEnd
+from stages.paths.dictionary import Dictionary
+from stages.reconstruct.stacks import MOST_FRAMES, MOST_WAITING, THREADS, WAITING, Stacks
+from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Made, Range
+from tests.cct.test_interpreted import NAMES, A, B
+from tests.cct.test_stage import found, stage, tree_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
-SECONDS = 6
-BELOW = ("Server.main", "Server.outer", "Server.inner", "Server.serve")
-MODES = {"interpreted": ["-Xint"], "compiled": ["-Xbatch", "-XX:CompileCommand=dontinline,Server::*"]}
+TID = 7
+Frame = tuple[int, int, int]
+"""pc, method of the interpreter (−1: another), bci."""
 
 
-def statistics(recording: Path) -> Counter[str]:
-    settings = config.load(None, fidelity="flow")
-    chain = make_chain(middle(settings), Place(settings, recording.parent, 0))
-    with Replay(recording) as replay:
-        for message in replay.messages():
-            list(feed_chain(chain, message))
-        list(flush_chain(chain))
-    out = Counter[str]()
-    for stage in chain:
-        out.update({name: int(n) for name, n in stage.statistics().items() if "stacks" in name})
-    return out
+def code(m: int, at: int = 8) -> Block:
+    """One instruction of method m, which calls out of the filter."""
+    lo = SPACING * (m + 1) + at
+    return Block((Range(lo, lo + 5, True, ()),), BlockEnd.FILTER)
+
+
+def behind(m: int, at: int = 8) -> Block:
+    """Where that call returns to."""
+    lo = SPACING * (m + 1) + at + 5
+    return Block((Range(lo, lo + 1, False, ()),), BlockEnd.INDIRECT)
+
+
+def site(m: int, s: int) -> int:
+    """Where the call at a site of method m returns to (see `Made`)."""
+    return SPACING * (m + 1) + 16 * (s + 1) + 5
+
+
+def feed(cct: Cct, paths: Paths, order: int, frames: list[Frame], entered: bool = False) -> list[object]:
+    """With a stack, outermost frame first, that was read at that position."""
+    event, rows = np.zeros(1, EVENT_DTYPE), np.zeros(len(frames), STACK_DTYPE)
+    event["order"], event["kind"], event["method"], event["bci"] = order, FrameEvent.STACK, -1, int(entered)
+    for row, (pc, method, bci) in zip(rows, frames, strict=True):
+        row["pc"], row["method"], row["bci"], row["interpreted"] = pc, method, bci, method >= 0
+    of = np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE)
+    size = len(paths.order)
+    said = Bytecodes("h", 42, paths.generation, paths.first_path, size, *of, event, NAMES, stacks=rows)
+    assert cct.feed(said) == [said]
+    return cct.feed(paths)
+
+
+def test_callers_that_never_return_are_named_by_a_stack() -> None:
+    """m0 > m1 > m2, of which only m2 is seen: all that it did stands below its callers, what it did before too."""
+    d, cct = Dictionaries(), stage()
+    out, back = d.path([code(2)]), d.path([behind(2)])
+    order = [out, DISABLED, back, out, DISABLED, back]
+    frames = [(site(0, 0), -1, -1), (site(1, 1), -1, -1), (SPACING * 3 + 13, -1, -1)]
+    counts = found(tree_of([*feed(cct, d.message(TID, order, (0, 9), False), 4, frames), *cct.flush()]))
+    assert counts == {((("m0", -1), ("m1", 0), ("m2", 1)), "instructions"): 4}
+
+
+def test_inlined_callers_and_frames_of_the_interpreter_are_callers() -> None:
+    """m0 calls at its inlined site the interpreter, whose A.a calls B.b, which calls m2."""
+    d, cct = Dictionaries(), stage()
+    out, back = d.path([code(2)]), d.path([behind(2)])
+    frames = [(site(0, 2), -1, -1), (INTERPRETER + 3, A, 4), (INTERPRETER + 3, B, 6), (SPACING * 3 + 13, -1, -1)]
+    counts = found(tree_of([*feed(cct, d.message(TID, [out, DISABLED, back], (0, 9), False), 1, frames), *cct.flush()]))
+    assert counts == {((("m0", -1), ("inlined", 2), ("A.a", 7), ("B.b", 4), ("m2", 6)), "instructions"): 2}
+
+
+def test_a_stack_that_was_known_changes_nothing() -> None:
+    d, cct = Dictionaries(), stage()
+    out, back = d.path([code(2)]), d.path([behind(2)])
+    frames = [(site(0, 0), -1, -1), (SPACING * 3 + 13, -1, -1)]
+    feed(cct, d.message(TID, [out, DISABLED, back], (0, 9), False), 1, frames)
+    feed(cct, d.message(TID, [out, DISABLED, back], (10, 19), True), 1, frames)
+    assert {name: cct.statistics()[f"cct_{name}"] for name in ("stacks", "stacks_agreed", "stacks_refused")} == {
+        "stacks": 2, "stacks_agreed": 1, "stacks_refused": 0,
+    }  # fmt: skip
+
+
+def test_a_stack_of_other_code_is_not_used() -> None:
+    """Its innermost frame is m1's, and m2 has left the filter."""
+    d, cct = Dictionaries(), stage()
+    order = [d.path([code(2)]), DISABLED, d.path([behind(2)])]
+    frames = [(site(0, 0), -1, -1), (site(1, 0), -1, -1)]
+    counts = found(tree_of([*feed(cct, d.message(TID, order, (0, 9), False), 1, frames), *cct.flush()]))
+    assert counts == {(((UNKNOWN, -1), ("m2", -1)), "instructions"): 2}
+    assert cct.statistics()["cct_stacks_refused"] == 1
+
+
+def test_returns_go_through_the_frames_of_a_stack() -> None:
+    """m2 returns to m1, and that to m0, at the addresses that the stack has."""
+    d, cct = Dictionaries(), stage()
+    out = d.path([code(2)])
+    leave = d.path([Block((Range(SPACING * 3 + 13, SPACING * 3 + 14, False, ()),), BlockEnd.RETURN)])
+    in_1 = d.path([Block((Range(site(1, 0), site(1, 0) + 1, False, ()),), BlockEnd.RETURN)])
+    in_0 = d.path([Block((Range(site(0, 0), site(0, 0) + 1, False, ()),), BlockEnd.INDIRECT)])
+    frames = [(site(0, 0), -1, -1), (site(1, 0), -1, -1), (SPACING * 3 + 13, -1, -1)]
+    order = [out, DISABLED, leave, in_1, in_0]
+    counts = found(tree_of([*feed(cct, d.message(TID, order, (0, 9), False), 1, frames), *cct.flush()]))
+    m0, m1 = (("m0", -1),), (("m0", -1), ("m1", 0))
+    assert counts == {((*m1, ("m2", 0)), "instructions"): 2, (m1, "instructions"): 1, (m0, "instructions"): 1}
+
+
+# Where a stack belongs
+
+
+def read(
+    before: int, tsc: int, pc: int = SPACING * 3 + 13, frames: int = 1, tid: int = TID, whole: bool = True
+) -> Stack:
+    rows = np.zeros(frames, STACK_FRAME_DTYPE)
+    rows["pc"] = pc
+    return Stack(tsc, tid, 0, tid, StackFlag.WHOLE if whole else StackFlag(0), before, rows)
+
+
+def placed(*stacks: Stack, slack: int = 0) -> list[int]:
+    """In: m2 leaves from 10 to 20 and from 30 to 90, m1 from 92 to 99: at positions 1, 3, 5."""
+    d, of = Dictionaries(), Stacks(Made())  # type: ignore[arg-type]
+    order = [d.path([code(2)]), DISABLED, d.path([code(2)]), DISABLED, d.path([code(1)]), DISABLED]
+    message = d.message(TID, order, (0, 99), False)
+    times = [(0, 0), (1, 10), (2, 20), (3, 30), (4, 90), (5, 92), (6, 99)]
+    message.rows["stop_end"], message.rows["order_end"], message.rows["tsc_end"] = len(times), len(order), 99
+    object.__setattr__(message, "stops", np.array(times, STOP_DTYPE))
+    known = Dictionary()
+    known.take(message)
+    for stack in stacks:
+        of.told(stack)
+    return [place.order for place in of.place(message, known, slack).get(TID, [])]
 
 
 @pytest.mark.parametrize(
-    ("mode", "version"),
+    ("stack", "slack", "at"),
     [
-        pytest.param(mode, version, marks=() if (mode, version) == ("interpreted", 25) else pytest.mark.nightly)
-        if version != 17
-        else (mode, version)
-        for mode in MODES
-        for version in JDKS
+        (read(12, 18), 0, [1]),
+        (read(40, 80), 0, [3]),
+        (read(40, 95), 0, [3]),  # the VM has called a stub meanwhile
+        (read(93, 95), 0, []),  # there other code was left
+        (read(93, 95, site(1, 0)), 0, [5]),
+        (read(25, 26), 0, []),  # it ran Java code then
+        (read(25, 26), 4, []),
+        (read(21, 26), 4, [1]),
+        (read(25, 26), 9, []),  # either may be meant
+        (read(140, 150), 0, []),
     ],
 )
-def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: int, tmp_path: Path) -> None:
-    """A fifth of each second is traced: what runs is found below its callers, which never return."""
-    options = ["-XX:+UseSerialGC", "-XX:CompileCommand=quiet", *MODES[mode]]
-    recording = run_of("Server", version, options, [str(1000 * SECONDS)], tmp_path, Path(__file__).parent)
-    counts = statistics(recording)
-    placed = counts["reconstruct_stacks_placed"]
-    assert placed > 5 * SECONDS / 2, counts
-    assert placed > 4 * (counts["reconstruct_stacks_nowhere"] + counts["reconstruct_stacks_several"]), counts
-    assert counts["cct_stacks_refused"] + counts["reconstruct_stacks_refused"] < placed / 5, counts
-    tree = View(sites=False, named=("main",)).of(of_recording(recording, print, through=duty).tree)
-    calls = Counter[tuple[str, ...]]()
-    for n in tree.nodes:
-        path, up = list[str](), n
-        while up["parent"] >= 0:
-            path.append(tree.names[up["method"]])
-            up = tree.nodes[up["parent"]]
-        if path and path[0] == "Server.handle":
-            calls[tuple(reversed(path))] += int(n["observed_invocations"])
-    right = sum(n for path, n in calls.items() if path[-5:-1] == BELOW and not path[0].startswith("[unknown"))
-    assert right > 0.8 * calls.total() > 0, calls
-    wrong = sum(n for path, n in calls.items() if path[-2] not in ("Server.serve", "[interpreter]", "[unknown caller]"))
-    assert wrong < 0.01 * calls.total(), calls
+def test_a_stack_belongs_where_its_code_was_left_at_its_time(stack: Stack, slack: int, at: list[int]) -> None:
+    assert placed(stack, slack=slack) == at
 
 
-def duty(messages: Iterable[object]) -> Iterator[object]:
-    yield from Duty(0.2)(messages)  # type: ignore[arg-type]
+def test_two_stacks_of_one_place_are_one() -> None:
+    assert placed(read(12, 18), read(40, 50), read(60, 70)) == [1, 3]
+
+
+def test_what_waits_is_bounded() -> None:
+    waiting = Stacks(Made())  # type: ignore[arg-type]
+    waiting.told(read(1, 2, frames=MOST_FRAMES + 1))
+    waiting.told(read(1, 2, whole=False))
+    assert waiting.counts["in_part"] == 2
+    for n in range(2 * WAITING):
+        waiting.told(read(n, n + 1))
+    assert len(waiting._waiting[TID]) == WAITING
+    for tid in range(2 * THREADS):
+        waiting.told(read(1, 2, frames=100, tid=tid))
+        assert waiting._frames <= MOST_WAITING
+    assert len(waiting._waiting) <= THREADS
+    for tid in range(2 * THREADS):
+        waiting.forget(tid)
+    assert waiting._frames == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -152,6 +154,29 @@ def test_a_thread_that_runs_is_told_with_frames_it_had(version: int, options: tu
     assert all(t.whole for t in told)
     assert not [t.lines for t in told if not follows_the_program(t.lines[::-1])]
     assert max(len(t.lines) for t in told) >= 10  # they yield
+
+
+THREADS, A_SECOND, AT_ONCE = 30, 50, 5
+"""`MOST_A_SECOND` of jvm/agent/stacks.c, in each period of 100 ms."""
+
+
+def test_of_many_threads_each_has_its_turn(ring: Path) -> None:
+    """They all run, and no more stacks are told in a period than a reader has time for."""
+    with stacks(17, ring, period=100) as (jvm, found):
+        for _ in range(THREADS):
+            jvm.tell("start loop 1")
+        taken: list[export.Stack] = []
+
+        def all_told() -> bool:
+            taken.extend(s for s in found.read() if found.known.threads.get(s.os_tid) == "loop")
+            return len({s.os_tid for s in taken}) == THREADS and len(taken) > 3 * THREADS
+
+        began = time.monotonic()
+        eventually("each is told", all_told)
+        took = time.monotonic() - began
+    times = Counter(s.os_tid for s in taken)
+    assert max(times.values()) < 3 * min(times.values()) + AT_ONCE
+    assert len(taken) < 1.5 * A_SECOND * took + AT_ONCE
 
 
 @versions
