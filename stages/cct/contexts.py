@@ -44,6 +44,7 @@ from stages.cct.tables import (
     BLOCK_HANDLER,
     BLOCK_STUB_START,
     BOTTOM,
+    BY_BYTECODE,
     F_CLASS,
     F_METHOD,
     FC,
@@ -74,6 +75,7 @@ from stages.cct.tables import (
     NO_RETURN,
     NODE_LINK,
     OUTSIDE,
+    OWN_GAP,
     PENDING,
     RETURNED,
     SHARED,
@@ -85,6 +87,7 @@ from stages.cct.tables import (
     Z_ACTIVATION_ROOM,
     Z_ACTIVATIONS,
     Z_CALLS,
+    Z_GAPS,
     Z_HOLES,
     Z_LINKS,
     Z_OVERFLOW,
@@ -241,6 +244,21 @@ def hole(t, c, thread, before):  # type: ignore[no-untyped-def]
         return _unknown(t, thread, before)
     t.size[Z_SHARED_HOLES] += 1
     return _of_thread(t, c, np.int64(0), np.int64(SHARED), thread)
+
+
+@inner
+def gap(t, c, a):  # type: ignore[no-untyped-def]
+    """Frames of the interpreter above `a` that are not known, and not how many. Each has a node of its own, that of one
+    of its frames can be told later (`read_stacks`), as long as holes may have one; the others are one."""
+    own = t.size[Z_OWN_HOLES] > 0
+    if not own:
+        node = t.activation[AC * a + A_NODE]
+        return frame(t, c, a, np.int64(BY_BYTECODE), np.int64(INTERPRETER), node, np.int64(-1), True)
+    t.size[Z_OWN_HOLES] -= 1
+    t.size[Z_GAPS] += 1
+    caller = t.activation[AC * a + A_NODE]
+    node = child(t, caller, np.int64(INTERPRETER_NAME), OWN_GAP - t.size[Z_GAPS])
+    return _activation(t, a, np.int64(BY_BYTECODE), np.int64(INTERPRETER), node, caller, np.int64(-1))
 
 
 @inner

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import apart, inner, kernel
-from stages.cct.contexts import SEARCHED, class_of, frame, linked
+from stages.cct.contexts import SEARCHED, class_of, frame, gap, linked
 from stages.cct.nodes import child
 from stages.cct.presumed import NOT_ASKED, is_untold, presume, told
 from stages.cct.read_stacks import NO_STACKS, ReadStacks, take_stack
@@ -212,14 +212,14 @@ def _is_gap(t, c, a):  # type: ignore[no-untyped-def]
 @inner
 def _above_gap(t, c, a, fn):  # type: ignore[no-untyped-def]
     """A frame of `fn`, above the lowest of this activation, which machine code has not left, and an untold one in place
-    of those between: it is not known which of them are left. However often that happens, there is one such."""
+    of those between: it is not known which of them are left."""
     for _ in range(SEARCHED):
         if not _called_by_interpreter(t, a):
             break
         a = t.activation[AC * a + A_PARENT]
     if is_untold(c, t.activation[AC * a + A_FN]):
         return _instead(t, c, a, fn)
-    return _called(t, c, _called(t, c, a, np.int64(INTERPRETER), np.int64(-1)), fn, np.int64(-1))
+    return _called(t, c, gap(t, c, a), fn, np.int64(-1))
 
 
 @inner

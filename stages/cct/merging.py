@@ -17,6 +17,7 @@ from stages.cct.tables import (
     N_METHOD,
     N_PARENT,
     NODE_LINK,
+    OWN_GAP,
     PRESUMED_BCI,
     PRESUMED_NODE,
     Z_NODES,
@@ -204,7 +205,7 @@ def resolve(node, presumed, ids, keys, slots, where, stack, count):  # type: ign
                 bci = presumed[up, PRESUMED_BCI]
             elif up and node[up, N_FLAGS] & NODE_LINK:
                 bci = node[up, N_BCI]
-            if node[n, N_METHOD] == UNKNOWN_CALLER:
+            if node[n, N_METHOD] == UNKNOWN_CALLER or bci <= OWN_GAP:
                 bci = np.int64(-1)
             where[n] = place(keys, slots, count, of, node[n, N_METHOD], bci)
             count = max(count, where[n] + 1)

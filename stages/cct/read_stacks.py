@@ -41,8 +41,14 @@ from stages.cct.tables import (
     HOLE,
     I64,
     INTERPRETER,
+    N_BCI,
+    NC,
     NO_RETURN,
     OUTSIDE,
+    OWN_GAP,
+    PRESUMED_BCI,
+    PRESUMED_NODE,
+    QC,
     TO_INTERPRETER,
     TO_OUTSIDE,
     Z_STACKS,
@@ -120,13 +126,18 @@ def _run_ends(t, a):  # type: ignore[no-untyped-def]
 
 @apart
 def _join(t, c, a, read):  # type: ignore[no-untyped-def]
-    """What stands below the unknown under `a` moves to its caller in the stack `read`, if both are alike above it."""
-    for _ in range(SEARCHED):
+    """What stands below the unknown under `a` moves to its caller in the stack `read`, if both are alike above it; and
+    below a gap between frames of the interpreter, to the frame that has called what stands there."""
+    for frames in range(SEARCHED):
         kind, of = class_of(t, c, a), class_of(t, c, read)
         if kind == FN_BOTTOM or of == FN_BOTTOM or of == FN_HOLE:
             return
         below = t.activation[AC * a + A_PARENT]
         if kind == FN_INTERPRETER and of == FN_INTERPRETER and is_untold(c, t.activation[AC * a + A_FN]):
+            row = QC * t.activation[AC * a + A_NODE]
+            if frames and t.node[NC * t.activation[AC * a + A_NODE] + N_BCI] <= OWN_GAP and t.presumed[row] == 0:
+                t.presumed[row + PRESUMED_NODE] = t.activation[AC * read + A_NODE]
+                t.presumed[row + PRESUMED_BCI] = -1
             a, read = _run_ends(t, a), _run_ends(t, read)  # it stands for as many as there are
             below = t.activation[AC * a + A_PARENT]
         elif t.activation[AC * a + A_FN] != t.activation[AC * read + A_FN]:

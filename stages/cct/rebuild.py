@@ -30,6 +30,7 @@ from stages.cct.tables import (
     SHARED,
     Z_ACTIVATIONS,
     Z_CALLS,
+    Z_GAPS,
     Z_HOLES,
     Z_LINKS,
     Z_NODES,
@@ -53,7 +54,7 @@ from stages.fresh import zeros
 
 _KEPT = (
     Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT,
-    Z_PRESUMED_WRONG, Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED,
+    Z_PRESUMED_WRONG, Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS,
 )  # fmt: skip
 HOLES = 64
 """So many holes back a thread's stack is kept."""

@@ -40,6 +40,9 @@ NODE_OVERFLOW, NODE_LINK, NODE_NOTED = 1, 2, 4
 """Of a node: it stands for all children that there was no room for; it stands for its parent's frame, in which its
 children were called at its bci; it is one of `Tables.noted`."""
 
+OWN_GAP = -(1 << 21)
+"""And below: in the place of its bci, the number of a gap between frames of the interpreter."""
+
 # Of an unknown's node: the node that is presumed to call from there (0: none is), and its bci
 QC = 2
 PRESUMED_NODE, PRESUMED_BCI = range(QC)
@@ -119,13 +122,13 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
 # is room (of nodes, as many again for overflows); how many parts of a step come of one block at most; how many holes
 # may yet have an unknown of their own in this pane, how many had none; steps that were worked out; whether callers are
 # presumed, how many were, and of those that were found out later, how many were right, and wrong;
-# stacks that were read, how many were known, and how many were not of the frame on top
+# stacks that were read, how many were known, and how many were not of the frame on top; gaps with a node of their own
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
     Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST,
     Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT, Z_PRESUMED_WRONG,
-    Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_SIZE,
-) = range(30)  # fmt: skip
+    Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS, Z_SIZE,
+) = range(31)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
 
 INLINED = 1 << 14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from jvm.export.records import STACK_FRAME_DTYPE, Stack, StackFlag
 from stages.cct.stage import Cct
@@ -13,7 +14,7 @@ from stages.messages.paths import DISABLED, STOP_DTYPE, BlockEnd
 from stages.paths.dictionary import Dictionary
 from stages.reconstruct.stacks import MOST_FRAMES, MOST_WAITING, THREADS, WAITING, Stacks
 from tests.cct.made import INTERPRETER, SPACING, UNKNOWN, Block, Dictionaries, Made, Range
-from tests.cct.test_interpreted import NAMES, A, B
+from tests.cct.test_interpreted import ENTRY, NAMES, TEMPLATE, A, B, C, events
 from tests.cct.test_stage import found, stage, tree_of
 
 TID = 7
@@ -38,10 +39,11 @@ def site(m: int, s: int) -> int:
     return SPACING * (m + 1) + 16 * (s + 1) + 5
 
 
-def feed(cct: Cct, paths: Paths, order: int, frames: list[Frame], entered: bool = False) -> list[object]:
-    """With a stack, outermost frame first, that was read at that position."""
+def feed(cct: Cct, paths: Paths, order: int, frames: list[Frame], told: NDArray[np.void] | None = None) -> list[object]:
+    """With a stack, outermost frame first, that was read at that position; `told`: among these events."""
     event, rows = np.zeros(1, EVENT_DTYPE), np.zeros(len(frames), STACK_DTYPE)
-    event["order"], event["kind"], event["method"], event["bci"] = order, FrameEvent.STACK, -1, int(entered)
+    event["order"], event["kind"], event["method"] = order, FrameEvent.STACK, -1
+    event = event if told is None else told
     for row, (pc, method, bci) in zip(rows, frames, strict=True):
         row["pc"], row["method"], row["bci"], row["interpreted"] = pc, method, bci, method >= 0
     of = np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE)
@@ -89,6 +91,27 @@ def test_a_stack_of_other_code_is_not_used() -> None:
     counts = found(tree_of([*feed(cct, d.message(TID, order, (0, 9), False), 1, frames), *cct.flush()]))
     assert counts == {(((UNKNOWN, -1), ("m2", -1)), "instructions"): 2}
     assert cct.statistics()["cct_stacks_refused"] == 1
+
+
+def test_a_stack_names_what_stood_between_two_frames_of_the_interpreter() -> None:
+    """A.a calls B.b, which is lost sight of; C.c is found, above a gap. It was B.b that had called it, at a bci that is
+    not known."""
+    d, cct = Dictionaries(), stage()
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    out = d.path([Block((Range(INTERPRETER + 40, INTERPRETER + 45, True, ()),), BlockEnd.FILTER)])
+    order = [entry, template, entry, template, template, out, DISABLED, template]
+    told = events(
+        (1, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.ENTER, B, 3), (4, 0, FrameEvent.LOST, -1, -1),
+        (4, 0, FrameEvent.FRAME, C, -1), (6, 0, FrameEvent.STACK, -1, 0),
+    )  # fmt: skip
+    frames = [(INTERPRETER + 3, A, 3), (INTERPRETER + 3, B, 5), (INTERPRETER + 45, C, 7)]
+    message = d.message(TID, order, (0, 9), False)
+    counts = found(tree_of([*feed(cct, message, 6, frames, told=told), *cct.flush()]))
+    a, b = (("A.a", -1),), (("A.a", -1), ("B.b", 3))
+    instructions = {stack: n for (stack, name), n in counts.items() if name == "instructions"}
+    assert instructions == {
+        (("[interpreter]", -1),): 1, a: 2, b: 1, (*b, ("C.c", -1)): 2, (*b, ("C.c", 5)): 1,
+    }  # fmt: skip
 
 
 def test_returns_go_through_the_frames_of_a_stack() -> None:
