@@ -231,12 +231,13 @@ def follow(data, base, limit, x, ran, span_end, marks, cuts, blocks, filter_lo, 
                 elif event == PSB or upto >= 0:
                     return NO_BRANCH
                 break
-            if event == PGD and upto >= 0 and straight > 1:
+            if upto >= 0 and straight > 1:  # a PSB too: MTC packets can bring one where no branch has a packet
+                left = x[T_FUP_IP] if event == PGD else ip
                 begun, ran_to = x[T_BLOCKS] - min(straight, LONGEST) - x[T_PART], x[T_BLOCKS]
-                k = _first_pass(o_start, o_end, begun, ran_to, x[T_FUP_IP])
+                k = _first_pass(o_start, o_end, begun, ran_to, left)
                 if k < ran_to:
-                    if x[T_FUP_IP] > o_start[k]:
-                        o_end[k], o_last[k] = x[T_FUP_IP], o_start[k]
+                    if left > o_start[k]:
+                        o_end[k], o_last[k] = left, o_start[k]
                         k += 1
                     x[T_ROUNDS] += ran_to - k + max(straight - LONGEST, 0)
                     x[T_BLOCKS] = k

@@ -1,4 +1,4 @@
-"""Stacks that were read, at random places of what small programs ran: what is counted is what ran, no less."""
+"""Stacks that were read, at random places of what small programs ran: what is counted is what ran."""
 
 from __future__ import annotations
 
@@ -74,8 +74,6 @@ def test_all_that_is_counted_ran(program: Program, seed: int, steps: int, data: 
     known = executed(found, token, program)
     assert known.items() <= ran.items()
     assert not matcher.counts["stacks_refused"]
-    alone = executed(*match(Matcher(executed=True), program, tokens, {}), program)
-    assert len(known) >= len(alone)
     assert sum(int(row["bytecodes"]) for row in found.methods) == len(known)
     assert [int(event["bci"]) >> 1 for part in found.events for event in part if event["kind"] == FrameEvent.STACK] == (
         list(range(len(read)))
