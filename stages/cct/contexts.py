@@ -23,17 +23,15 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.cct.nodes import child, inlined, mixed, spread
-from stages.cct.presumed import NOT_ASKED, is_untold, named, presume, presume_named, presume_outside
+from stages.cct.activations import SEARCHED, class_of, frame, root_of, same
+from stages.cct.presumed import NOT_ASKED, presume, presume_outside
 from stages.cct.tables import (
     A_BCI,
-    A_BEFORE,
     A_CALLER,
     A_FN,
     A_NODE,
     A_PARENT,
     A_RETURN,
-    A_WHOLE,
     AC,
     B_BCI,
     B_FLAGS,
@@ -44,7 +42,6 @@ from stages.cct.tables import (
     BLOCK_HANDLER,
     BLOCK_STUB_START,
     BOTTOM,
-    BY_BYTECODE,
     F_CLASS,
     F_METHOD,
     FC,
@@ -59,23 +56,14 @@ from stages.cct.tables import (
     FN_THAWS,
     FN_UNPACKS,
     FN_UNWINDS,
-    HOLE,
     I_FLAGS,
     I_FN,
     IC,
     INTERPRETER,
     ITEM_ENTERS,
     LEFT,
-    LINKED,
-    N_BCI,
-    N_FLAGS,
-    N_METHOD,
-    N_PARENT,
-    NC,
     NO_RETURN,
-    NODE_LINK,
     OUTSIDE,
-    OWN_GAP,
     PENDING,
     RETURNED,
     SHARED,
@@ -84,76 +72,9 @@ from stages.cct.tables import (
     TO_OUTSIDE,
     UNPACKED,
     UNWOUND,
-    Z_ACTIVATION_ROOM,
-    Z_ACTIVATIONS,
-    Z_CALLS,
-    Z_GAPS,
-    Z_HOLES,
-    Z_LINKS,
-    Z_OVERFLOW,
-    Z_OWN_HOLES,
-    Z_SHARED_HOLES,
     Z_STRANGE,
 )
-from stages.cct.tree import INTERPRETER_NAME, UNKNOWN_CALLER
-
-SEARCHED = 1 << 14
-"""So many frames are looked through for the one that a return or an exception leads to."""
-
-
-@inner
-def class_of(t, c, a):  # type: ignore[no-untyped-def]
-    """Of the function of an activation."""
-    return c.fns[FC * t.activation[AC * a + A_FN] + F_CLASS]
-
-
-@inner
-def same(t, c, a, fn):  # type: ignore[no-untyped-def]
-    """Whether code of `fn` is that of activation `a`: of the interpreter's frames all code is the interpreter's."""
-    return t.activation[AC * a + A_FN] == fn or (fn == INTERPRETER and class_of(t, c, a) == FN_INTERPRETER)
-
-
-@inner
-def _activation(t, parent, ret, fn, node, caller, bci):  # type: ignore[no-untyped-def]
-    """A row; `by_call` is not looked at. With no room for it, its parent."""
-    a = t.size[Z_ACTIVATIONS]
-    if a >= t.size[Z_ACTIVATION_ROOM]:
-        t.size[Z_OVERFLOW] += 1
-        return parent
-    t.size[Z_ACTIVATIONS] = a + 1
-    t.activation[AC * a + A_PARENT], t.activation[AC * a + A_RETURN], t.activation[AC * a + A_FN] = parent, ret, fn
-    t.activation[AC * a + A_NODE], t.activation[AC * a + A_CALLER], t.activation[AC * a + A_BCI] = node, caller, bci
-    return a
-
-
-@inner
-def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untyped-def]
-    """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. Code outside of
-    the filter has no node of its own; nor has a part that a function calls of its own, which is no inlined caller's: as
-    the stub behind an nmethod's code through which it calls an interpreted method (compiledIC.hpp, static stubs)."""
-    mask = t.size[Z_CALLS]
-    i = mixed(parent, ret, fn) & mask
-    while t.by_call[i] != 0:
-        a = np.int64(t.by_call[i])
-        row = AC * a
-        if (
-            t.activation[row + A_PARENT] == parent
-            and t.activation[row + A_RETURN] == ret
-            and t.activation[row + A_FN] == fn
-        ):
-            return a
-        i = (i + 1) & mask
-    node = caller
-    if same(t, c, parent, fn) and not enters:
-        node = t.activation[AC * parent + A_NODE]
-    elif fn != PENDING and fn != OUTSIDE and fn != BOTTOM:
-        node = child(t, caller, c.fns[FC * fn + F_METHOD], bci)
-    a = _activation(t, parent, ret, fn, node, caller, bci)
-    if a != parent:
-        t.by_call[i] = a
-        if 2 * a > mask:
-            t.size[Z_CALLS] = spread(t.activation, np.int64(AC), a + 1, 3, t.by_call, mask)
-    return a
+from stages.cct.unknowns import hole, linked, resumed_stack
 
 
 @inner
@@ -203,77 +124,10 @@ def _below(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
-def root_of(t, c, a):  # type: ignore[no-untyped-def]
-    """What lies below all that is known of the stack."""
-    while class_of(t, c, a) != FN_HOLE and class_of(t, c, a) != FN_BOTTOM:
-        a = t.activation[AC * a + A_PARENT]
-    return a
-
-
-@inner
-def _of_thread(t, c, parent, fn, thread):  # type: ignore[no-untyped-def]
-    """The activation of `fn`, below which nothing is, or nothing is known, that is the one of a thread's node."""
-    return frame(t, c, parent, -1 - thread, fn, thread, np.int64(-1), True)
-
-
-@inner
-def bottom(t, c, thread):  # type: ignore[no-untyped-def]
-    """Below a thread's first frame. `thread`: its node."""
-    return _of_thread(t, c, np.int64(0), np.int64(BOTTOM), thread)
-
-
-@inner
-def _unknown(t, thread, before):  # type: ignore[no-untyped-def]
-    """Below the first frame that is known: a node of its own, so that what is called from there can be moved when the
-    caller is known. `before`: the stack that may lie below."""
-    t.size[Z_HOLES] += 1
-    n = child(t, thread, np.int64(UNKNOWN_CALLER), t.size[Z_HOLES])
-    a = _activation(t, np.int64(0), np.int64(NO_RETURN), np.int64(HOLE), n, thread, np.int64(-1))
-    if a:
-        t.activation[AC * a + A_BEFORE] = t.activation[AC * a + A_WHOLE] = before
-    return a
-
-
-@inner
-def hole(t, c, thread, before):  # type: ignore[no-untyped-def]
-    """Below the first frame that is seen after a hole, before which the stack was `before`. Each has an unknown of its
-    own, but for the many more of a pane: these share one a thread, which stays where it is. For all that runs on an
-    unknown of its own is worked out anew."""
-    if t.size[Z_OWN_HOLES] > 0:
-        t.size[Z_OWN_HOLES] -= 1
-        return _unknown(t, thread, before)
-    t.size[Z_SHARED_HOLES] += 1
-    return _of_thread(t, c, np.int64(0), np.int64(SHARED), thread)
-
-
-@inner
-def gap(t, c, a):  # type: ignore[no-untyped-def]
-    """Frames of the interpreter above `a` that are not known, and not how many. Each has a node of its own, that of one
-    of its frames can be told later (`read_stacks`), as long as holes may have one; the others are one."""
-    own = t.size[Z_OWN_HOLES] > 0
-    if not own:
-        node = t.activation[AC * a + A_NODE]
-        return frame(t, c, a, np.int64(BY_BYTECODE), np.int64(INTERPRETER), node, np.int64(-1), True)
-    t.size[Z_OWN_HOLES] -= 1
-    t.size[Z_GAPS] += 1
-    caller = t.activation[AC * a + A_NODE]
-    node = child(t, caller, np.int64(INTERPRETER_NAME), OWN_GAP - t.size[Z_GAPS])
-    return _activation(t, a, np.int64(BY_BYTECODE), np.int64(INTERPRETER), node, caller, np.int64(-1))
-
-
-@inner
 def _first(t, c, root, fn):  # type: ignore[no-untyped-def]
     """The first frame that is seen above `root`."""
     presume(t, c, root, fn, NOT_ASKED)
     return frame(t, c, root, np.int64(NO_RETURN), fn, t.activation[AC * root + A_NODE], np.int64(-1), True)
-
-
-@inner
-def _resumed_stack(t, c, a, thread):  # type: ignore[no-untyped-def]
-    """The unknown below the first frame of a stack that goes on where it was left, while `thread`'s own frames are
-    those from `a` on down: a virtual thread's, mounted again (JDK: continuationFreezeThaw.cpp, `thaw`). Which one it is
-    the trace does not say. Control comes back to `a`, or below, when it is unmounted."""
-    return _of_thread(t, c, a, np.int64(SHARED), thread)
 
 
 @inner
@@ -286,54 +140,13 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
         return _first(t, c, root, fn)
     if t.activation[AC * root + A_FN] == BOTTOM:
         t.size[Z_STRANGE] += 1
-        return _first(t, c, _resumed_stack(t, c, a, t.activation[AC * root + A_NODE]), fn)
+        return _first(t, c, resumed_stack(t, c, a, t.activation[AC * root + A_NODE]), fn)
     if t.activation[AC * root + A_FN] == SHARED:
         to = _returned_to(t, c, t.activation[AC * root + A_PARENT], c.block[BC * b + B_START])
         return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
     if class_of(t, c, a) == FN_THAWS:  # its frames are not the callers of those of the carrier
-        return _first(t, c, _resumed_stack(t, c, a, t.activation[AC * root + A_CALLER]), fn)
+        return _first(t, c, resumed_stack(t, c, a, t.activation[AC * root + A_CALLER]), fn)
     return linked(t, c, root, fn, c.block[BC * b + B_PLACE], c.block[BC * b + B_BCI], c.block[BC * b + B_START])
-
-
-@inner
-def linked(t, c, root, fn, place, bci, ret):  # type: ignore[no-untyped-def]
-    """The unknown `root` was called by `fn`, at that place and bci, and has returned to `ret`: the activation of that
-    caller, below which there is another unknown."""
-    new = _unknown(t, t.activation[AC * root + A_CALLER], np.int64(0))
-    caller = frame(t, c, new, np.int64(NO_RETURN), fn, t.activation[AC * new + A_NODE], np.int64(-1), True)
-    node = t.activation[AC * caller + A_NODE]
-    if c.fns[FC * fn + F_CLASS] == FN_NMETHOD:
-        node = inlined(t, c, node, place)
-    if is_untold(c, fn) and t.node[NC * node + N_METHOD] == INTERPRETER_NAME:
-        bci, before = presume_named(t, c, root, caller)
-        t.activation[AC * caller + A_BEFORE] = root
-    else:
-        bci, before = named(t, root, node, bci)
-    t.activation[AC * new + A_BEFORE] = t.activation[AC * new + A_WHOLE] = before
-    presume(t, c, new, fn, ret)
-    t.size[Z_LINKS] += 1
-    _links(t, root, caller, node, bci, ret)
-    return caller
-
-
-@inner
-def _links(t, root, caller, node, bci, ret):  # type: ignore[no-untyped-def]
-    """The unknown `root` is a call of `caller`, by its node at `bci`, and returns to `ret`."""
-    link = t.activation[AC * root + A_NODE]
-    if t.node[NC * link + N_METHOD] == UNKNOWN_CALLER:
-        row = NC * link
-        t.node[row + N_PARENT], t.node[row + N_BCI] = node, bci
-        t.node[row + N_FLAGS] |= NODE_LINK
-    row = AC * root
-    t.activation[row + A_FN], t.activation[row + A_PARENT], t.activation[row + A_RETURN] = LINKED, caller, ret
-
-
-@inner
-def links_to(t, root, caller, node, bci, ret):  # type: ignore[no-untyped-def]
-    """As `linked`, of a caller of which the whole stack is known."""
-    named(t, root, node, bci)
-    t.size[Z_LINKS] += 1
-    _links(t, root, caller, node, bci, ret)
 
 
 @inner

@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import apart, inner, kernel, near
-from stages.cct.contexts import bottom, hole
 from stages.cct.inside import OUT, WITHIN, look_inside, stayed, stays
 from stages.cct.interpreted import told_at
 from stages.cct.steps import (
@@ -72,6 +71,7 @@ from stages.cct.tables import (
     blocks_at,
     tables_at,
 )
+from stages.cct.unknowns import bottom, hole
 from stages.messages.paths import BREAK, DISABLED, FIRST_PATH
 from stages.pointers import first_item, prefetch
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import apart, inner
-from stages.cct.contexts import class_of
+from stages.cct.activations import class_of
 from stages.cct.nodes import note
 from stages.cct.tables import (
     B_ENDS,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import apart, inner, kernel
-from stages.cct.contexts import SEARCHED, class_of, frame, gap, linked
+from stages.cct.activations import SEARCHED, called_by_interpreter, class_of, frame, lowest
 from stages.cct.nodes import child
 from stages.cct.presumed import NOT_ASKED, is_untold, presume, told
 from stages.cct.read_stacks import NO_STACKS, ReadStacks, take_stack
@@ -43,6 +43,7 @@ from stages.cct.tables import (
     TO_OUTSIDE,
 )
 from stages.cct.tree import INTERPRETER_NAME
+from stages.cct.unknowns import gap, linked
 from stages.columns import pointers_to
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BlockEnd, PathKind
@@ -132,12 +133,6 @@ def _is_told_anew(events, lost, k):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _called_by_interpreter(t, a):  # type: ignore[no-untyped-def]
-    """Whether a frame of the interpreter was called by the frame of the interpreter below it."""
-    return t.activation[AC * a + A_RETURN] <= BY_BYTECODE
-
-
-@inner
 def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
     """A frame of the interpreter, as one of `fn`."""
     row = AC * a
@@ -166,7 +161,7 @@ def _nearest(t, a, fn):  # type: ignore[no-untyped-def]
     for _ in range(SEARCHED):
         if t.activation[AC * a + A_FN] == fn:
             return a
-        if not _called_by_interpreter(t, a):
+        if not called_by_interpreter(t, a):
             break
         a = t.activation[AC * a + A_PARENT]
     return np.int64(-1)
@@ -194,14 +189,14 @@ def _at_last(t, c, a, fn, above):  # type: ignore[no-untyped-def]
         return a if is_untold(c, t.activation[AC * a + A_FN]) else _on_top(t, c, a, fn, np.int64(-1))
     at = t.activation[AC * a + A_PARENT] if _is_gap(t, c, a) else a  # that a LOST has left on top
     for _ in range(above):
-        if _called_by_interpreter(t, at):
+        if called_by_interpreter(t, at):
             at = t.activation[AC * at + A_PARENT]
     if t.activation[AC * at + A_FN] == fn or is_untold(c, fn):
         return at
     at = _nearest(t, a, fn)
     if at >= 0:
         return at
-    return _above_gap(t, c, a, fn) if _called_by_interpreter(t, a) else _on_top(t, c, a, fn, np.int64(-1))
+    return _above_gap(t, c, a, fn) if called_by_interpreter(t, a) else _on_top(t, c, a, fn, np.int64(-1))
 
 
 @inner
@@ -213,10 +208,7 @@ def _is_gap(t, c, a):  # type: ignore[no-untyped-def]
 def _above_gap(t, c, a, fn):  # type: ignore[no-untyped-def]
     """A frame of `fn`, above the lowest of this activation, which machine code has not left, and an untold one in place
     of those between: it is not known which of them are left."""
-    for _ in range(SEARCHED):
-        if not _called_by_interpreter(t, a):
-            break
-        a = t.activation[AC * a + A_PARENT]
+    a = lowest(t, a)
     if is_untold(c, t.activation[AC * a + A_FN]):
         return _instead(t, c, a, fn)
     return _called(t, c, gap(t, c, a), fn, np.int64(-1))
@@ -260,7 +252,7 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
     if kind == _ENTER or kind == _FRAME:
         return _on_top(t, c, a, fn, e.bci[k])
     if kind == _RETURN or kind == _UNWIND or kind == _OSR:
-        if _called_by_interpreter(t, a):
+        if called_by_interpreter(t, a):
             return _back(t, c, a, fn) if kind != _OSR else t.activation[AC * a + A_PARENT]
         if kind != _OSR:
             return _returned(t, c, a, fn)

@@ -173,12 +173,12 @@ def presume_named(t, c, root, skeleton):  # type: ignore[no-untyped-def]
     if c.fns[FC * t.activation[AC * a + A_FN] + F_CLASS] != FN_INTERPRETER:
         t.size[Z_PRESUMED_WRONG] += 1
         return np.int64(-1), t.activation[AC * root + A_WHOLE]
-    _is_of(t, skeleton, t.activation[AC * a + A_NODE])
+    is_of(t, skeleton, t.activation[AC * a + A_NODE])
     return bci, a
 
 
 @inner
-def _is_of(t, skeleton, node):  # type: ignore[no-untyped-def]
+def is_of(t, skeleton, node):  # type: ignore[no-untyped-def]
     """All that is counted for `skeleton` is of that node."""
     row = QC * t.activation[AC * skeleton + A_NODE]
     t.presumed[row + PRESUMED_NODE], t.presumed[row + PRESUMED_BCI] = node, -1
@@ -189,7 +189,7 @@ def told(t, skeleton, frame):  # type: ignore[no-untyped-def]
     """Which method's frame of the interpreter `skeleton` is: that of `frame`, which takes its place."""
     presumed = t.presumed[QC * t.activation[AC * skeleton + A_NODE] + PRESUMED_NODE]
     node, callee = t.activation[AC * frame + A_NODE], t.activation[AC * t.activation[AC * skeleton + A_BEFORE] + A_NODE]
-    _is_of(t, skeleton, node)
+    is_of(t, skeleton, node)
     if presumed == 0:
         return
     if t.node[NC * presumed + N_METHOD] == t.node[NC * node + N_METHOD]:

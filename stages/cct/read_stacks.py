@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jvm.kernels import apart, inner
-from stages.cct.contexts import bottom, class_of, frame, links_to, root_of
+from stages.cct.activations import SEARCHED, class_of, frame, lowest, root_of
 from stages.cct.nodes import inlined
-from stages.cct.presumed import is_untold
+from stages.cct.presumed import is_of, is_untold
 from stages.cct.tables import (
     A_BCI,
     A_CALLER,
@@ -46,7 +46,6 @@ from stages.cct.tables import (
     NO_RETURN,
     OUTSIDE,
     OWN_GAP,
-    PRESUMED_BCI,
     PRESUMED_NODE,
     QC,
     TO_INTERPRETER,
@@ -55,10 +54,10 @@ from stages.cct.tables import (
     Z_STACKS_AGREED,
     Z_STACKS_REFUSED,
 )
+from stages.cct.unknowns import bottom, links_to
 
 FROM_VM, OF_INTERPRETER, OF_CODE = range(3)
 """Kinds of a frame: the stub by which the VM calls Java; one of the interpreter; compiled code, or another stub."""
-SEARCHED = 1 << 14
 
 
 class ReadStacks(NamedTuple):
@@ -108,37 +107,20 @@ def _made(t, c, r, begin, end, top, thread):  # type: ignore[no-untyped-def]
     return a
 
 
-@inner
-def _is_run(t, a):  # type: ignore[no-untyped-def]
-    """Whether an activation was called by a frame of the interpreter, which goes on in it."""
-    return t.activation[AC * a + A_RETURN] <= BY_BYTECODE
-
-
-@inner
-def _run_ends(t, a):  # type: ignore[no-untyped-def]
-    """The lowest frame of this activation of the interpreter."""
-    for _ in range(SEARCHED):
-        if not _is_run(t, a):
-            break
-        a = t.activation[AC * a + A_PARENT]
-    return a
-
-
 @apart
 def _join(t, c, a, read):  # type: ignore[no-untyped-def]
-    """What stands below the unknown under `a` moves to its caller in the stack `read`, if both are alike above it; and
-    below a gap between frames of the interpreter, to the frame that has called what stands there."""
+    """Counts below the unknown under `a` move to its caller in the stack `read`, if both are alike above it; and those
+    above a gap between frames of the interpreter, to the frame that made the call there."""
     for frames in range(SEARCHED):
         kind, of = class_of(t, c, a), class_of(t, c, read)
         if kind == FN_BOTTOM or of == FN_BOTTOM or of == FN_HOLE:
             return
         below = t.activation[AC * a + A_PARENT]
         if kind == FN_INTERPRETER and of == FN_INTERPRETER and is_untold(c, t.activation[AC * a + A_FN]):
-            row = QC * t.activation[AC * a + A_NODE]
-            if frames and t.node[NC * t.activation[AC * a + A_NODE] + N_BCI] <= OWN_GAP and t.presumed[row] == 0:
-                t.presumed[row + PRESUMED_NODE] = t.activation[AC * read + A_NODE]
-                t.presumed[row + PRESUMED_BCI] = -1
-            a, read = _run_ends(t, a), _run_ends(t, read)  # it stands for as many as there are
+            n = t.activation[AC * a + A_NODE]
+            if frames and t.node[NC * n + N_BCI] <= OWN_GAP and t.presumed[QC * n + PRESUMED_NODE] == 0:
+                is_of(t, a, t.activation[AC * read + A_NODE])
+            a, read = lowest(t, a), lowest(t, read)  # it stands for as many as there are
             below = t.activation[AC * a + A_PARENT]
         elif t.activation[AC * a + A_FN] != t.activation[AC * read + A_FN]:
             return

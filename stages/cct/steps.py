@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import apart, inner
-from stages.cct.contexts import arrive, called, class_of, goes_on, left, same
+from stages.cct.activations import class_of, same
+from stages.cct.contexts import arrive, called, goes_on, left
 from stages.cct.interpreted import entered_at, happened
 from stages.cct.nodes import child, inlined, mixed, note, spread
 from stages.cct.tables import (
