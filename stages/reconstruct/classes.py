@@ -41,7 +41,8 @@ class Classes:
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
         self._told: dict[int, dict[int, tuple[str, str]]] = {}  # by class: the agent's number, name and descriptor
-        self._stacked: dict[int, tuple[str, str, str]] = {}  # methods without a class: its name, name and descriptor
+        self._stacked: dict[int, tuple[str, str, str]] = {}  # methods without a class, as many
+        # as `jvm.export.unowned` keeps: class name, name and descriptor
         self._unowned = Unowned()
         self._gone: deque[tuple[int, int]] = deque()  # (time, class), in the order of being told
 

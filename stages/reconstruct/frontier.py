@@ -311,15 +311,18 @@ def on_deoptimised(g, s, t):  # type: ignore[no-untyped-def]
     emit(s, node if node >= 0 else np.int64(UNKNOWN), cell, 0, E_NONE)
 
 
+LAST_AT = 4  # in `packed`
+
+
 @near
 def packed(s):  # type: ignore[no-untyped-def]
     """The state of the frame on top, as a number below 1 << 12."""
-    return s.at[PHASE] | s.at[TAKEN] << 3 | s.at[LAST] << 4 | s.at[ENTRY] << 8
+    return s.at[PHASE] | s.at[TAKEN] << 3 | s.at[LAST] << LAST_AT | s.at[ENTRY] << 8
 
 
 @near
 def unpack(s, bits):  # type: ignore[no-untyped-def]
-    s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 7, bits >> 3 & 1, bits >> 4 & 15, bits >> 8
+    s.at[PHASE], s.at[TAKEN], s.at[LAST], s.at[ENTRY] = bits & 7, bits >> 3 & 1, bits >> LAST_AT & 15, bits >> 8
 
 
 @apart

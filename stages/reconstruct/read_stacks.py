@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.cfg import NOWHERE
 from jvm.bytecode.opcodes import KIND, Kind
 from jvm.code.image import CALL_STUB, CodeImage
 from jvm.code.version import Kind as CodeKind
@@ -22,6 +23,7 @@ from jvm.export import records as export
 from jvm.kernels import apart, near
 from stages.columns import pointers_to
 from stages.messages.bytecodes import STACK_DTYPE, FrameEvent
+from stages.messages.columns import joined
 from stages.reconstruct.candidates import (
     AT,
     COUNT,
@@ -44,11 +46,11 @@ from stages.reconstruct.candidates import (
 )
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.compiled import Compiled
+from stages.reconstruct.frontier import LAST_AT
 from stages.reconstruct.stacks import Placed
 from stages.reconstruct.state import BOUNDARY, COMPILED, COMPILED_AT, EMPTY, FORWARD, NATIVE, UNKNOWN
 from stages.reconstruct.window import E_LOST, STEP, drop_window, keep, remember, resolve, tell, tell_stack
 
-_LAST_SHIFT = 4  # in `frontier.packed`
 E_STACK = int(FrameEvent.STACK)
 AGREED, CONTINUED, REPLACED, REFUSED = range(4)
 CALLED, HERE = AT["CALLED"], AT["HERE"]
@@ -71,7 +73,7 @@ NO_STACKS = ReadStacks(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0,
 def read_stacks(
     placed: list[Placed], number: int, classes: Classes, image: CodeImage, compiled: Compiled
 ) -> tuple[ReadStacks, NDArray[np.void]]:
-    """Of the stacks of one thread, numbered from `number` on; and their rows of STACK_DTYPE."""
+    """Of the stacks of one thread, at least one, numbered from `number` on; and their rows of STACK_DTYPE."""
     nodes, counts, rows = list[int](), [0], list[NDArray[np.void]]()
     for k, (_, stack) in enumerate(placed):
         row = np.zeros(len(stack.frames), STACK_DTYPE)
@@ -85,7 +87,7 @@ def read_stacks(
     order = np.array([p.order for p in placed], np.int64)
     numbers = number + np.arange(len(placed), dtype=np.int64)
     of = ReadStacks(order, np.array(counts, np.int64), np.array(nodes, np.int32), numbers)
-    return of, np.concatenate(rows) if rows else np.zeros(0, STACK_DTYPE)
+    return of, joined(rows)
 
 
 def _nodes(
@@ -94,38 +96,41 @@ def _nodes(
     """The frames as the matcher has them: of compiled code one, however many there are."""
     last = row["pc"] - np.uint64(1)
     versions = image.versions_of(last, np.full(len(row), stack.before, np.uint64)).tolist()
-    out = list[int]()
-    for k, (method, bci) in enumerate(zip(row["method"].tolist(), row["bci"].tolist(), strict=True)):
+    out, in_code, before_upcall = (
+        list[int](),
+        False,
+        0,
+    )  # `frontier.packed`, if the frame is in the middle of a bytecode
+    for k, (method, bci, id_) in enumerate(zip(row["method"].tolist(), row["bci"].tolist(), versions, strict=True)):
+        version = image.version(id_)
         if row["interpreted"][k]:
-            node = NATIVE - method if bci < 0 else classes.icfg.node(method, bci) if method >= 0 else -1
-            out.append(node if method >= 0 and node != -1 else UNKNOWN)
-            continue
-        version = image.version(versions[k])
-        if version is not None and version.name == CALL_STUB:
-            out.append(BOUNDARY - _before_upcall(out, classes))
-            continue
-        node = COMPILED
-        if version is not None and version.kind == CodeKind.NMETHOD and version.debug is not None:
-            pc = int(version.debug.index(last[k : k + 1] - np.uint64(version.start))[0])
-            node = COMPILED_AT - compiled.place(version.id, pc, version.debug)
-        if out and is_compiled_code(out[-1]):
-            out[-1] = node if node != COMPILED else out[-1]
-        else:
+            node, kind = _interpreted(method, bci, classes)
             out.append(node)
+            in_code, before_upcall = False, kind << LAST_AT
+        elif version is not None and version.name == CALL_STUB:
+            out.append(BOUNDARY - before_upcall)
+            in_code, before_upcall = False, 0
+        else:
+            node = COMPILED
+            if version is not None and version.kind == CodeKind.NMETHOD and version.debug is not None:
+                pc = int(version.debug.index(last[k : k + 1] - np.uint64(version.start))[0])
+                node = COMPILED_AT - compiled.place(version.id, pc, version.debug)
+            if not in_code:
+                out.append(node)
+            elif node != COMPILED:
+                out[-1] = node
+            in_code, before_upcall = True, 0
     return out
 
 
-def is_compiled_code(node: int) -> bool:
-    return node == COMPILED or -(1 << 29) < node <= COMPILED_AT
-
-
-def _before_upcall(below: list[int], classes: Classes) -> int:
-    """`frontier.packed` of the frame below, which calls the VM in the middle of a bytecode."""
-    if not below:
-        return 0
-    if below[-1] >= 0:
-        return int(KIND[classes.graph().nodes.opcode[below[-1]]]) << _LAST_SHIFT
-    return int(Kind.RETURN) << _LAST_SHIFT if COMPILED_AT < below[-1] <= NATIVE else 0
+def _interpreted(method: int, bci: int, classes: Classes) -> tuple[int, int]:
+    """The node of the interpreter's frame, and the kind of its last bytecode, 0: not known."""
+    if method < 0:
+        return UNKNOWN, 0
+    if bci < 0:
+        return NATIVE - method, int(Kind.RETURN)  # as behind any that has returned
+    node = classes.icfg.node(method, bci)
+    return (UNKNOWN, 0) if node == NOWHERE else (node, int(KIND[classes.graph().nodes.opcode[node]]))
 
 
 @near
@@ -200,12 +205,11 @@ def take_stack(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
     if is_compiled(top):
         top = COMPILED
     outcome = CONTINUED
+    s.at[NEXT] = 0
     if found >= 0 and not is_bottom(s.front.node[found]):
-        s.at[NEXT] = 0
         emit(s, top, cell, found, E_NONE)
     else:
         outcome = REPLACED
-        s.at[NEXT] = 0
         keep(s, -E_LOST, order)
         drop_window(s, order, 0)
     s.front.node[0], s.front.cell[0], s.at[COUNT] = top, cell, 1

@@ -40,7 +40,8 @@ class Placed(NamedTuple):
 
 
 class Stacks:
-    """Of one process. What waits of a thread is dropped with it, and where its paths have come past its time."""
+    """Of one process. The stacks that wait for a thread's paths are dropped with the thread, when its paths have come
+    past their time, and beyond WAITING, THREADS and MOST_WAITING."""
 
     def __init__(self, image: CodeImage) -> None:
         self._image = image

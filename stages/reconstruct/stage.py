@@ -155,7 +155,7 @@ class Reconstruct:
         }
 
     def _of_stacks(self) -> Counter[str]:
-        """What became of the stacks that the agent read."""
+        """How many of the stacks that the agent read were placed, known, used and not."""
         counts = Counter[str]()
         for p in self._processes.values():
             counts.update(p.matcher.counts)

@@ -17,7 +17,7 @@ from stages.reconstruct.matcher import Found, Matcher, Parts
 from stages.reconstruct.read_stacks import ReadStacks
 from stages.reconstruct.tokens import Token
 from tests.reconstruct.programs import Program, Tokens, run
-from tests.reconstruct.test_matcher import ALIKE, TID, UNKNOWN_CALLS, blocks_of, programs
+from tests.reconstruct.test_matcher import ALIKE, TID, UNKNOWN_CALLS, blocks_of, on_top, programs
 
 Stack = list[int]
 """Nodes, the outermost first."""
@@ -78,26 +78,7 @@ def test_all_that_is_counted_ran(program: Program, seed: int, steps: int, data: 
     assert [int(event["bci"]) >> 1 for part in found.events for event in part if event["kind"] == FrameEvent.STACK] == (
         list(range(len(read)))
     )
-    assert on_top(found, token, program, ops) == [known.get(k, -1) for k in ops]
-
-
-def on_top(found: Found, token: list[int], program: Program, ops: list[int]) -> list[int]:
-    """By the events: the method in which each bytecode is executed, −1 where none is known."""
-    events = [row for part in found.events for row in part[["order", "kind", "method"]].tolist()]
-    stack, out = list[int](), list[int]()
-    for order, k in enumerate(token):
-        while events and events[0][0] <= order:
-            _, kind, method = events.pop(0)
-            match FrameEvent(kind):
-                case FrameEvent.LOST:
-                    stack.clear()
-                case FrameEvent.FRAME | FrameEvent.ENTER:
-                    stack.append(method)
-                case FrameEvent.RETURN | FrameEvent.UNWIND:
-                    stack.pop()
-        if k >= 0 and k in set(ops):
-            out.append(stack[-1] if stack else -1)
-    return out
+    assert on_top(found, [token.index(k) for k in ops]) == [known.get(k, -1) for k in ops]
 
 
 # 0 and 3 call methods that look alike; which of them runs is not to be seen.
