@@ -24,7 +24,7 @@ void codecache_write_bounds(void);  // a CODE_CACHE record
 // than its neighbour; each is checked to be sound in itself.
 void codecache_walk(void (*visit)(const struct blob *, void *), void *context);
 
-// What code does with the stack at some pc in it.
+// The use that code makes of the stack at some pc in it.
 struct blob_frame {
     enum blob_kind kind;
     uint32_t words;    // between the sp and the sender's

@@ -33,7 +33,7 @@ static struct {
     bool usable;
 } at;
 
-// What tells one method from another at the same place.
+// The signs by which one method is told from another at the same place.
 struct identity {
     uint64_t method, const_method, constants;
     uint16_t name, signature, code_size, modifiers;

@@ -1,4 +1,4 @@
-"""What is kept of a process's code, and the questions that it answers. `jvm.code.image` makes it of records."""
+"""A process's code, as far as it is kept, and its answers to questions. `jvm.code.image` makes it of records."""
 
 from __future__ import annotations
 

@@ -110,14 +110,7 @@ class Total(NamedTuple):
 
 def total(parts: Iterable[Executed]) -> Total:
     """Of all parts together."""
-    united = dict[Method, Ran]()
-    for part in parts:
-        for m, ran in part.methods.items():
-            known = united.get(m)
-            if known is None or known == ran:
-                united[m] = ran
-            else:
-                united[m] = Ran(known[0] | ran[0], known[1] | ran[1], known[2] | ran[2])
+    united = _united(parts)
     every = united.values()
     return Total(
         len(united), sum(m.bytecodes for m in united), sum(of.seen.bit_count() for of in every),
@@ -130,17 +123,26 @@ def like(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def together(parts: Iterable[Executed]) -> Executed:
-    methods, paths, other = dict[Method, Ran](), dict[tuple[Method, int], Way](), 0
+def _united(parts: Iterable[Executed]) -> dict[Method, Ran]:
+    united = dict[Method, Ran]()
     for part in parts:
         for m, ran in part.methods.items():
-            known = methods.get(m)
-            methods[m] = ran if known is None else Ran(*(a | b for a, b in zip(known, ran, strict=True)))
+            known = united.get(m)
+            if known is None or known == ran:
+                united[m] = ran
+            else:
+                united[m] = Ran(known[0] | ran[0], known[1] | ran[1], known[2] | ran[2])
+    return united
+
+
+def together(parts: Sequence[Executed]) -> Executed:
+    paths, other = dict[tuple[Method, int], Way](), 0
+    for part in parts:
         for key, way in part.paths.items():
             before = paths.get(key)
             paths[key] = way if before is None else way._replace(times=before.times + way.times)
         other += part.other
-    return Executed(methods, paths, other)
+    return Executed(_united(parts), paths, other)
 
 
 def executed(report: StatementReport) -> Executed:
