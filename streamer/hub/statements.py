@@ -135,7 +135,8 @@ def _united(parts: Iterable[Executed]) -> dict[Method, Ran]:
     return united
 
 
-def together(parts: Sequence[Executed]) -> Executed:
+def together(each: Iterable[Executed]) -> Executed:
+    parts = tuple(each)  # read twice
     paths, other = dict[tuple[Method, int], Way](), 0
     for part in parts:
         for key, way in part.paths.items():
