@@ -24,6 +24,7 @@ from jvm.bytecode.callees import OPEN, Callees, Calls, Key, slices
 from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, part
 from jvm.bytecode.class_file import STATIC, ClassFile, ClassFileError, Invoked
 from jvm.bytecode.hierarchy import Hierarchy, Loaded, Selector
+from jvm.bytecode.opcode_index import sorted_by_opcode
 from jvm.bytecode.opcodes import Kind
 from jvm.bytecode.space import Space
 from jvm.export import records as export
@@ -358,9 +359,7 @@ class Icfg:
         """Made anew when classes have come or gone."""
         if self._by_opcode is None or self._by_opcode[0] != self._epoch:
             nodes = self._nodes.view()
-            living = np.flatnonzero(nodes.kind != Kind.NONE).astype(np.int32)
-            codes = nodes.opcode[living]
-            made = ByOpcode(_starts(codes, 256), living[np.argsort(codes, kind="stable")])
+            made = ByOpcode(*sorted_by_opcode(nodes.opcode, nodes.kind))
             self._by_opcode = self._epoch, made
         return self._by_opcode[1]
 
