@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import signal
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,14 +52,14 @@ class Guarded:
         self.map = mmap.mmap(fd, size, offset=offset)
         self.hit = False
         """A page was read or written that the file no longer had."""
-        self._end = offset + size
+        self.end = offset + size
         self._address = int(np.frombuffer(self.map, np.uint8).ctypes.data)
         _mappings[self._address] = self
 
     @property
     def cut(self) -> bool:
         """The file has been too short, or is: of a last page that is cut, too, the rest reads as zeros."""
-        return self.hit or self.map.size() < self._end
+        return self.hit or self.map.size() < self.end
 
     @property
     def closed(self) -> bool:
@@ -71,6 +72,13 @@ class Guarded:
 
     def holds(self, address: int) -> bool:
         return self._address <= address < self._address + len(self.map)
+
+
+def any_cut(guards: Sequence[Guarded]) -> bool:
+    """Whether one of these mappings, all of one file, is cut: with one look at the file."""
+    return any(guard.hit for guard in guards) or (
+        bool(guards) and guards[0].map.size() < max(guard.end for guard in guards)
+    )
 
 
 def _on_bus_error(number: int, info: int, _context: int) -> None:

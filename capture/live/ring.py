@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.guarded import Guarded
+from jvm.guarded import Guarded, any_cut
 from stages.messages import U8
 
 PAGE = 4096
@@ -94,7 +94,7 @@ class PerfRing:
 
     def _check(self) -> None:
         """Behind each access to a mapping."""
-        if any(guard.cut for guard in self._guards):
+        if any_cut(self._guards):
             raise RingError(f"{self.name}: cut while it was read")
 
     @property

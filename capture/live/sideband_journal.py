@@ -33,7 +33,8 @@ _BATCH = 1  # type of the sealed records
 _SEAL = 3  # words of their headers
 GROWN = 1 << 13  # words of the file beyond twice the kept ones, before it is replaced
 MAX_FILE = 64 << 20
-_WHO = [int(k) for k in (SideKind.SWITCH_IN, SideKind.SWITCH_OUT, SideKind.ITRACE_START, SideKind.LOST)]
+_WHO = np.zeros(max(SideKind) + 1, np.bool_)  # by kind: whether a record of it names the running thread
+_WHO[[SideKind.SWITCH_IN, SideKind.SWITCH_OUT, SideKind.ITRACE_START, SideKind.LOST]] = True
 _NEVER = (1 << 64) - 1
 _NOTHING: Words = np.zeros(0, np.uint64)
 
@@ -92,7 +93,7 @@ class Told:
     def _keep(self, rows: Side, words: Words) -> None:
         aux = rows[rows["kind"] == SideKind.AUX][:1]
         closes = int(aux["a"][0]) + int(aux["b"][0]) if len(aux) else _NEVER
-        self._batches.append(_Batch(rows, words, closes, bool(np.isin(rows["kind"], _WHO).any())))
+        self._batches.append(_Batch(rows, words, closes, bool(_WHO[rows["kind"]].any())))
 
     # ---- the file
 

@@ -121,11 +121,15 @@ _KIND: dict[int, SideKind] = {
     RecordType.AUX: SideKind.AUX,
     RecordType.ITRACE_START: SideKind.ITRACE_START,
 }
+_AUX, _LOST = int(SideKind.AUX), int(SideKind.LOST)
+_TELLING = np.uint64(AuxFlag.TRUNCATED | AuxFlag.OFF_DUTY)  # of a loss
 _TYPES = max(_BODY) + 1  # any later type is read as this one, which is not known
 _BODY_WORDS = np.array([_BODY.get(t, 0) for t in range(_TYPES + 1)], np.int64)  # type: ignore[call-overload]
 _KNOWN = np.array([t in _BODY for t in range(_TYPES + 1)])
 # The body begins with the task the record is about, which did not always cause it.
 _BODY_OWNER = (RecordType.COMM, RecordType.MMAP2, RecordType.ITRACE_START)
+_SWITCHES, _LIVES = (RecordType.SWITCH, RecordType.SWITCH_CPU_WIDE), (RecordType.FORK, RecordType.EXIT)
+_OUT_IN = int(SideKind.SWITCH_OUT), int(SideKind.SWITCH_IN)
 # Fields a, b, c of a row: words of the body.
 _FIELDS: dict[int, tuple[tuple[str, int], ...]] = {
     RecordType.LOST: (("a", 1), ("b", 0)),
@@ -183,15 +187,15 @@ def _rows(
         rows["cpu"] = words[end - f.cpu] & np.uint64(0xFFFFFFFF)
     if f.tid:
         _set_task(rows, slice(None), words[end - f.tid])
-    for record in np.unique(kind).tolist():
+    for record in {*kind.tolist()}:
         which = kind == record
         body = at[which] + 1
-        if record in (RecordType.SWITCH, RecordType.SWITCH_CPU_WIDE):
-            out = (words[body - 1] >> np.uint64(32) & np.uint64(MISC_SWITCH_OUT)) != 0
-            rows["kind"][which] = np.where(out, SideKind.SWITCH_OUT, SideKind.SWITCH_IN)
+        if record in _SWITCHES:
+            out = words[body - 1] >> np.uint64(32) & np.uint64(MISC_SWITCH_OUT) != 0
+            rows["kind"][which] = np.where(out, *_OUT_IN)
             continue
         rows["kind"][which] = _KIND[record]
-        if record in (RecordType.FORK, RecordType.EXIT):  # pid ppid, tid ptid
+        if record in _LIVES:  # pid ppid, tid ptid
             low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
             processes, threads = words[body], words[body + 1]
             _set_task(rows, which, processes & low | (threads & low) << high)
@@ -222,14 +226,19 @@ def ns_to_tsc(ns: Words, clock: Clock) -> Words:
 def loss_marks(rows: Side, seen: int) -> list[LossMark]:
     """The losses that `rows` tell of. TRUNCATED and OFF_DUTY lie behind the bytes that their AUX record describes. LOST
     has no place of its own: it came after the data ring was last read empty, when the stream had reached `seen`."""
-    aux = rows[rows["kind"] == SideKind.AUX]
-    lost = rows[rows["kind"] == SideKind.LOST]
+    kind = rows["kind"]
+    lost = rows["tsc"][kind == _LOST].tolist()
+    flagged = kind == _AUX
+    flagged &= rows["c"] & _TELLING != 0
+    if not lost and not flagged.any():
+        return []
     marks = [
         LossMark(int(row["a"]) + int(row["b"]), cause, 0, int(row["tsc"]))
         for flag, cause in ((AuxFlag.TRUNCATED, Loss.AUX_FULL), (AuxFlag.OFF_DUTY, Loss.OFF_DUTY))
-        for row in aux[aux["c"] & np.uint64(flag) != 0]
+        for row in rows[flagged]
+        if int(row["c"]) & flag
     ]
-    marks += [LossMark(seen, Loss.SIDEBAND_LOST, 0, int(row["tsc"])) for row in lost]
+    marks += [LossMark(seen, Loss.SIDEBAND_LOST, 0, tsc) for tsc in lost]
     return marks
 
 

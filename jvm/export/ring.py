@@ -85,7 +85,7 @@ class RingReader:
 
     def _check(self) -> None:
         """Behind each access to the page."""
-        if self._page.cut or os.fstat(self._fd).st_size != PAGE + self.header.size:
+        if self._page.hit or os.fstat(self._fd).st_size != PAGE + self.header.size:
             raise ExportError(f"{self.path} was cut", 0)
 
     def _word(self, offset: int) -> int:
