@@ -162,5 +162,6 @@ class Classes:
         return Cfg(nodes, np.concatenate(arm), handlers, {})
 
     def _going(self, nodes: range, methods: range) -> None:
-        self._named[methods.start : methods.stop] = False
-        self._hears(nodes, methods)
+        if methods:  # not of a class that comes: all stacks would be looked through for nothing
+            self._named[methods.start : methods.stop] = False
+            self._hears(nodes, methods)
