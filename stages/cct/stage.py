@@ -141,11 +141,13 @@ class Cct:
             case Paths():
                 yield from self._fold(self._of(message.host, message.pid), message)
             case Watermark():
+                yield message  # the pane's table need not wait for its tree
                 p = self._of(message.host, message.pid)
                 done = message.tsc // self._ticks(p) - 1
                 if p.process.clocked and done > p.closed and done >= 0:
                     yield from self._report(p, done)
                 self.images.take(message)
+                return
             case JitBatch() | StreamOpen():
                 yield from self.images.steps(message)
             case ThreadEnd():
