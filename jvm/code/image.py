@@ -253,6 +253,11 @@ class CodeImage(KnownCode):
         if found:
             self._changed()
 
+    @property
+    def begins(self) -> bool:
+        """Whether the JVM has been seen from its beginning: the interpreter is told, and by no replay under way."""
+        return bool(self.codelets) and self._replayed is None
+
     def _replay_end(self, tsc: int) -> None:
         if self._replayed is not None:
             for v in self._standing.nmethods:

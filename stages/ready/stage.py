@@ -6,6 +6,10 @@ of the one before are complete. Then the result of a segment depends on the trac
 they came: a replay counts what the live run counted. A segment that would wait beyond `max_held` bytes becomes a hole
 CODE_PENDING.
 
+A JVM tells at once what code there is when its beginning is over, and trace of before waits for that. Under emulation a
+beginning takes seconds, and a live process does not wait: there it goes on `PATIENCE_SECONDS` later than other trace,
+once the interpreter is told. Of a recording it waits as long as it takes.
+
 What is complete waits a little longer for others (`hold_seconds`, or until there is `ENOUGH` of it): the stages behind
 have costs of each message, and of each piece, that a drain of a few kilobytes would not be worth.
 
@@ -15,6 +19,7 @@ moves it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -47,6 +52,8 @@ MOST_BYTES = 4 << 20
 """Of trace in one message."""
 HOLD_SECONDS = 0.1
 """So long complete segments wait for others in a chain of a worker."""
+PATIENCE_SECONDS = 0.5
+"""So much longer than other trace that of a JVM's beginning waits, in a chain that does not wait itself."""
 ENOUGH = 1 << 20
 """So many bytes of complete segments wait no longer."""
 
@@ -83,12 +90,14 @@ class Ready:
     Ticks, which tell the stages behind nothing that a `Watermark` does not."""
 
     def __init__(
-        self, images: Images | None = None, *, max_held: int = 128 << 20, hold_seconds: float = 0.0
+        self, images: Images | None = None, *, max_held: int = 128 << 20, hold_seconds: float = 0.0,
+        patience_seconds: float = math.inf,
     ) -> None:  # fmt: skip
-        """`max_held`: bytes; `hold_seconds`: so long complete segments wait for others."""
+        """`max_held`: bytes; `hold_seconds`: so long complete segments wait for others; `patience_seconds`: so much
+        longer than others those of a JVM's beginning wait for its end."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
-        self._max_held, self._hold_seconds = max_held, hold_seconds
+        self._max_held, self._hold_seconds, self._patience = max_held, hold_seconds, patience_seconds
         self._held: dict[tuple[str, int], Held] = {}
 
     def feed(self, message: object) -> list[object]:
@@ -168,8 +177,8 @@ class Ready:
         """The segments that need not wait any longer."""
         p = h.process
         timeless = h.now == 0 and p.image.primed_at < FOREVER
-        if p.clocked and (timeless or p.image.settled(h.complete)):
-            until = h.complete - p.lateness
+        if p.clocked:
+            until = self._until(h)
             due = list(h.segments if timeless else takewhile(lambda s: s.tsc_end <= until, h.segments))
             full = timeless or h.bytes > self._max_held
             if full or self._is_time(due, until - round(self._hold_seconds * p.hz)):
@@ -180,6 +189,14 @@ class Ready:
             self.counts["pending_bytes"] += size
             yield accounts.hole(segment.stream, segment.offset, segment.offset + size, Loss.CODE_PENDING)
         yield from self._ended(h)
+
+    def _until(self, h: Held) -> int:
+        """Segments that have ended by then do not wait for code; −1: all do."""
+        p, until = h.process, h.complete - h.process.lateness
+        if p.image.settled(h.complete):
+            return until
+        hurries = self._patience < math.inf and p.image.begins
+        return max(until - round(self._patience * p.hz), -1) if hurries else -1
 
     @staticmethod
     def _is_time(due: list[Segment], held: int) -> bool:

@@ -3,6 +3,7 @@ more."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,9 +43,11 @@ def _images(place: Place) -> Any:
 
 
 def ready(place: Place) -> Any:
-    from stages.ready.stage import HOLD_SECONDS, Ready
+    from stages.ready.stage import HOLD_SECONDS, PATIENCE_SECONDS, Ready
+    from streamer.pipeline.warm import sheds
 
-    return Ready(_images(place), hold_seconds=HOLD_SECONDS)
+    patience = PATIENCE_SECONDS if sheds(place) else math.inf
+    return Ready(_images(place), hold_seconds=HOLD_SECONDS, patience_seconds=patience)
 
 
 def follow(place: Place) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
+import numpy as np
+import pytest
+
+from jvm.export.records import RecordFlag
 from stages.images import Images
 from stages.messages import MARK_DTYPE, Account, Pieces, Segment, StreamKey, ThreadKey, Tick, Watermark
 from stages.ready.stage import ENOUGH, Ready
+from tests.jvm.exportwriter import Writer
 
 HZ = 1e9  # of an image without a clock
 STREAM = StreamKey("h", 1, 0, -1)
@@ -58,6 +63,38 @@ def test_nothing_complete_is_lost_for_want_of_room() -> None:
     out = ready.feed(piece(1050, 60))
     assert [m.rows["tsc_end"].tolist() for m in out if isinstance(m, Pieces)] == [[1000]]
     assert not [m for m in out if isinstance(m, Account)]
+
+
+def beginning(told: Writer, patience_seconds: float) -> Ready:
+    """With a segment of a JVM of which `told` is told."""
+    images = Images(lateness_ticks=100)
+    images.of("h", 1).image.feed(told.bytes())
+    ready = Ready(images, patience_seconds=patience_seconds)
+    ready.feed(Tick("h", 1, 1))
+    assert not ready.feed(piece(1000))
+    return ready
+
+
+def interpreter(told: Writer) -> Writer:
+    return told.interpreter(0x1000, bytes(64)).codelet(0x1000, 0x1010, 182, "invokevirtual")
+
+
+def test_what_a_jvm_does_in_its_beginning_waits_for_its_end_but_not_for_long() -> None:
+    ready = beginning(interpreter(Writer()), 50 / HZ)
+    assert released(ready, 1149) == []
+    assert released(ready, 1150) == [1000]
+
+
+def test_a_recording_waits_for_the_end_of_the_beginning() -> None:
+    ready = beginning(interpreter(Writer()), math.inf)
+    assert released(ready, 1 << 40) == []
+    ready.images.of("h", 1).image.feed(Writer(tsc=2000).thread_start(7, "main", flags=RecordFlag.REPLAYED).bytes())
+    assert released(ready, 1 << 41) == [1000]
+
+
+@pytest.mark.parametrize("told", [Writer(), interpreter(Writer().replay_begin(1))])
+def test_nothing_goes_on_without_an_interpreter_or_while_all_is_told_again(told: Writer) -> None:
+    assert released(beginning(told, 50 / HZ), 1 << 40) == []
 
 
 def test_panes_stay_open_for_those_that_wait() -> None:
