@@ -135,7 +135,7 @@ def measure(name: str, case: Case, paragraphs: int) -> Result:
         root = Path(directory)
         jars = ":".join(str(JARS / f"{jar}.jar") for jar in FOP_JARS)
         fop = ["-Djava.awt.headless=true", "-cp", jars, "org.apache.fop.cli.Main", "-q"]
-        files = ["-fo", document(root / "in.fo", paragraphs), "-pdf", root / "out.pdf"]
+        files = ["-fo", str(document(root / "in.fo", paragraphs)), "-pdf", str(root / "out.pdf")]
         options = ["--emulate", "--fidelity", "ip", "--port", "0", "--summary", "summary.json", *case.options]
         streamer = Streamer(root, "run", *options, "--", "java", *fop, *files, env=case.env)
         try:

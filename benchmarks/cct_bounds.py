@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from stages.cct.panes import Pane
 from stages.cct.tables import PARTS, Z_NODES, Z_NOTED, Tables, empty, tables_at
 from stages.cct.tree import Tree
 from stages.columns import table
-from stages.messages import TreeReport
+from stages.messages import TREE_DTYPE, TreeReport
 from streamer.hub.trees import Trees
 
 MOST_MEMORY = 500e6
@@ -82,7 +83,7 @@ def closed(tables: Tables, names: list[str]) -> tuple[Tree, list[float]]:
         steps.extend(time.thread_time() for _ in work)
 
     timed(pane.add(tables))
-    work, out = pane.tree(tables, names), Tree(np.zeros(0), ())
+    work, out = pane.tree(tables, names), Tree(np.zeros(0, TREE_DTYPE), ())
     while True:
         try:
             next(work)
@@ -108,7 +109,8 @@ def measured(nodes: int, pane: int) -> dict[str, float]:
         hub.feed(report)
         times = [time.thread_time()]
         times.extend(time.thread_time() for _ in hub.steps(report))
-        return np.diff([*times, time.thread_time()]).tolist()
+        times.append(time.thread_time())
+        return [after - before for before, after in pairwise(times)]
 
     merging = min((merged_by_a_hub() for _ in range(5)), key=sum)
     before = resident()

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -120,7 +120,7 @@ def _emulators(streamer: Streamer) -> list[int]:
 
 def _used(streamer: Streamer) -> dict[str, float]:
     """CPU seconds by group of members, as in the summary."""
-    found = Counter({"supervisor": cpu_seconds(streamer.process.pid)})
+    found = defaultdict[str, float](float, supervisor=cpu_seconds(streamer.process.pid))
     for member, pid in streamer.members().items():
         found[member.partition("/")[0]] += cpu_seconds(pid)
     return dict(found)

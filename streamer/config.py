@@ -221,7 +221,7 @@ class ConfigError(ValueError):
     """The settings cannot be read: one clear line."""
 
 
-def load(file: Path | None = None, **flags: Any) -> Settings:
+def load(file: Path | None = None, /, **flags: Any) -> Settings:
     """Settings with `flags` (dotted names, e.g. ``**{"web.port": 0}``; None = not given) on top. Raises ConfigError,
     pydantic's ValidationError."""
     if file is not None:

@@ -171,9 +171,10 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
     view, rest = replace(thread, include=(main,)), replace(thread, exclude=(main,))
     lost = replace(rest, include=(escape(UNKNOWN),))
     recording = directory / "run" / f"{emulated.NAME}.json"
+    settings: dict[str, Any] = {"flow.interpreted": True}
 
     def found(through: Callable[[Iterable[Message]], Iterable[Message]] = iter) -> Tree:
-        return of_recording(recording, print, through=through, **{"flow.interpreted": True}).tree
+        return of_recording(recording, print, through=through, **settings).tree
 
     whole, true = found(), replace(view, named=()).of(truth_tree(directory / "truth"))
     seen = merged((view.of(whole), lost.of(whole)))

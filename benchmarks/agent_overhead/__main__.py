@@ -26,7 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.real_programs import FOP_JARS, JARS, PROGRAMS
-from jvm.agent.build import BuildError, library
+from jvm.agent.build import library
+from jvm.cbuild import BuildError
 from jvm.export.ring import RingReader
 
 HERE = Path(__file__).parent

@@ -124,7 +124,7 @@ class Run:
         raise SystemExit(f"it did not start: {self.err}")
 
     def measure(self, url: str) -> dict[str, float]:
-        found: Counter[str] = Counter()
+        found = defaultdict[str, float](float)
         try:
             with urllib.request.urlopen(f"{url}/api/statistics", timeout=30) as answer:
                 said = json.loads(answer.read())

@@ -63,7 +63,7 @@ def recordings(draw: st.DrawFn) -> list[Message]:
 
 def stream(messages: Sequence[Message], key: StreamKey) -> tuple[dict[int, int], list[LossMark]]:
     """Bytes by offset, and losses in order."""
-    found, losses = {}, []
+    found, losses = dict[int, int](), list[LossMark]()
     for m in messages:
         if isinstance(m, Chunk) and m.stream == key:
             found |= dict(zip(range(m.offset, m.offset + len(m.data)), m.data.tolist(), strict=True))
@@ -125,7 +125,15 @@ def test_the_benchmark_counts_every_byte() -> None:
     with as_file(files("streamer.demo")) as directory:
         with Replay(directory / "shop.json") as replay:
             size = sum(len(m.data) for m in replay.messages() if isinstance(m, Chunk))
-        command = [sys.executable, "-m", "benchmarks.pipeline", directory / "shop.json", "--speed-up", "15", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.pipeline",
+            str(directory / "shop.json"),
+            "--speed-up",
+            "15",
+            "--json",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     figures = json.loads(done.stdout)
     parts = figures["parts"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import struct
@@ -53,7 +54,7 @@ class FakeKernel:
             path.write_text(text)
         monkeypatch.setattr(perf_event, "PMU", pmu)
         monkeypatch.setattr(perf_event, "_perf_event_open", self.open)
-        monkeypatch.setattr(perf_event.fcntl, "ioctl", self.ioctl)
+        monkeypatch.setattr(fcntl, "ioctl", self.ioctl)
 
     def open(self, _number: int, attr: ctypes.Array[ctypes.c_char], pid: int, cpu: int) -> int:
         if self.refuses:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from capture.live.drain import Drain, Message
+from capture.live.drain import Drain
 from capture.live.duty import Duty
 from stages.messages import StreamKey
 from tests.capture import jitwriter
@@ -15,6 +16,7 @@ from tests.capture import perfwriter as w
 
 PID = os.getpid()  # a process that lives
 CPU0, CPU1 = StreamKey("h", PID, 0, -1), StreamKey("h", PID, 1, -1)
+T = TypeVar("T")
 
 
 class Session:
@@ -54,7 +56,7 @@ class Session:
         return self.clock
 
 
-def of(kind: type, messages: list[Message]) -> list[Any]:
+def of(kind: type[T], messages: Iterable[object]) -> list[T]:
     return [message for message in messages if isinstance(message, kind)]
 
 

@@ -109,7 +109,7 @@ def test_of_stacks_only_the_names_of_their_last_methods_stay(tmp_path: Path) -> 
     methods = {r.id for r in kept if isinstance(r, export.Method)}
     assert methods == {20, *range(101, MOST + 100)}
     image.feed(writer.bytes())
-    assert (image.methods.keys(), image.classes.methods.keys()) == (methods, methods)
+    assert image.methods.keys() == image.classes.methods.keys() == methods
 
 
 def test_a_replay_heals(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_chunks_are_bounded_and_numbered(session: Session) -> None:
     data = bytes(range(256)) * 40
     producer.trace(data)
     drain = session.drain(chunk_bytes=4096)
-    chunks = []
+    chunks = list[Chunk]()
     while not chunks or drain.backlog:
         chunks += of(Chunk, drain.poll())
     assert [(c.seq, c.offset, len(c.data)) for c in chunks] == [(0, 0, 4096), (1, 4096, 4096), (2, 8192, 2048)]

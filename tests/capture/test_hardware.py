@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 
@@ -21,7 +22,14 @@ from tests.capture.fakekernel import FakeKernel
 from tests.capture.session import Plan, of
 
 LOW, HIGH = 0x7F0000000000, 0x7F000F000000
-SIZES = {"data_size": PAGE, "aux_size": 4 * PAGE}
+
+
+class Sizes(TypedDict):
+    data_size: int
+    aux_size: int
+
+
+SIZES: Sizes = {"data_size": PAGE, "aux_size": 4 * PAGE}
 
 
 def key(tid: int) -> StreamKey:
@@ -32,8 +40,8 @@ def threads() -> set[int]:
     return {int(path.name) for path in Path("/proc/self/task").iterdir()}
 
 
-def drain(session: Path, **options: bool) -> Drain:
-    source = SessionHardware(session, "h", **SIZES, **options)
+def drain(session: Path, *, per_cpu: bool = False) -> Drain:
+    source = SessionHardware(session, "h", **SIZES, per_cpu=per_cpu)
     return Drain(session, host="h", source=source, reread_share=0)
 
 

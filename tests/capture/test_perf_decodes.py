@@ -21,6 +21,7 @@ from capture.live.drain import Drain
 from capture.recording.record import Recorder
 from capture.recording.replay import Replay
 from jvm.agent import build
+from jvm.cbuild import BuildError
 from stages.messages import Chunk, Sideband, StreamOpen
 from tests.oracles import ipt
 
@@ -36,7 +37,7 @@ def record(directory: Path) -> None:
     try:
         agent = f"-agentpath:{build.library()}=dir={directory}"
         argv = launch.command([java, agent, "-Xint", "-XX:+UseSerialGC", "-version"], directory / "pt")
-    except (EmulatorError, build.BuildError) as error:
+    except (EmulatorError, BuildError) as error:
         pytest.skip(str(error))
     drain, recorder = Drain(directory, host="h", chunk_bytes=20_000), Recorder(directory / "rec", "x")
     cpu = str(min(os.sched_getaffinity(0)))  # one CPU, hence one stream

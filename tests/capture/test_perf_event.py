@@ -17,7 +17,8 @@ import pytest
 from capture.live import perf_event, tsc
 from capture.live.drain import Drain
 from capture.live.perf_event import DUMMY, FLAGS, IOC_ENABLE, PMU, SOFTWARE, EventRing, HardwareError, HardwareSource
-from capture.live.ring import RingError
+from capture.live.ring import ENDED, RingError
+from capture.perf import perf_data
 from capture.perf.records import parse
 from stages.messages import Clock, EndOfStream, PtConfig, Sideband, SideKind, StreamOpen
 
@@ -95,7 +96,7 @@ def test_an_event_ends_with_its_thread() -> None:
         child.kill()
     ring = perf_event.map_event(fd, "x", 4096, 0, Path(f"/proc/{child.pid}/task/{child.pid}"))
     child.wait()
-    assert ring.counter(perf_event.ENDED) == 1
+    assert ring.counter(ENDED) == 1
     assert ring.counter(0) == 0
     ring.close()
 
@@ -150,7 +151,7 @@ stop.set()
 def test_all_threads_of_a_process_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way of Intel PT but the trace: dummy events in its place."""
     (tmp_path / "type").write_text(f"{SOFTWARE}\n")
-    monkeypatch.setattr(perf_event.perfdata, "pt_config_bits", lambda config: DUMMY)
+    monkeypatch.setattr(perf_data, "pt_config_bits", lambda config: DUMMY)
     monkeypatch.setattr(EventRing, "time_conversion", (1, 0, 0))
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin

@@ -26,6 +26,7 @@ from capture.live import ring
 from capture.live.drain import Message
 from capture.perf import perf_data as perfdata
 from capture.perf.perf_data import PerfDataError, Reader
+from capture.perf.records import RecordType
 from capture.recording import metadata as notes
 from capture.recording.packed import map_file, pack_file
 from capture.recording.record import Recorder
@@ -49,6 +50,7 @@ from stages.messages import (
 from tests.capture import jitwriter
 from tests.capture import perfwriter as w
 from tests.capture.session import CPU0, PID, Session, of
+from tests.narrowed import present
 
 LOW, HIGH = 0x7F0000001000, 0x7F0000009000
 PSB = bytes.fromhex("0282" * 8 + "0223")  # PSB, PSBEND
@@ -140,7 +142,7 @@ def test_the_code_is_an_elf_file(session: Session) -> None:
         elf = ELFFile(file)
         (segment,) = elf.iter_segments()
         assert (segment["p_vaddr"], segment["p_filesz"], elf.get_machine_arch()) == (LOW, HIGH - LOW, "x64")
-        assert elf.get_section_by_name(".text")["sh_addr"] == LOW
+        assert present(elf.get_section_by_name(".text"))["sh_addr"] == LOW
         code = segment.data()
     assert code[16:116] == b"\x90" * 34 + b"\xc3" * 4 + b"\x90" * 62
     assert (code[:16], code[-2:]) == (bytes(16), b"\0\xcc")
@@ -467,7 +469,7 @@ def test_perf_reads_a_recording(recorded: Path) -> None:
     with Reader(recorded / "x.perf.data") as reader:
         for event in reader.events():
             names = {65: "EVENT_TYPE", 70: "AUXTRACE_INFO", 71: "AUXTRACE", 79: "TIME_CONV"}
-            ours[names.get(event.kind) or w.RecordType(event.kind).name] += 1
+            ours[names.get(event.kind) or RecordType(event.kind).name] += 1
             trace += len(event.trace)
     assert counts(dump) == ours
     assert sum(int(size, 16) for size in re.findall(r"PERF_RECORD_AUXTRACE size: (0x[0-9a-f]+|0)", dump)) == trace
@@ -490,8 +492,8 @@ def test_files_of_perf_record_are_read(tmp_path: Path, options: list[str]) -> No
     dump = perf("script", "-D", "-F", "comm", "-i", "f.data", cwd=tmp_path)
     with Reader(tmp_path / "f.data") as reader:
         kinds = Counter(event.kind for event in reader.events())
-        assert kinds[w.RecordType.COMM] == counts(dump)["COMM"] > 0
-        assert kinds[w.RecordType.MMAP2] == counts(dump)["MMAP2"] > 0
+        assert kinds[RecordType.COMM] == counts(dump)["COMM"] > 0
+        assert kinds[RecordType.MMAP2] == counts(dump)["MMAP2"] > 0
         assert reader.sample_format.time
     assert [m[0] for m in replayed(tmp_path / "f.data")] == ["EndOfStream"]  # no trace in it
 
@@ -506,7 +508,7 @@ def test_files_of_perf_record_z_are_read(tmp_path: Path) -> None:
     dump = perf("script", "-D", "-F", "comm", "-i", "z.data", cwd=tmp_path)
     with Reader(tmp_path / "z.data") as reader:
         kinds = Counter(event.kind for event in reader.events())
-    for kind in (w.RecordType.COMM, w.RecordType.MMAP2, w.RecordType.FORK, w.RecordType.EXIT):
+    for kind in (RecordType.COMM, RecordType.MMAP2, RecordType.FORK, RecordType.EXIT):
         assert kinds[kind] == counts(dump)[kind.name] > 0
 
 
@@ -517,9 +519,7 @@ def test_a_recording_after_perf_inject(recorded: Path, tmp_path: Path) -> None:
     perf("inject", "-b", "-i", "x.perf.data", "-o", "inj.perf.data", cwd=tmp_path / "r")
     shutil.copy(tmp_path / f"r/x-{PID}.export", tmp_path / f"r/inj-{PID}.export")
     with Reader(tmp_path / "r/inj.perf.data") as reader:
-        order = [
-            event.kind for event in reader.events() if event.kind in (perfdata.Event.AUXTRACE, w.RecordType.SWITCH)
-        ]
+        order = [event.kind for event in reader.events() if event.kind in (perfdata.Event.AUXTRACE, RecordType.SWITCH)]
     assert order == sorted(order, reverse=True)
     with Replay(recorded / "x.json") as replay:
         good = list(replay.messages())
@@ -614,7 +614,7 @@ def test_recordings_from_before_there_were_checksums(session: Session, monkeypat
     def unsealed(note: notes.Note, number: int) -> bytes:
         sealed = pack(note, number)
         fields = msgpack.unpackb(sealed[notes.HEAD.size :], use_list=False)
-        body = msgpack.packb(fields[:-1] if isinstance(note, notes.ChunkNote | notes.SideNote) else fields)
+        body: bytes = msgpack.packb(fields[:-1] if isinstance(note, notes.ChunkNote | notes.SideNote) else fields)
         return struct.pack("<8sI", b"JTSNOTE1", len(body)) + body
 
     pack = notes.pack

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from capture.live.drain import Message
 from capture.perf.perf_data import Event
 from capture.recording.record import Recorder
 from capture.recording.replay import Replay
@@ -24,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def messages(tmp_path: Path) -> list[object]:
+def messages(tmp_path: Path) -> list[Message]:
     """Of a small recording."""
     session = Session(tmp_path / "s")
     session.write_state(filter=[LOW, HIGH])
@@ -46,7 +47,7 @@ def key(message: object) -> tuple[object, ...]:
             return (type(message).__name__,)
 
 
-def without_sideband(tmp_path: Path) -> list[object]:
+def without_sideband(tmp_path: Path) -> list[StreamOpen | Chunk | JitBatch]:
     return [m for m in messages(tmp_path) if isinstance(m, StreamOpen | Chunk | JitBatch)]
 
 

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capture.code_poller import poller as reread
-from capture.code_poller.poller import LONGEST, PAGE, CodePoller
+from capture.code_poller.memory import PAGE
+from capture.code_poller.poller import LONGEST, CodePoller
 from capture.live.drain import Drain
 from jvm.export import records as export
 from jvm.export.parse import iter_records

@@ -19,7 +19,8 @@ from jvm.code import diff as codediff
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER, Kind
 from stages.messages import JitBatch
-from tests.jvm.agent.java_process import Subject, eventually, java
+from tests.jdks import java
+from tests.jvm.agent.java_process import Subject, eventually
 
 DECODER = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 DECODER.detail = True

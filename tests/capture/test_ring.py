@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -185,7 +186,11 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, left: int, then: st
     mapped = PerfRing.open(producer.path)
     head = mapped.aux_head()
     os.truncate(producer.path, left)
-    look = {"head": mapped.aux_head, "records": mapped.records, "trace": lambda: mapped.take_aux(head, 1 << 20)}
+    look: dict[str, Callable[[], object]] = {
+        "head": mapped.aux_head,
+        "records": mapped.records,
+        "trace": lambda: mapped.take_aux(head, 1 << 20),
+    }
     with pytest.raises(RingError, match="cut while it was read"):
         look[then]()
     mapped.close()

@@ -153,7 +153,7 @@ def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path)
     drain, recorder, ledger = session.drain(reread_share=0), Recorder(tmp_path / "rec", "r"), Ledger()
     source = EmulatedSource(session.path / "pt", "h")
     agent = session.agent(1 << 20)
-    halves: list[Counter[str]] = [Counter(), Counter()]
+    first, second = Counter[str](), Counter[str]()
     files, closed = [], 0
     for number in range(1, 1001):
         lived(session, 1000 + number % 5, number, b"trace").close()
@@ -168,9 +168,10 @@ def test_nothing_of_a_thousand_threads_is_left(session: Session, tmp_path: Path)
             source.remove(balance.stream)
             closed += 1
         if number > 300 and number % 50 == 0:
-            halves[number > 650] |= sizes(drain, source, ledger, recorder)
+            half = second if number > 650 else first
+            half |= sizes(drain, source, ledger, recorder)
             files.append(len(list(session.path.rglob("*"))))
-    assert grown(*halves, slack=16).keys() <= {"Recorder._file._index"}  # a recording grows with its messages
+    assert grown(first, second, slack=16).keys() <= {"Recorder._file._index"}  # a recording grows with its messages
     assert closed == 1000
     assert ledger.totals().decoded == 5000
     assert len(set(files)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_a_file_that_cannot_be_written_is_none(tmp_path: Path, monkeypatch: pyte
     def full(_fd: int, _data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(told_module.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     told.add(rows, words, 2 * words.nbytes)
     assert not (tmp_path / "told").exists()
     told.add(rows, words, 3 * words.nbytes)

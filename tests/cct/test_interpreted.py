@@ -246,7 +246,7 @@ def told_events(draw: st.DrawFn) -> NDArray[np.void]:
 def plainly_told(told: NDArray[np.void], fns: NDArray[np.int64]) -> list[tuple[int, int, int, int]]:
     """Order, kind, function, bci of what is left."""
     out = list[tuple[int, int, int, int]]()
-    rows = [tuple(int(x) for x in row) for row in told[["order", "kind", "method", "bci"]].tolist()]
+    rows: list[tuple[int, int, int, int]] = told[["order", "kind", "method", "bci"]].tolist()
     while rows:
         order, kind, method, bci = rows.pop(0)
         if kind == FrameEvent.STACK:

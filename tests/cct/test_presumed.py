@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jvm.code.version import Kind, Version
 from stages.cct.stage import Cct, Room
 from stages.messages.paths import BREAK, DISABLED, BlockEnd
-from tests.cct.made import PROGRAMS, SPACING, UNKNOWN, Block, Call, Dictionaries, Range, Stack, expected, run
+from tests.cct.made import PROGRAMS, SPACING, UNKNOWN, Block, Call, Dictionaries, Range, expected, run
 from tests.cct.test_stage import INNERMOST, LOOP, ROUND, SMALL, found, ordered, stage, tree_of
 
 
@@ -30,7 +30,7 @@ M1_ENDS, M2_GOES_ON, M3_GOES_ON = (
 ROUND_OF_M1 = [LOOP, INNERMOST, ROUND]
 
 
-def stacks(blocks: Sequence[Block | None], cct: Cct) -> dict[Stack, int]:
+def stacks(blocks: Sequence[Block | None], cct: Cct) -> dict[tuple[str, ...], int]:
     """Instructions by stack. None: a hole."""
     d = Dictionaries()
     order = [BREAK if b is None else d.path([b]) for b in blocks]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.losses import Duty
+from capture.live.drain import Message
 from capture.recording.replay import Replay
 from stages.cct.views import View
 from streamer import config
@@ -70,5 +71,5 @@ def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: i
     assert wrong < 0.01 * calls.total(), calls
 
 
-def duty(messages: Iterable[object]) -> Iterator[object]:
-    yield from Duty(0.2)(messages)  # type: ignore[arg-type]
+def duty(messages: Iterable[Message]) -> Iterator[Message]:
+    yield from Duty(0.2)(messages)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from compileall import compile_file
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import CliRunner
 
 from streamer import config, doctor
@@ -58,13 +60,13 @@ def test_modules_that_each_process_compiles_are_named(tmp_path: Path, monkeypatc
     module = tmp_path / "trio" / "__init__.py"
     module.parent.mkdir()
     module.touch()
-    monkeypatch.setattr(doctor.trio, "__file__", str(module))
-    monkeypatch.setattr(doctor.sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(trio, "__file__", str(module))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     found = doctor.byte_code()
     assert (found.state, "PYTHONDONTWRITEBYTECODE" in found.found, str(tmp_path) in found.remedy) == (
         "limited", True, True,
     )  # fmt: skip
-    monkeypatch.setattr(doctor.sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert "cannot be written" in doctor.byte_code().found
     compile_file(module, quiet=1)
     assert doctor.byte_code().state == "ok"

@@ -58,7 +58,8 @@ def examples(command: click.Command) -> list[str]:
 
 def parse(line: str) -> None:
     """Raises click's UsageError."""
-    words, command = shlex.split(line)[1:], cli
+    words = shlex.split(line)[1:]
+    command: click.Command = cli
     while isinstance(command, click.Group):
         found = command.get_command(click.Context(command), words.pop(0))
         assert found is not None, line

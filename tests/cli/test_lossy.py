@@ -67,7 +67,8 @@ def test_a_reader_that_does_not_read(tmp_path: Path) -> None:
     lost = run(tmp_path, writing, writing, 1000)
     assert lost.keys() == {"stdout/EAGAIN", "stderr/EAGAIN"}
     assert sum(lost.values()) > 50_000
-    os.close(reading), os.close(writing)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from click.testing import CliRunner
 
 from streamer.cli import cli
@@ -30,7 +31,7 @@ def test_limits_and_choices_are_those_that_hold() -> None:
     assert "| `fidelity` | `STREAMER_FIDELITY` | `ip`, `flow` | `flow` |" in text()
 
 
-def test_each_variable_is_heard(monkeypatch) -> None:
+def test_each_variable_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set to its default, each is taken; a name that is none of them would be too, and change nothing: so one of each
     kind is looked at."""
     known = {name: variable for name, variable, _ in fields(Settings)}

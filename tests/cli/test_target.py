@@ -39,7 +39,7 @@ def test_a_period_of_stacks_is_none_or_one_that_costs_little(period: int) -> Non
 @pytest.mark.parametrize("command", ["run", "record"])
 @pytest.mark.parametrize(("size", "why"), [("3", "must be a power of two"), ("0", "greater than or equal to 1")])
 def test_a_ring_of_a_wrong_size_is_one_clear_line(command: str, size: str, why: str) -> None:
-    streamer = Path(sys.executable).with_name("streamer")
+    streamer = str(Path(sys.executable).with_name("streamer"))
     arguments = [streamer, command, "--emulate", "--agent-ring", size, "--", "java", "-version"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -9,6 +9,7 @@ import pytest
 import streamer.pipeline.warm
 from stages.shed import Shedder
 from streamer import config
+from streamer.pipeline import boot
 from streamer.pipeline.stage_factory import follow
 from streamer.pipeline.topology import Place, middle
 from streamer.pipeline.warm import Compiling, is_warm, needed, warm
@@ -124,8 +125,8 @@ def test_what_explains_the_interpreter_is_compiled_behind_what_follows(monkeypat
 
     monkeypatch.setattr(streamer.pipeline.warm, "Thread", Loading)
     monkeypatch.setattr(streamer.pipeline.warm, "is_warm", lambda _: False)
-    monkeypatch.setattr(streamer.pipeline.warm.boot, "command", lambda _, *chain: chain)
-    monkeypatch.setattr(streamer.pipeline.warm.subprocess, "Popen", Process)
+    monkeypatch.setattr(boot, "command", lambda _, *chain: chain)
+    monkeypatch.setattr(subprocess, "Popen", Process)
     settings = config.load(fidelity="flow", **{"flow.interpreted": True})
     first = Compiling(needed(settings))
     second = Compiling(middle(settings), first)

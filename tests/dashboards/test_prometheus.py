@@ -45,7 +45,7 @@ async def go_on(hub: Hub, clock: Time) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_prometheus_scrapes_records_and_alerts(tmp_path):
+async def test_prometheus_scrapes_records_and_alerts(tmp_path: Path) -> None:
     hub, clock = scene(fidelity="flow")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(go_on, hub, clock)

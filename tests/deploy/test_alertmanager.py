@@ -46,7 +46,7 @@ def to_webhook(url: str, pause: str | None) -> dict[str, Any]:
     return config
 
 
-def test_amtool_takes_the_configuration_with_its_template(tmp_path):
+def test_amtool_takes_the_configuration_with_its_template(tmp_path: Path) -> None:
     config = yaml.safe_load(CONFIG.read_text())
     assert config["templates"] == ["/etc/alertmanager/streamer.tmpl"]  # as it is mounted
     config["templates"] = [str((FOLDER / "streamer.tmpl").resolve())]
@@ -59,14 +59,14 @@ RECEIVERS = {"critical": "pager", "warning": "desk", "info": "news"}
 
 
 @pytest.mark.parametrize("rule", [rule for rule in rules() if "alert" in rule], ids=lambda rule: str(rule["alert"]))
-def test_each_alert_goes_where_its_severity_says(rule):
+def test_each_alert_goes_where_its_severity_says(rule: dict[str, Any]) -> None:
     severity = rule["labels"]["severity"]
     told = amtool("config", "routes", "test", f"--config.file={CONFIG}", f"severity={severity}",
                   f"alertname={rule['alert']}")  # fmt: skip
     assert told.split() == [RECEIVERS[severity]]
 
 
-def test_the_text_leads_to_the_page_and_to_the_runbook(tmp_path):
+def test_the_text_leads_to_the_page_and_to_the_runbook(tmp_path: Path) -> None:
     alert = {
         "status": "firing",
         "labels": {"alertname": "StreamerHotMethodShift"},
@@ -100,7 +100,9 @@ INHIBITED = [
 
 
 @pytest.mark.parametrize(("cause", "weight", "effect", "light"), INHIBITED)
-async def test_a_cause_inhibits_what_it_explains_of_its_own_streamer(tmp_path, cause, weight, effect, light):
+async def test_a_cause_inhibits_what_it_explains_of_its_own_streamer(
+    tmp_path: Path, cause: str, weight: str, effect: str, light: str
+) -> None:
     process = {"host": "h", "pid": "1"}
 
     def alert(name: str, severity: str, instance: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def mounts(service: str) -> dict[str, Path]:
 # ---- compose
 
 
-def test_compose_takes_the_file():
+def test_compose_takes_the_file() -> None:
     composed = PyCompose.from_yaml((FOLDER / "compose.yml").read_text())
     composed.validate()
     composed.to_spec()
@@ -48,14 +48,14 @@ def test_compose_takes_the_file():
     ("word", "wrong"),
     [("ports:", "prots:"), ("read_only: true", "read_only: 7"), ("[streamer-token]", "[none]")],
 )
-def test_compose_takes_no_file_with_a_wrong_word(word, wrong):
+def test_compose_takes_no_file_with_a_wrong_word(word: str, wrong: str) -> None:
     text = (FOLDER / "compose.yml").read_text()
     assert word in text
     with pytest.raises(ValueError):
         PyCompose.from_yaml(text.replace(word, wrong, 1)).validate()
 
 
-def test_every_file_that_is_mounted_exists():
+def test_every_file_that_is_mounted_exists() -> None:
     assert {"prometheus", "alertmanager", "grafana"} <= {name for name in SERVICES if mounts(name)}
     for name in SERVICES:
         for source in mounts(name).values():
@@ -64,12 +64,12 @@ def test_every_file_that_is_mounted_exists():
     assert (FOLDER / build["context"] / build["dockerfile"]).resolve() == (FOLDER / "Containerfile").resolve()
 
 
-def test_every_volume_is_declared_and_used():
+def test_every_volume_is_declared_and_used() -> None:
     used = {v.split(":")[0] for service in SERVICES.values() for v in service.get("volumes", []) if v[0] not in "./"}
     assert used == set(COMPOSE["volumes"])
 
 
-def test_what_configurations_name_is_mounted_where_they_name_it():
+def test_what_configurations_name_is_mounted_where_they_name_it() -> None:
     for file in PROMETHEUS["rule_files"]:
         assert mounts("prometheus")[file].samefile("dashboards/rules/streamer.rules.yml")
     assert set(ALERTMANAGER["templates"]) <= set(mounts("alertmanager"))
@@ -82,7 +82,7 @@ def test_what_configurations_name_is_mounted_where_they_name_it():
     assert {Path(at).parent.name for at in mounts("grafana")} == {"datasources", "dashboards", "grafana"}
 
 
-def test_all_know_each_other_by_name_and_port():
+def test_all_know_each_other_by_name_and_port() -> None:
     addresses = [target for scraped in PROMETHEUS["scrape_configs"] for group in scraped["static_configs"]
                  for target in group["targets"]]  # fmt: skip
     addresses += [target for told in PROMETHEUS["alerting"]["alertmanagers"] for group in told["static_configs"]
@@ -102,7 +102,7 @@ def test_all_know_each_other_by_name_and_port():
     assert scraped["job_name"] == "streamer"  # as in the rules
 
 
-def test_who_asks_the_streamer_has_its_token():
+def test_who_asks_the_streamer_has_its_token() -> None:
     assert list(COMPOSE["secrets"]) == ["streamer-token"]
     assert PROMETHEUS["scrape_configs"][0]["authorization"] == {"credentials_file": SECRET}
     (pyroscope,) = (s for s in SOURCES["datasources"] if s["type"] == "grafana-pyroscope-datasource")
@@ -116,7 +116,7 @@ def test_who_asks_the_streamer_has_its_token():
     assert f"USER {group[1]}\n" in CONTAINER
 
 
-def test_the_command_of_the_container_is_one():
+def test_the_command_of_the_container_is_one() -> None:
     name, *arguments = SERVICES["streamer"]["command"]
     assert name == "run"
     given = command.make_context(name, list(arguments)).params
@@ -130,13 +130,13 @@ def test_the_command_of_the_container_is_one():
 # ---- container
 
 
-def test_hadolint_takes_the_container_file():
+def test_hadolint_takes_the_container_file() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, FOLDER / "Containerfile"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_container_has_all_of_the_program():
+def test_the_container_has_all_of_the_program() -> None:
     copied = {word for line in re.findall(r"^COPY (.+)$", CONTAINER, re.MULTILINE) for word in line.split()[:-1]}
     assert all(Path(name).exists() for name in copied)
     folders = {file.parent.name for file in Path().glob("*/__init__.py")} - {"tests", "benchmarks", "build"}
@@ -159,7 +159,7 @@ def lines(key: str) -> list[str]:
 
 
 @pytest.mark.peer
-def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path):
+def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path: Path) -> None:
     analyze = program("systemd-analyze", "systemd")
     unit = tmp_path / "streamer.service"
     unit.write_text(UNIT.replace("/opt/streamer/bin/streamer", "/bin/true").replace(
@@ -175,7 +175,7 @@ def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_unit_has_two_capabilities_and_leaves_the_jvm_alone():
+def test_the_unit_has_two_capabilities_and_leaves_the_jvm_alone() -> None:
     assert lines("AmbientCapabilities") == lines("CapabilityBoundingSet") == ["CAP_PERFMON CAP_SYS_PTRACE"]
     assert lines("KillMode") == ["process"]
     assert lines("Restart") == ["no"]
@@ -186,7 +186,7 @@ def test_the_unit_has_two_capabilities_and_leaves_the_jvm_alone():
     assert given["java"] == ("java", "$JAVA_ARGUMENTS")
 
 
-def test_settings_of_the_service_are_settings(monkeypatch):
+def test_settings_of_the_service_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = dict(word.split("=", 1) for line in lines("Environment") for word in line.split())
     assert Path(environment.pop("STREAMER_CONFIG")).name == "streamer.toml"
     for name in environment:
@@ -200,7 +200,7 @@ def test_settings_of_the_service_are_settings(monkeypatch):
 
 
 @pytest.mark.peer
-def test_promtool_takes_the_configuration():
+def test_promtool_takes_the_configuration() -> None:
     promtool = program("promtool", "prometheus")
     file = FOLDER / "prometheus/prometheus.yml"
     done = subprocess.run(

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -197,7 +198,7 @@ class Streamer:
             return bool(now.get("up")) and now.get("pid") not in (0, old[member])
 
         for member in members:
-            until(lambda m=member: is_back(m), f"{member} is back")
+            until(partial(is_back, member), f"{member} is back")
 
     # ---- its end
 

@@ -48,7 +48,7 @@ def test_a_jvm_is_traced_from_its_own_events(
     root: Path, kernel: FakeKernel, tiny: list[str], takes_filters: bool
 ) -> None:
     kernel.takes_filters = takes_filters
-    options = ["--transport", "inproc", "--port", "0", "--summary", root / "summary.json", "--fidelity", "ip"]
+    options = ["--transport", "inproc", "--port", "0", "--summary", str(root / "summary.json"), "--fidelity", "ip"]
     result = invoke("run", *options, jvm=tiny)
     assert result.exit_code == 0, result.output
     summary = json.loads((root / "summary.json").read_text())

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from tests.e2e.harness import HOTTEST, Streamer, until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
 Run = Callable[..., Streamer]
+
+
+def restarted(streamer: Streamer, member: str) -> bool:
+    return streamer.metric(f'streamer_restarts_total{{component="{member}"}}') == 1
 
 
 @pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.nightly)])
@@ -31,7 +36,7 @@ def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
     for members in [("decode/0", "capture/0")] if together else [("decode/0",), ("capture/0",)]:
         streamer.kill(*members)
     for member in ("decode/0", "capture/0"):
-        until(lambda m=member: streamer.metric(f'streamer_restarts_total{{component="{m}"}}') == 1, "counted")
+        until(partial(restarted, streamer, member), "counted")
     streamer.when_decoded(1 << 20)
     streamer.enough()
     ended = streamer.wait()
@@ -46,6 +51,10 @@ def test_kill_9_of_worker_and_capture(run: Run, together: bool) -> None:
     assert ended.lost.get("unknown_thread", 0) < ended.decoded / 4
 
 
+def decoded_more(streamer: Streamer, before: float) -> bool:
+    return streamer.decoded() > before
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_kill_9_of_the_hub(run: Run, kills: int) -> None:
     """The page is there again under the same address, has its former counts, with the names, and counts on."""
@@ -55,7 +64,7 @@ def test_kill_9_of_the_hub(run: Run, kills: int) -> None:
         before = streamer.decoded()
         streamer.kill("hub/0")
         assert streamer.metric('streamer_restarts_total{component="hub/0"}') == times
-        until(lambda least=before: streamer.decoded() > least, "it counts on")
+        until(partial(decoded_more, streamer, before), "it counts on")
     hottest = until(
         lambda: re.findall(r'streamer_method_share_ratio\{.*method="([^"]*)"', streamer.get("/metrics")), "hot"
     )

@@ -11,6 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from capture.emulator import build
 from jvm import cbuild
+from tests.narrowed import present
 
 NEXT, COND, JUMP, CALL, IJUMP, ICALL, RET, FAR = range(8)
 
@@ -55,7 +56,7 @@ def flow(insn: capstone.CsInsn) -> int:
 
 def text(path: str) -> tuple[bytes, int]:
     with Path(path).open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".text")
+        section = present(ELFFile(file).get_section_by_name(".text"))
         return section.data()[: 1 << 19], section["sh_addr"]
 
 

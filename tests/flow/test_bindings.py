@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from jvm.calls.call_sites import CALL, JMP, STUB_JUMP
@@ -70,10 +72,14 @@ def test_what_each_stub_does(opcode: str, checks: bool, by: str, target: int, ex
     assert bindings.of(SITE + 5, target, 0x9999, TSC) == []
 
 
+def anywhere(code: bytes, _at: int, _size: int) -> bytes:
+    return code
+
+
 def test_only_a_call_of_a_compiled_method_becomes_one_of_a_table() -> None:
     image = image_of("invokevirtual", True)
     for believed in (call(SITE, ADAPTER + 0x23), call(SITE, TABLE), b"", b"\x90" * 5):
-        bindings = Bindings(image, Callees(image), lambda at, size, code=believed: code, 100)
+        bindings = Bindings(image, Callees(image), partial(anywhere, believed), 100)
         assert bindings.of(SITE + 5, CALLEE + 0x20, STUBS["ic_miss"], TSC) == []
 
 

@@ -39,7 +39,8 @@ def test_each_instruction_has_the_stack_that_is_described(
     described: Described, blocks: list[list[tuple[int, list[int]]]], told: int
 ) -> None:
     debug, found = debug_info(described), Bytecode(CodeImage())
-    rows, ranges, lengths = np.zeros(len(blocks), BLOCK_DTYPE), [], []
+    rows = np.zeros(len(blocks), BLOCK_DTYPE)
+    ranges, lengths = list[tuple[int, int, int, int]](), list[int]()
     for row, block in zip(rows, blocks, strict=True):
         row["range"], row["length"], row["ranges"] = told + len(ranges), told + len(lengths), len(block)
         for at, sizes in block:

@@ -189,8 +189,8 @@ def test_of_the_stubs_of_tables_rather_one_that_nothing_led_to(tsc: int, expecte
         Writer(tsc=10).interpreter(0x1000, bytes(64)).codelet(0x1000, 0x1010, 182, "x").replay_begin(1).replay_end(1)
     )
     image.feed(begun.bytes() + written("invokevirtual", checks=True).bytes())
-    for made, address in ((200, 0x50000), (300, 0x60000), (400, 0x70000), (5000, 0x80000)):
-        image.feed(Writer(tsc=made).dynamic_code(address, "vtable stub(1)", bytes(32)).bytes())
+    for tsc_made, address in ((200, 0x50000), (300, 0x60000), (400, 0x70000), (5000, 0x80000)):
+        image.feed(Writer(tsc=tsc_made).dynamic_code(address, "vtable stub(1)", bytes(32)).bytes())
     other, same = (Made() for _ in range(2))
     for made, owner, name in ((other, "X", "play"), (same, "B", "rest")):
         made.method("main", "()V", invoke(0xB6, made.ref(name, "()V", owner)))

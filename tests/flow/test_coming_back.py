@@ -78,7 +78,12 @@ def test_nothing_else_fits() -> None:
     """Then it is believed: the VM may have called something else meanwhile."""
     flow = limited(code(ONE))
     asked: list[int] = []
-    flow.search = lambda thread, piece: bool(asked.append(piece.contradicted))
+
+    def search(_thread: object, piece: Piece) -> bool:
+        asked.append(piece.contradicted)
+        return False
+
+    flow.search = search
     outputs = flow.feed(segment(_START + w.tip_pgd() + w.tip_pge(BASE + OTHER + 3)))
     assert len(asked) == 1
     assert not breaks(outputs)

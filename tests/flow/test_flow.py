@@ -296,7 +296,7 @@ def test_time_goes_where_instructions_went() -> None:
     times = [(len(head), 1300)]
     (out,) = flow_over(code).feed(segment(trace, times=times, tsc=(1000, 2300)))
     spent = out.spent()
-    by_range = {}
+    by_range = dict[int, tuple[int, float]]()
     for lo, n, ticks in zip(spent.lo, spent.instructions, spent.ticks, strict=True):
         have = by_range.get(int(lo), (0, 0.0))
         by_range[int(lo)] = (have[0] + int(n), have[1] + float(ticks))

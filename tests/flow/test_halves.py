@@ -23,7 +23,7 @@ from stages.follow.flow import Flow
 from stages.follow.repair.backtracking_search import Choice, Position, choose
 from stages.follow.repair.effort import Effort
 from stages.follow.walk import state
-from stages.messages import PtConfig
+from stages.messages import Break, PtConfig
 from stages.pt.exact.decoder import AddressFilter, FlowDecoder, Options
 from tests.flow.helpers import decode, segment
 from tests.flow.test_choice import LOOP, NONE, call, laid_out, patches
@@ -138,7 +138,7 @@ def test_packets_lead_to_edges_without_code(ip: int) -> None:
     flow.set_code(CodeView.of([(BASE, b"\xff\xe0")]))
     begin = w.psb() + w.mode_exec(64) + w.fup(BASE) + w.psbend()
     assert decode(flow, begin + w.tip(ip, 6) + w.tip(BASE, 6) + w.tip(BASE)) == ([BASE, BASE], [])
-    assert decode(flow, begin + w.fup(ip, 6) + w.tip(BASE, 6)) == ([], [state.B_FUP_OFF_PATH])
+    assert decode(flow, begin + w.fup(ip, 6) + w.tip(BASE, 6)) == ([], [Break.FUP_OFF_PATH])
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)

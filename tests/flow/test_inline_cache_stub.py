@@ -8,7 +8,7 @@ import pytest
 from jvm.code.snapshot import CodeView
 from stages.follow.code.jumps import NO_JUMPS, PASSES_ON
 from stages.follow.flow import Flow
-from stages.follow.walk import state
+from stages.messages import Break
 from tests.flow.helpers import decode
 from tests.flow.test_choice import call, laid_out
 from tests.pt import ptwriter as w
@@ -35,4 +35,4 @@ def test_an_event_in_the_stub_comes_between_the_call_and_its_callee(at: int) -> 
 
 def test_elsewhere_it_contradicts() -> None:
     trace = w.tip_pge(BASE) + w.fup(BASE + STUB) + w.tip_pgd()
-    assert decode(flow(False), trace) == ([], [state.B_FUP_OFF_PATH])
+    assert decode(flow(False), trace) == ([], [Break.FUP_OFF_PATH])

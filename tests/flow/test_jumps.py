@@ -14,9 +14,9 @@ from jvm.code.known import Extent
 from jvm.code.version import Kind
 from stages.follow.code.jumps import ANYWHERE, EITHER, INTO_COMPILED, NO_JUMPS, UPDATES_CALL, Jumps, OfImage
 from stages.follow.walk import state
-from tests.flow.helpers import breaks, segment
+from tests.flow.helpers import addresses, breaks, segment
 from tests.flow.test_choice import call, chosen, laid_out, patches
-from tests.flow.test_going_back import _START, addresses, flow_over
+from tests.flow.test_going_back import _START, flow_over
 from tests.jvm.exportwriter import Writer
 from tests.pt import ptwriter as w
 from tests.pt.machine import BASE
@@ -99,7 +99,7 @@ def test_what_came_and_went_is_all_that_changes(turns: list[tuple[list[Any], set
         assert set(anew.entries.tolist()) == {at for v in nmethods for at in (v.entry, v.verified_entry)}
 
 
-def jumps(what: int, interpreter: tuple[int, int] = (INTERPRETER, INTERPRETER + 0x40)) -> Jumps:
+def jumps(what: np.int64, interpreter: tuple[int, int] = (INTERPRETER, INTERPRETER + 0x40)) -> Jumps:
     ranges = np.array([(BASE + 0x100, BASE + 0x120, what)], np.int64)
     return Jumps(ranges, np.array(interpreter, np.int64), np.array([DOOR]))
 

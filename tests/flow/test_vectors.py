@@ -188,7 +188,7 @@ def test_16_and_32_bit_code_is_refused_in_plain_words(bits: int, mode_first: boo
     ):
         flow = Flow(PtConfig())
         flow.set_code(CodeView.of([(BASE, b"\xff\xe0\x74\x00\xc3")]))
-        assert decode(flow, trace + w.tip(BASE) + w.tip(BASE) + back) == ([*ran, BASE], [B_OTHER_MODE])
+        assert decode(flow, trace + w.tip(BASE) + w.tip(BASE) + back) == ([*ran, BASE], [Break.OTHER_MODE])
     assert CAUSE_TEXTS[Break.OTHER_MODE.name.lower()] == "16- or 32-bit code, which is not followed"
     assert Break.OTHER_MODE == B_OTHER_MODE
 

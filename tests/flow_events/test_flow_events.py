@@ -22,7 +22,7 @@ from benchmarks.flow_truth.result import FLAGGED, Place, Result
 from capture.emulator.options import EmulatorError
 from capture.emulator.truth import Mark
 from jvm.code.sites import SiteKind
-from tests.jvm.agent.java_process import java, tool
+from tests.jdks import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 

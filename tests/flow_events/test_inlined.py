@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,11 @@ from capture.recording.replay import Replay
 from stages.messages import CodeKind, PaneReport
 from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
-from tests.jvm.agent.java_process import java, tool
+from tests.jdks import java, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 CALLS = 20_000
-COMPILED_ALONE = {"flow.interpreted": False}
+COMPILED_ALONE: dict[str, Any] = {"flow.interpreted": False}
 """Settings for what compiled code does: the interpreter's methods are not told apart."""
 
 

@@ -7,6 +7,7 @@ the following bytes pick and fill.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def _ip(a: int, b: int) -> tuple[int, int]:
     return _STARTS[(a << 3 | b >> 5) % len(_STARTS)], (3, 3, 1, 1, 0, 6, 2, 4)[b & 7]
 
 
-FILLED = (
+FILLED: tuple[Callable[[int, int], bytes], ...] = (
     lambda a, b: bytes((a & 0xFE,)),  # a short TNT, mostly
     lambda a, b: bytes((a & 0xFE, b & 0xFE)),
     lambda a, b: w.tip(*_ip(a, b)),

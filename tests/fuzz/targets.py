@@ -213,7 +213,7 @@ class _FencedFlow(Flow):
             self._threads[THREAD] = Thread(1, _zeros)
 
 
-_SMALL = Capacity(4 * PACKET_BLOCKS, 4096, 4096, 16 * PACKET_BLOCKS, 1 << 17, 256, 1024)
+_SMALL = Capacity(int(4 * PACKET_BLOCKS), 4096, 4096, int(16 * PACKET_BLOCKS), 1 << 17, 256, 1024)
 
 
 @cache

@@ -9,7 +9,7 @@ from stages.messages import PROFILE_DTYPE, Account, CodeKind, Loss, PaneReport, 
 HOST, PID = "h", 7
 
 
-def profile(counts: dict[int, int], *, tid: int = 1, kind: CodeKind = CodeKind.C2, column: str = "hits"):
+def profile(counts: dict[int, int], *, tid: int = 1, kind: CodeKind = CodeKind.C2, column: str = "hits") -> np.ndarray:
     rows = np.zeros(len(counts), PROFILE_DTYPE)
     rows["method"] = list(counts)
     rows["tid"] = tid

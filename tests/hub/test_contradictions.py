@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -72,7 +73,7 @@ def test_frequent_places_outlive_a_flood_of_rare_ones() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"times": -5}, {"suspect": -1}])
-def test_what_cannot_be_is_refused_whole(wrong: dict[str, int]) -> None:
+def test_what_cannot_be_is_refused_whole(wrong: dict[str, Any]) -> None:
     hub = Hub(WindowConfig(pane_seconds=1), fidelity="flow", now=Time())
     bad = Contradiction(Break.STUCK, "x", 1, 1, "", 1)._replace(**wrong)
     hub.feed(replace(report(1, {"a.B.c": 5}), contradictions=(CONTRADICTIONS[0], bad)))

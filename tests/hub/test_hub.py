@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -12,21 +13,21 @@ from hypothesis import strategies as st
 from stages.messages import Clock, CodeKind, Loss, PaneReport
 from streamer.config import WindowConfig
 from streamer.hub.hub import Hub
-from streamer.hub.view import window_label
+from streamer.hub.view import HotView, window_label
 from streamer.views import summary
 from tests.hub.reports import HOST, PID, Time, account, report, stream
 
 
-def make(**options) -> tuple[Hub, Time]:
+def make(**options: Any) -> tuple[Hub, Time]:
     clock = Time()
     return Hub(WindowConfig(pane_seconds=1), now=clock, wall_ns=clock.ns, **options), clock
 
 
-def shares(view) -> dict[str, float]:
+def shares(view: HotView) -> dict[str, float]:
     return {m.method: m.share for m in view.methods}
 
 
-def test_one_worker():
+def test_one_worker() -> None:
     hub, _ = make()
     assert hub.ready() == ["no pane has closed yet"]
     hub.feed(report(100, {"A.a": 30, "A.b": 10}))
@@ -38,7 +39,7 @@ def test_one_worker():
     assert view.methods[0].kinds == {"c2": 1.0}
 
 
-def test_a_pane_waits_for_all_workers_but_not_for_ever():
+def test_a_pane_waits_for_all_workers_but_not_for_ever() -> None:
     hub, clock = make()
     hub.feed(report(1, {"A.a": 1}, worker=0, closed=False))
     hub.feed(report(1, {"A.a": 1}, worker=1, closed=False))
@@ -55,14 +56,14 @@ def test_a_pane_waits_for_all_workers_but_not_for_ever():
     assert hub.hot().processes[0].late == 1
 
 
-def test_a_restarted_worker_numbers_methods_anew():
+def test_a_restarted_worker_numbers_methods_anew() -> None:
     hub, _ = make()
     hub.feed(report(1, {"A.a": 1, "A.b": 2}))
     hub.feed(report(2, {"A.b": 4, "A.a": 8}))
     assert {m.method: m.weight for m in hub.hot().methods} == {"A.a": 9, "A.b": 6}
 
 
-def test_top_and_other():
+def test_top_and_other() -> None:
     hub, _ = make()
     hub.feed(report(1, {f"A.m{i}": i for i in range(1, 51)}))
     view = hub.hot(top=5)
@@ -74,7 +75,7 @@ def test_top_and_other():
 @given(
     st.dictionaries(st.sampled_from(["other", *(f"A.m{i}" for i in range(12))]), st.integers(0, 4)), st.integers(0, 14)
 )
-def test_the_heaviest_come_first_and_equal_ones_by_name(hits, top):
+def test_the_heaviest_come_first_and_equal_ones_by_name(hits: dict[str, int], top: int) -> None:
     hub, _ = make()
     hub.feed(report(1, hits))
     expected = sorted((-n, name) for name, n in hits.items() if n and name != "other")[:top]
@@ -83,7 +84,7 @@ def test_the_heaviest_come_first_and_equal_ones_by_name(hits, top):
     assert view.total == sum(hits.values())
 
 
-def test_processes_are_kept_apart_and_can_be_seen_together():
+def test_processes_are_kept_apart_and_can_be_seen_together() -> None:
     hub, _ = make()
     hub.feed(report(1, {"A.a": 30}, pid=7))
     hub.feed(report(900, {"A.b": 10, "A.a": 60}, pid=8))
@@ -92,7 +93,7 @@ def test_processes_are_kept_apart_and_can_be_seen_together():
     assert shares(hub.hot()) == {"A.a": 0.9, "A.b": 0.1}
 
 
-def test_a_silent_process_leaves_the_windows_but_not_the_run():
+def test_a_silent_process_leaves_the_windows_but_not_the_run() -> None:
     hub, clock = make()
     hub.feed(report(1, {"A.a": 30}, accounts=(account(0, 10),)))
     clock.seconds += 11
@@ -105,7 +106,7 @@ def test_a_silent_process_leaves_the_windows_but_not_the_run():
     assert not hub.hot("5m").processes[0].live
 
 
-def test_flow_has_three_weights():
+def test_flow_has_three_weights() -> None:
     hub, _ = make(fidelity="flow")
     hub.feed(report(1, {"A.c": 5}, column="bytecodes", kind=CodeKind.INTERPRETED, closed=False))
     hub.feed(report(1, {"A.a": 30}, column="instructions", closed=False))
@@ -117,7 +118,7 @@ def test_flow_has_three_weights():
         hub.hot(weight="hits")
 
 
-def test_windows_by_label_or_length():
+def test_windows_by_label_or_length() -> None:
     hub, _ = make()
     assert [hub.window(x) for x in ("10s", "10", "1m", "60s", "5m", "300")] == [0, 0, 1, 1, 2, 2]
     for wrong in ("7s", "", "s", "nan", "x" * 1000):
@@ -126,7 +127,7 @@ def test_windows_by_label_or_length():
     assert [window_label(s) for s in (0.5, 10, 60, 90, 300, 3600)] == ["0.5s", "10s", "1m", "90s", "5m", "1h"]
 
 
-def test_coverage_of_window_and_run():
+def test_coverage_of_window_and_run() -> None:
     hub, clock = make()
     hub.feed(report(1, {}, accounts=(account(0, 1000, desync=100), account(0, 500, cpu=1))))
     for pane in range(2, 12):
@@ -144,7 +145,7 @@ def test_coverage_of_window_and_run():
     assert hub.hot().run.lost == {"worker_down": 500, "desync": 100}
 
 
-def test_lag_is_from_the_end_of_the_newest_pane():
+def test_lag_is_from_the_end_of_the_newest_pane() -> None:
     hub, clock = make()
     hub.feed(report(0, {"A.a": 1}))
     assert hub.lag((HOST, PID)) is None
@@ -161,7 +162,7 @@ def test_lag_is_from_the_end_of_the_newest_pane():
     assert shares(hub.hot("10s")) == {"A.a": 0.5, "A.b": 0.5}
 
 
-def test_each_tenth_of_a_pane_is_seen_when_the_pane_closes():
+def test_each_tenth_of_a_pane_is_seen_when_the_pane_closes() -> None:
     hub, clock = make()
     hub.introduce(HOST, PID, Clock(mult=1, shift=1, zero=0, wall_zero=990 * 10**9))
     clock.seconds += 2  # since pane 9 ended
@@ -178,7 +179,7 @@ def test_each_tenth_of_a_pane_is_seen_when_the_pane_closes():
     assert (of_both["0.25"], of_both["+Inf"]) == (0, 30)
 
 
-def test_components_decide_readiness():
+def test_components_decide_readiness() -> None:
     hub, _ = make()
     hub.feed(report(1, {"A.a": 1}))
     hub.heartbeat({"component": "worker-0", "up": True, "restarts": 0, "queues": {"out": 1}})
@@ -191,7 +192,7 @@ def test_components_decide_readiness():
     assert hub.restarts() == 2
 
 
-def test_reports_that_cannot_be_are_counted_and_their_accounts_kept():
+def test_reports_that_cannot_be_are_counted_and_their_accounts_kept() -> None:
     hub, _ = make()
     hub.feed(report(-1, {"A.a": 1}, accounts=(account(0, 10),)))
     hub.feed(PaneReport(HOST, PID, 0, 1, np.zeros(2, np.uint64), (), (account(10, 20),)))
@@ -199,7 +200,7 @@ def test_reports_that_cannot_be_are_counted_and_their_accounts_kept():
     assert hub.totals((HOST, PID)).decoded == 20
 
 
-def test_processes_are_bounded(monkeypatch):
+def test_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.hub.hub.MAX_PROCESSES", 3)
     hub, clock = make()
     for pid in range(5):
@@ -210,7 +211,7 @@ def test_processes_are_bounded(monkeypatch):
     assert {pid for _, pid in hub.processes} == {1, 2, 5}
 
 
-def test_the_view_is_json():
+def test_the_view_is_json() -> None:
     hub, _ = make()
     hub.feed(report(1, {"A.a": 1}, accounts=(account(0, 10, overflow=1),)))
     view = json.loads(json.dumps(hub.hot().json()))
@@ -219,6 +220,7 @@ def test_the_view_is_json():
     json.dumps(hub.statistics())
 
 
+Report: TypeAlias = tuple[int, int, int, dict[str, int], bool]  # worker, process, pane, hits, closed
 REPORTS = st.lists(
     st.tuples(
         st.integers(0, 2),
@@ -232,7 +234,9 @@ REPORTS = st.lists(
 
 
 @given(REPORTS)
-def test_the_order_and_split_of_reports_do_not_matter_in_the_end(reports):
+def test_the_order_and_split_of_reports_do_not_matter_in_the_end(
+    reports: list[Report],
+) -> None:
     hub, _ = make()
     run: Counter[str] = Counter()
     for worker, pid, pane, hits, closed in reports:
@@ -241,7 +245,7 @@ def test_the_order_and_split_of_reports_do_not_matter_in_the_end(reports):
     hub.finish({})
     assert {m.method: m.weight for m in hub.hot(whole_run=True).methods} == +run
     newest = {pid: max(pane for _, p, pane, *_ in reports if p == pid) for _, pid, *_ in reports}
-    window = Counter()
+    window: Counter[str] = Counter()
     for _, pid, pane, hits, _ in reports:
         if pane > newest[pid] - 10:
             window.update(hits)

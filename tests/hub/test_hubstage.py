@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -31,7 +32,7 @@ from tests.supervisor.scene import OPENED
 
 
 @pytest.fixture
-def listener():
+def listener() -> Iterator[socket.socket]:
     with listen(WebConfig(port=0)) as found:
         yield found
 
@@ -106,7 +107,12 @@ async def test_it_is_noted_often_only_where_there_is_something_to_lose(
 ) -> None:
     hub, noted, end = stage(tmp_path, listener, first=True), list[float](), 0
     began = trio.current_time()
-    monkeypatch.setattr(hub, "_save", lambda: noted.append(trio.current_time() - began) or 0.0)
+
+    def save_nothing() -> float:
+        noted.append(trio.current_time() - began)
+        return 0.0
+
+    monkeypatch.setattr(hub, "_save", save_nothing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub._note)
         await trio.sleep(NOTE_SECONDS / 3)

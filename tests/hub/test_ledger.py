@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeAlias, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from streamer.hub.ledger import Ledger
 from tests.hub.reports import HOST, PID, account, stream
 
 
-def test_consecutive_accounts_join():
+def test_consecutive_accounts_join() -> None:
     ledger = Ledger()
     ledger.account(account(0, 100), 0)
     ledger.account(account(100, 250, desync=40), 0)
@@ -21,7 +22,7 @@ def test_consecutive_accounts_join():
     assert totals.events == {Loss.DESYNC: 1}
 
 
-def test_a_gap_waits_for_a_late_account():
+def test_a_gap_waits_for_a_late_account() -> None:
     ledger = Ledger(patience=2)
     ledger.account(account(100, 200), 0)
     ledger.settle(1.9)
@@ -31,7 +32,7 @@ def test_a_gap_waits_for_a_late_account():
     assert (ledger.totals().decoded, ledger.totals().lost) == (200, 0)
 
 
-def test_a_gap_that_stays_is_a_hole_of_a_worker_or_what_was_told():
+def test_a_gap_that_stays_is_a_hole_of_a_worker_or_what_was_told() -> None:
     ledger = Ledger(patience=2)
     ledger.tell(stream(), 30, 60, Loss.CAPTURE_DOWN)
     ledger.account(account(100, 200), 0)
@@ -43,7 +44,7 @@ def test_a_gap_that_stays_is_a_hole_of_a_worker_or_what_was_told():
     assert ledger.totals().accounted == 200
 
 
-def test_the_end_extends_to_aux_head_and_shows_what_cannot_be():
+def test_the_end_extends_to_aux_head_and_shows_what_cannot_be() -> None:
     ledger = Ledger()
     ledger.account(account(0, 100), 0)
     ledger.account(account(0, 100, cpu=1), 0)
@@ -56,12 +57,12 @@ def test_the_end_extends_to_aux_head_and_shows_what_cannot_be():
     assert ledger.totals().accounted == 245
 
 
-def test_accounts_that_contradict_themselves_become_a_gap():
+def test_accounts_that_contradict_themselves_become_a_gap() -> None:
     ledger = Ledger()
     ledger.account(Account(stream(), 0, 100, 90, ((Loss.DESYNC, 20),)), 0)
     ledger.account(Account(stream(), 0, 100, 110, ((Loss.DESYNC, -10),)), 0)
     ledger.account(Account(stream(), 100, 0, -100, ()), 0)
-    ledger.account(Account(stream(), 0, 100, 90, ((99, 10),)), 0)
+    ledger.account(Account(stream(), 0, 100, 90, ((cast("Loss", 99), 10),)), 0)
     ledger.account(Account(stream(), 0, 100, 100, (), (), ((Loss.SHED, -1),)), 0)
     ledger.account(Account(stream(), 0, 1 << 60, 1 << 60, ()), 0)
     ledger.account(Account(stream(), 0, 100, 90, ((Loss.DESYNC, 10),), shed=91), 0)
@@ -71,14 +72,14 @@ def test_accounts_that_contradict_themselves_become_a_gap():
     assert balance.holes == {Loss.WORKER_DOWN: 100}
 
 
-def test_bytes_that_never_entered_the_stream_stay_apart():
+def test_bytes_that_never_entered_the_stream_stay_apart() -> None:
     ledger = Ledger()
     ledger.account(Account(stream(), 0, 10, 10, (), ((Loss.AUX_FULL, 4096),), ((Loss.AUX_FULL, 1),)), 0)
     totals = ledger.totals()
     assert (totals.unwritten, totals.events, totals.lost) == ({Loss.AUX_FULL: 4096}, {Loss.AUX_FULL: 1}, 0)
 
 
-def test_events_without_bytes_do_not_wait_and_make_no_gap():
+def test_events_without_bytes_do_not_wait_and_make_no_gap() -> None:
     ledger = Ledger(patience=2)
     ledger.account(Account(stream(), 500, 500, 0, (), (), ((Loss.SIDEBAND_LOST, 1),)), 0)
     ledger.settle(10)
@@ -87,7 +88,7 @@ def test_events_without_bytes_do_not_wait_and_make_no_gap():
     assert (totals.decoded, totals.lost, totals.overlaps, totals.events) == (500, 0, 0, {Loss.SIDEBAND_LOST: 1})
 
 
-def test_streams_and_waiting_accounts_are_bounded():
+def test_streams_and_waiting_accounts_are_bounded() -> None:
     ledger = Ledger(max_streams=2, max_waiting=4)
     for cpu in range(3):
         ledger.account(account(0, 10, cpu=cpu), 0)
@@ -100,11 +101,15 @@ def test_streams_and_waiting_accounts_are_bounded():
     assert (balance.decoded, balance.error) == (10 + 19 * 50, 0)
 
 
+History: TypeAlias = tuple[int, list[Account], int, Counter[str]]
+
+
 @st.composite
-def histories(draw):
+def histories(draw: st.DrawFn) -> History:
     """Accounts that join, some of them missing, given twice, or late; and the true fate of each byte."""
     pieces = draw(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50), st.booleans()), min_size=1, max_size=12))
-    at, accounts, expected = 0, [], Counter()
+    at, accounts = 0, list[Account]()
+    expected: Counter[str] = Counter()
     for size, lost, present in pieces:
         lost = min(lost, size)
         shed = draw(st.integers(0, size - lost))
@@ -121,7 +126,7 @@ def histories(draw):
 
 
 @given(histories())
-def test_any_order_and_repetition_give_the_same_ledger(history):
+def test_any_order_and_repetition_give_the_same_ledger(history: History) -> None:
     head, accounts, repeated, expected = history
     heard: Counter[Loss | str | None] = Counter()
     ledger = Ledger(on_change=lambda _, cause, size, shed: heard.update({cause: size, "shed": shed}))
@@ -141,7 +146,7 @@ def test_any_order_and_repetition_give_the_same_ledger(history):
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 30)), max_size=15), st.integers(90, 120)
 )
-def test_overlapping_accounts_never_count_a_byte_twice(spans, head):
+def test_overlapping_accounts_never_count_a_byte_twice(spans: list[tuple[int, int, int]], head: int) -> None:
     ledger = Ledger()
     covered: set[int] = set()
     for start, size, lost in spans:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -14,15 +14,16 @@ from stages.messages import PROFILE_DTYPE, CodeKind, Loss, PaneReport
 from streamer.views.metrics import KEEP_SECONDS, registry
 from tests.hub.reports import HOST, PID, account, report
 from tests.hub.scene import called, scene
+from tests.narrowed import present
 
 LABELS = {"host": HOST, "pid": str(PID)}
 
 
-def value(own, name: str, **labels: str) -> float | None:
+def value(own: CollectorRegistry, name: str, **labels: str) -> float | None:
     return own.get_sample_value(name, labels)
 
 
-def test_shares_of_each_window_add_up_to_one():
+def test_shares_of_each_window_add_up_to_one() -> None:
     hub, _ = scene()
     own = registry(hub)
     for family in own.collect():
@@ -45,11 +46,11 @@ def test_shares_of_each_window_add_up_to_one():
     assert seen["1m"] == pytest.approx((10 * 120 + 50 * 420) / (10 * 910 + 50 * 1040))
 
 
-def test_bytes_and_losses_balance():
+def test_bytes_and_losses_balance() -> None:
     hub, _ = scene()
     own = registry(hub)
     trace = value(own, "streamer_trace_bytes_total", **LABELS)
-    decoded = value(own, "streamer_decoded_bytes_total", **LABELS)
+    decoded = present(value(own, "streamer_decoded_bytes_total", **LABELS))
     causes = [s for f in own.collect() if f.name == "streamer_lost_bytes" for s in f.samples]
     assert len(causes) == len(Loss)
     assert trace == 80_000_900 == decoded + sum(s.value for s in causes)
@@ -59,13 +60,13 @@ def test_bytes_and_losses_balance():
     assert value(own, "streamer_window_decoded_ratio", **LABELS, window="10s") == pytest.approx(1 - 12_900 / 10_000_900)
 
 
-def test_state_and_components():
+def test_state_and_components() -> None:
     hub, clock = scene()
     own = registry(hub)
     assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(0.1)
     assert value(own, "streamer_panes_total", **LABELS) == 80
     assert value(own, "streamer_late_reports_total", **LABELS) == 1
-    assert value(own, "streamer_shift_distance_ratio", **LABELS) > 0.4
+    assert present(value(own, "streamer_shift_distance_ratio", **LABELS)) > 0.4
     assert value(own, "streamer_component_up", component="capture") == 1
     assert value(own, "streamer_restarts_total", component="worker-0") == 1
     assert value(own, "streamer_turned_away_peers_total", component="worker-0") == 2
@@ -78,10 +79,10 @@ def test_state_and_components():
     clock.seconds += 30
     assert value(own, "streamer_lag_seconds", **LABELS) == pytest.approx(30.1)
     assert value(own, "streamer_window_weight", **LABELS, window="10s", weight="hits") is None
-    assert value(own, "streamer_window_weight", **LABELS, window="1m", weight="hits") > 0
+    assert present(value(own, "streamer_window_weight", **LABELS, window="1m", weight="hits")) > 0
 
 
-def test_the_pipelines_own_parts():
+def test_the_pipelines_own_parts() -> None:
     hub, _ = scene()
     own = registry(hub)
     assert value(own, "streamer_queue_bytes", component="capture", queue="rings") == 4096
@@ -106,7 +107,7 @@ def test_the_pipelines_own_parts():
     assert value(own, "streamer_pushes_total", outcome="retried") == 4
 
 
-def test_how_finely_code_is_described():
+def test_how_finely_code_is_described() -> None:
     hub, _ = scene()
     name = "streamer_code_detail_ratio"
     assert value(registry(hub), name, **LABELS) == 0.5
@@ -115,7 +116,7 @@ def test_how_finely_code_is_described():
     assert value(registry(hub), name, **LABELS) == 0.75
 
 
-def test_methods_that_left_the_window_leave_no_series():
+def test_methods_that_left_the_window_leave_no_series() -> None:
     hub, _ = scene()
     own = registry(hub)
     generate_latest(own)
@@ -131,13 +132,13 @@ def test_methods_that_left_the_window_leave_no_series():
     assert methods == {"New.only", "other"}
 
 
-def test_a_process_long_silent_is_not_exported():
+def test_a_process_long_silent_is_not_exported() -> None:
     hub, clock = scene()
     clock.seconds += KEEP_SECONDS + 10
     assert value(registry(hub), "streamer_trace_bytes_total", **LABELS) is None
 
 
-def test_flow_exports_its_weights_and_invocations():
+def test_flow_exports_its_weights_and_invocations() -> None:
     hub = called(scene(fidelity="flow")[0], 79)
     own = registry(hub)
     weights = {s.labels["weight"] for f in own.collect() if f.name == "streamer_window_weight" for s in f.samples}
@@ -147,7 +148,7 @@ def test_flow_exports_its_weights_and_invocations():
     assert value(own, "streamer_method_invocations_at_least", **labels, method="a.Some.of") == 3
 
 
-def test_invocations_are_exact_or_a_lower_bound_or_absent():
+def test_invocations_are_exact_or_a_lower_bound_or_absent() -> None:
     """A method's known calls: all, some, none. A lower bound in one pane makes the window's sum one."""
     hub, _ = scene(fidelity="flow", seconds=3)
     names = {1: "a.All.of", 2: "a.Some.of", 3: "a.None.of"}
@@ -166,7 +167,7 @@ def test_invocations_are_exact_or_a_lower_bound_or_absent():
     assert shown == {"a.All.of": (200, False), "a.Some.of": (200, True), "a.None.of": (None, False)}
 
 
-def test_the_most_invoked_have_a_series_also_where_they_do_little():
+def test_the_most_invoked_have_a_series_also_where_they_do_little() -> None:
     hub, _ = scene(fidelity="flow", seconds=3)
     count = 2 * hub.config.exported
     names = tuple((k + 1, f"a.M{k}.of") for k in range(count))
@@ -188,7 +189,7 @@ def test_the_most_invoked_have_a_series_also_where_they_do_little():
     assert shown == {f"a.M{k}.of" for k in range(hub.config.exported)} | {"other"}
 
 
-def test_bytecodes_are_all_or_a_lower_bound_or_not_known():
+def test_bytecodes_are_all_or_a_lower_bound_or_not_known() -> None:
     """Of methods that the interpreter ran alone, that compiled code ran too, that it ran alone; the heaviest `top` have
     a series."""
     hub, _ = scene(fidelity="flow", seconds=3)
@@ -218,7 +219,7 @@ def test_bytecodes_are_all_or_a_lower_bound_or_not_known():
     assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_what_was_shed_is_of_the_decoded_bytes():
+def test_what_was_shed_is_of_the_decoded_bytes() -> None:
     own = registry(scene(fidelity="flow", shed=400_000)[0])
     assert value(own, "streamer_shed_bytes_total", **LABELS) == 80 * 400_000
     last = 10 * 400_000 / (10_000_900 - 12_900)
@@ -228,7 +229,7 @@ def test_what_was_shed_is_of_the_decoded_bytes():
     assert value(registry(scene()[0]), "streamer_window_shed_ratio", **LABELS, window="10s") is None
 
 
-def test_hostile_names_stay_inside_their_label():
+def test_hostile_names_stay_inside_their_label() -> None:
     hub, _ = scene()
     families = list(text_string_to_metric_families(generate_openmetrics(registry(hub)).decode()))
     methods = {s.labels["method"] for f in families if f.name == "streamer_method_share_ratio" for s in f.samples}
@@ -238,7 +239,7 @@ def test_hostile_names_stay_inside_their_label():
 
 @pytest.mark.peer
 @pytest.mark.parametrize("fidelity", ["ip", "flow"])
-def test_promtool_finds_nothing_to_mend(fidelity):
+def test_promtool_finds_nothing_to_mend(fidelity: str) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is missing (Debian package prometheus)")

@@ -17,7 +17,9 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.sampled_from([HITS, INSTRUCTIONS, TICKS]))
-def test_by_method_sums_threads_and_splits_the_primary_weight_by_kind(rows, primary):
+def test_by_method_sums_threads_and_splits_the_primary_weight_by_kind(
+    rows: list[tuple[int, ...]], primary: int
+) -> None:
     profile = np.array([(m, t, k, 0, *values) for m, t, k, *values in rows], PROFILE_DTYPE)
     expected: dict[int, list[int]] = defaultdict(lambda: [0] * COLUMNS)
     for method, _, kind, *values in rows:
@@ -30,24 +32,24 @@ def test_by_method_sums_threads_and_splits_the_primary_weight_by_kind(rows, prim
     assert sums.tolist() == [expected[m] for m in ids.tolist()]
 
 
-def test_by_method_refuses_rows_of_another_type():
+def test_by_method_refuses_rows_of_another_type() -> None:
     with pytest.raises(ValueError, match="dtype"):
         by_method(np.zeros(3, np.uint64), HITS)
 
 
-def test_names_are_normalised_so_two_runs_agree():
+def test_names_are_normalised_so_two_runs_agree() -> None:
     table = MethodTable()
     assert table.slot("A$$Lambda$56.0x00007f12.run") == table.slot("A$$Lambda$9.0x00007fff.run") != 0
     assert table.names[1] == "A$$Lambda.run"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=120), st.integers(2, 9))
-def test_a_full_table_folds_into_other_and_loses_nothing(uses, limit):
+def test_a_full_table_folds_into_other_and_loses_nothing(uses: list[tuple[int, int]], limit: int) -> None:
     table = MethodTable(limit)
     true: Counter[str] = Counter()
-    for name, hits in uses:
-        true[f"C.m{name}"] += hits
-        with table.slots([f"C.m{name}"]) as slots:
+    for number, hits in uses:
+        true[f"C.m{number}"] += hits
+        with table.slots([f"C.m{number}"]) as slots:
             table.run[slots[0], HITS] += np.uint64(hits)
     assert int(table.run[:, HITS].sum()) == sum(true.values())
     assert len(table) <= limit
@@ -59,7 +61,7 @@ def test_a_full_table_folds_into_other_and_loses_nothing(uses, limit):
         assert table.folded == 0
 
 
-def test_held_slots_are_never_given_up():
+def test_held_slots_are_never_given_up() -> None:
     table = MethodTable(4)
     with table.slots(["a", "b", "c"]) as held:
         assert held.tolist() == [1, 2, 3]

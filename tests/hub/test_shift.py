@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamer.hub.profile import COLUMNS, HITS, INSTRUCTIONS, MethodTable
 from streamer.hub.shift import Detector, distance, robust
 from streamer.hub.windows import BYTES, Windows
+from tests.narrowed import present
 
 
 class Program:
@@ -37,65 +38,65 @@ WEIGHTS = st.lists(st.integers(0, 1000), min_size=5, max_size=5).filter(any)
 
 
 @given(WEIGHTS, WEIGHTS)
-def test_distance_is_the_largest_difference_any_set_of_methods_can_show(a, b):
+def test_distance_is_the_largest_difference_any_set_of_methods_can_show(a: list[int], b: list[int]) -> None:
     """The definition of total variation: max over sets of |P(set) − Q(set)|."""
     p, q = [Fraction(x, sum(a)) for x in a], [Fraction(x, sum(b)) for x in b]
     largest = sum((x - y for x, y in zip(p, q, strict=True) if x > y), Fraction(0))
     assert distance(np.array(p, float), np.array(q, float)) == pytest.approx(float(largest), abs=1e-12)
 
 
-def test_robust_ignores_a_minority_of_outliers():
+def test_robust_ignores_a_minority_of_outliers() -> None:
     sample = np.array([0.1] * 60 + [0.9] * 40)
     assert robust(0.1, sample) == 0
     assert robust(0.9, sample) == pytest.approx(0.8 / 0.02)
 
 
-def test_no_verdict_while_a_program_starts():
+def test_no_verdict_while_a_program_starts() -> None:
     program = Program()
     program.run(19, {"a": 600, "b": 400})
-    assert program.detector.current is None
+    early = program.detector.current
+    assert early is None
     program.run(1, {"a": 600, "b": 400})
-    assert program.detector.current is not None
-    assert program.detector.current.movers == ()
+    assert present(program.detector.current).movers == ()
 
 
-def test_a_steady_program_does_not_shift_and_a_change_does():
+def test_a_steady_program_does_not_shift_and_a_change_does() -> None:
     program = Program()
     program.run(150, {"a": 600, "b": 390, "c": 10})
-    steady = program.detector.current
-    assert steady is not None
+    steady = present(program.detector.current)
     assert steady.distance < 0.03
     assert abs(steady.score) < 2
     program.run(10, {"a": 200, "b": 390, "d": 410})
-    shifted = program.detector.current
+    shifted = present(program.detector.current)
     assert shifted.distance == pytest.approx(0.41, abs=0.03)
     assert shifted.score > 4
     assert [(m.method, m.delta > 0) for m in shifted.movers] == [("d", True), ("a", False)]
     program.run(70, {"a": 200, "b": 390, "d": 410})
-    assert program.detector.current.distance < 0.03
-    assert program.detector.current.movers == ()
+    assert present(program.detector.current).distance < 0.03
+    assert present(program.detector.current).movers == ()
 
 
-def test_a_shift_is_held_for_a_shortest_window():
+def test_a_shift_is_held_for_a_shortest_window() -> None:
     program = Program()
     program.run(100, {"a": 600, "b": 400})
     program.run(8, {"c": 1000})
-    highest = program.detector.current
+    highest = present(program.detector.current)
     assert program.detector.held == highest
     scores = []
     for _ in range(60):
         program.run(1, {"a": 600, "b": 400})
-        scores.append(program.detector.current.score)
-        assert program.detector.held.score == max([*([highest.score] if len(scores) < 10 else []), *scores[-10:]])
+        scores.append(present(program.detector.current).score)
+        of_the_last = [*([highest.score] if len(scores) < 10 else []), *scores[-10:]]
+        assert present(program.detector.held).score == max(of_the_last)
 
 
-def test_a_program_of_alternating_phases_has_a_usual_distance():
+def test_a_program_of_alternating_phases_has_a_usual_distance() -> None:
     program = Program()
     for _ in range(15):
         program.run(12, {"parse": 800, "emit": 200})
         program.run(12, {"parse": 200, "emit": 800})
-    assert program.detector.current.distance > 0.2
-    assert program.detector.current.score < 3
+    assert present(program.detector.current).distance > 0.2
+    assert present(program.detector.current).score < 3
 
 
 def verdicts(program: Program, phases: list[tuple[int, dict[str, int]]]) -> list[bool]:
@@ -109,18 +110,18 @@ def verdicts(program: Program, phases: list[tuple[int, dict[str, int]]]) -> list
     return found
 
 
-def test_a_task_of_an_idle_process_is_no_shift():
+def test_a_task_of_an_idle_process_is_no_shift() -> None:
     """200,000 instructions every ten minutes, with a heartbeat between them."""
     phases = [(599, {"beat": 300}), (1, {"task": 200_000})] * 6
     assert not any(verdicts(Program(INSTRUCTIONS), phases))
 
 
-def test_a_service_that_falls_idle_and_wakes_is_no_shift():
+def test_a_service_that_falls_idle_and_wakes_is_no_shift() -> None:
     busy, idle = {"serve": 9 * 10**8, "parse": 10**8}, {"beat": 2_000_000}
     assert not any(verdicts(Program(INSTRUCTIONS), [(200, busy), (300, idle), (60, busy)]))
 
 
-def test_a_shift_at_low_load_is_one():
+def test_a_shift_at_low_load_is_one() -> None:
     """A third of the work, all of it new: less, but of one order."""
     found = verdicts(Program(INSTRUCTIONS), [(200, {"serve": 9 * 10**7}), (60, {"other": 3 * 10**7})])
     assert not any(found[:200])

@@ -27,14 +27,14 @@ from tests.hub.scene import scene
 
 
 @given(st.integers(1, 10**15).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_all_is_said_of_all_only(part_whole):
+def test_all_is_said_of_all_only(part_whole: tuple[int, int]) -> None:
     part, whole = part_whole
     text = percent_down(part, whole)
     assert (text == "100.0 %") == (part == whole)
     assert abs(float(text.removesuffix(" %")) - 100 * part / whole) <= 0.1 + 1e-9
 
 
-def test_loss_line():
+def test_loss_line() -> None:
     def line(size: int, decoded: int, shed: int, **lost: int) -> str:
         return loss_line({"bytes": size, "decoded": decoded, "shed": shed, "lost": lost})
 
@@ -51,7 +51,7 @@ def test_loss_line():
 
 
 @given(st.floats(0, 1), st.floats(0.01, 1))
-def test_bars_are_proportional_to_an_eighth_of_a_character(share, largest):
+def test_bars_are_proportional_to_an_eighth_of_a_character(share: float, largest: float) -> None:
     drawn = bar(min(share, largest), largest)
     eighths = sum(" ▏▎▍▌▋▊▉█".index(c) for c in drawn)
     assert eighths == pytest.approx(8 * 12 * min(share, largest) / largest, abs=0.5)
@@ -130,7 +130,7 @@ def test_the_cost_is_told_by_part_and_against_the_budget() -> None:
     assert "CPU of the pipeline: 12.0 s (20.0%" in summary.render(hub, cost=cost)
 
 
-def test_small_words():
+def test_small_words() -> None:
     assert plain("a\x1b[31m\nb\u202e") == "a?[31m?b?"
     assert [bytes_text(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9)] == [
         "0 B",
@@ -147,7 +147,7 @@ def test_small_words():
     assert [summary.duration(s) for s in (1.23, 200, 7500)] == ["1.2 s", "3 min 20 s", "2 h 5 min"]
 
 
-def test_headline_names_trouble():
+def test_headline_names_trouble() -> None:
     hub, _ = scene()
     assert headline(hub.hot().json()).endswith("1 process · lag 0.1 s · shift 63% (unusual) · 1 restart")
     hub.heartbeat({"component": "worker-0", "up": False, "restarts": 2})
@@ -165,7 +165,7 @@ def test_a_stretch_is_told_by_the_clock() -> None:
     assert re.fullmatch(r"\d\d:\d\d:40 – \d\d:\d\d:50", begin)
 
 
-def test_summary_of_a_run():
+def test_summary_of_a_run() -> None:
     hub, clock = scene()
     clock.seconds += 80
     text = summary.render(hub, hub.finish({stream(): 80_001_000}), top=3)
@@ -180,7 +180,7 @@ def test_summary_of_a_run():
     assert "\x1b" in summary.render(hub, color=True)
 
 
-def test_summary_says_what_was_shed():
+def test_summary_says_what_was_shed() -> None:
     hub, _ = scene(fidelity="flow", shed=400_000)
     balances = hub.finish({stream(): 80_000_900})
     assert "99.9 % of 80.0 MB of trace decoded, 40.0 % of that by its addresses only (shed)" in summary.render(hub)
@@ -189,18 +189,18 @@ def test_summary_says_what_was_shed():
     assert summary.figures(hub, balances)["run"]["run"]["shed"] == 80 * 400_000
 
 
-def test_summary_says_so_when_the_books_do_not_balance():
+def test_summary_says_so_when_the_books_do_not_balance() -> None:
     hub, _ = scene()
     text = summary.render(hub, hub.finish({stream(): 80_000_000}))
     assert "THE BOOKS DO NOT BALANCE on 1 stream, by 900 B (+900 B): written 80,000,000 B" in text
 
 
-def test_summary_of_nothing():
+def test_summary_of_nothing() -> None:
     text = summary.render(Hub(now=lambda: 0.0))
     assert text == "Run: 0.0 s, 0 processes, 0 panes\nNo method was seen.\nno trace bytes\nrestarts: none\n"
 
 
-def test_the_summary_says_what_could_not_be_written():
+def test_the_summary_says_what_could_not_be_written() -> None:
     hub, _ = scene()
     assert "output lost: 5.0 MB of recording (ENOSPC), 700 B of stderr (EPIPE)\n" in summary.render(hub)
     assert summary.figures(hub)["lost_output"] == {"recording/ENOSPC": 5_000_000, "stderr/EPIPE": 700}

@@ -109,11 +109,11 @@ def test_a_stretch_has_its_trees_and_says_of_which_time_they_are() -> None:
     parts, _ = hub.tree_parts(str(stretch))
     assert sum(int(t.nodes["observed_instructions"].sum()) for t in parts) == 3 * sum(1000 * n for n in STACKS.values())
     told = hub.tree_stretch(stretch)
-    assert (told.begin, told.end) == (pytest.approx(begin), pytest.approx(begin + 3))
+    assert (told.begin, told.end) == pytest.approx((begin, begin + 3))
     old = parsed(f"{ZERO + 12:.3f}..{ZERO + 13:.3f}")
     assert old is not None
     wide = hub.tree_stretch(old)  # of ten panes together
-    assert (wide.begin, wide.end) == (pytest.approx(ZERO + 10), pytest.approx(ZERO + 20))
+    assert (wide.begin, wide.end) == pytest.approx((ZERO + 10, ZERO + 20))
     assert len(hub.tree_parts(str(old))[0]) == 1
 
 

@@ -150,7 +150,9 @@ def test_a_file_that_goes_bad_leaves_the_token_in_force(token: Path) -> None:
         (SECRET, 0o620, "may be read or changed by others: chmod 600"),
     ],
 )
-def test_a_file_that_is_no_token_is_refused_before_anything_listens(tmp_path, text, mode, why):
+def test_a_file_that_is_no_token_is_refused_before_anything_listens(
+    tmp_path: Path, text: str, mode: int, why: str
+) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     file.chmod(mode)

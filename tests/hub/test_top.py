@@ -22,7 +22,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group
 
 from streamer import client
 from streamer.cli import Failure
@@ -35,6 +35,7 @@ from streamer.hub.timeline import timeline
 from streamer.navigation import Place, Row
 from streamer.views import web
 from tests.hub.scene import scene
+from tests.narrowed import of_type
 from tests.views.made import NOW, tree
 from tests.views.test_flame import seen
 
@@ -43,7 +44,7 @@ async def run(*arguments: str) -> Result:
     return await trio.to_thread.run_sync(partial(CliRunner().invoke, command, list(arguments)))
 
 
-async def test_once_prints_the_table_without_colour():
+async def test_once_prints_the_table_without_colour() -> None:
     hub, _ = scene()
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
@@ -65,7 +66,7 @@ async def test_once_prints_the_table_without_colour():
     assert "HTTP status 404: it is not a streamer" in not_ours.output
 
 
-async def test_an_absent_server_is_one_clear_line():
+async def test_an_absent_server_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     result = await run("--url", f"http://127.0.0.1:{port}", "--once")
@@ -76,10 +77,15 @@ async def test_an_absent_server_is_one_clear_line():
     assert "is not a http:// address" in (await run("--url", "file:///etc/passwd")).output
 
 
+class Server(http.server.HTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.over = threading.Event()
+
+
 @contextmanager
 def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
-        server.over = threading.Event()
+    with Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -103,7 +109,7 @@ def answering(body: bytes) -> AbstractContextManager[str]:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b'{"processes": 3}', b'{"processes": [], "window": []}'])
-async def test_what_is_no_streamer_is_one_clear_line(body):
+async def test_what_is_no_streamer_is_one_clear_line(body: bytes) -> None:
     with answering(body) as url:
         result = await run("--url", url)
     assert result.exit_code == 1
@@ -117,7 +123,7 @@ class Slow(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         with suppress(OSError):
-            while not self.server.over.wait(0.02):
+            while not of_type(Server, self.server).over.wait(0.02):
                 self.wfile.write(b" ")
 
     def log_message(self, *_: object) -> None: ...
@@ -166,13 +172,16 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
             yield from places(each, (*path, key))
 
 
+BAD: tuple[object, ...] = (None, "x", -1, 1e308, float("nan"), [], {}, [[[]]])
+
+
 def test_any_view_is_shown_or_refused() -> None:
     """Each part of a view in turn is wrong; also where that shows only when it is printed."""
     hub, _ = scene()
     good = json.loads(json.dumps(hub.hot().json() | {"timeline": timeline(hub).json()}))
     refused = 0
     for path in places(good):
-        for bad in (None, "x", -1, 1e308, float("nan"), [], {}, [[[]]]):
+        for bad in BAD:
             view = copy.deepcopy(good)
             at = view
             for key in path[:-1]:
@@ -227,7 +236,7 @@ def start_in_terminal(url: str) -> tuple[subprocess.Popen[bytes], int]:
     return child, outer
 
 
-async def test_live_in_a_terminal_has_colour_and_refreshes_and_stops_on_ctrl_c():
+async def test_live_in_a_terminal_has_colour_and_refreshes_and_stops_on_ctrl_c() -> None:
     hub, _ = scene()
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))
@@ -316,6 +325,10 @@ async def test_keys_lead_to_callers_and_callees_and_back() -> None:
     )
 
 
+def seen_at(place: Place, asked: top.Asked) -> Group:
+    return top._framed(asked.look(place), place, asked)
+
+
 @pytest.mark.parametrize("lines", [15, 24, 40])
 async def test_a_short_terminal_has_fewer_rows(lines: int) -> None:
     hub = seen()
@@ -325,7 +338,7 @@ async def test_a_short_terminal_has_fewer_rows(lines: int) -> None:
         for place in (Place(), Place(way=(Row("", "app.Worker.run"),)), Place(way=(Row("", "no.such"),))):
             for width in (60, 100, 200):
                 out = io.StringIO()
-                framed = await trio.to_thread.run_sync(lambda at=place: top._framed(asked.look(at), at, asked))
+                framed = await trio.to_thread.run_sync(seen_at, place, asked)
                 Console(file=out, width=width).print(framed)
                 shown = out.getvalue().splitlines()
                 assert len(shown) <= max(lines, FRAME + LEAST)

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import trio
+from click import Command
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,7 +155,7 @@ def test_the_newest_ten_panes_are_exact() -> None:
             assert trees.window(panes).total("observed_instructions") == min(panes, pane + 1)
 
 
-async def run(command: object, *arguments: str) -> Result:
+async def run(command: Command, *arguments: str) -> Result:
     return await trio.to_thread.run_sync(partial(CliRunner().invoke, command, list(arguments)))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import socket
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ def client(hub: Hub) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(web.app(hub, WebConfig())), base_url="http://localhost")
 
 
-async def test_metrics_in_both_formats():
+async def test_metrics_in_both_formats() -> None:
     hub, _ = scene()
     async with client(hub) as http:
         text = await http.get("/metrics")
@@ -33,7 +34,7 @@ async def test_metrics_in_both_formats():
         assert strange.text.splitlines()[0] == text.text.splitlines()[0]
 
 
-async def test_health_and_readiness():
+async def test_health_and_readiness() -> None:
     clock = Time()
     hub = Hub(WindowConfig(pane_seconds=1), now=clock)
     async with client(hub) as http:
@@ -49,7 +50,7 @@ async def test_health_and_readiness():
         assert (await http.get("/readyz")).status_code == 200
 
 
-async def test_hot():
+async def test_hot() -> None:
     hub, _ = scene()
     async with client(hub) as http:
         view = (await http.get("/api/hot", params={"window": "10s", "top": 2})).json()
@@ -65,7 +66,7 @@ async def test_hot():
 @pytest.mark.parametrize(
     "query", ["window=7s", "top=x", "top=-1", "top=9999999999", "weight=time", "pid=8", "pid=7&host=x", "pid=%EF%BC%97"]
 )
-async def test_wrong_questions_get_a_clear_answer(query):
+async def test_wrong_questions_get_a_clear_answer(query: str) -> None:
     hub, _ = scene()
     async with client(hub) as http:
         answer = await http.get(f"/api/hot?{query}")
@@ -82,7 +83,7 @@ async def test_wrong_questions_get_a_clear_answer(query):
           for path in ("/", "/metrics", "/api/hot", "/api/timeline", "/api/live")),
     ],
 )  # fmt: skip
-async def test_what_is_not_there_or_cannot_be_done_is_said(method, path, status, why):
+async def test_what_is_not_there_or_cannot_be_done_is_said(method: str, path: str, status: int, why: str) -> None:
     hub, _ = scene()
     async with client(hub) as http:
         answer = await http.request(method, path)
@@ -91,7 +92,7 @@ async def test_what_is_not_there_or_cannot_be_done_is_said(method, path, status,
     assert why in told
 
 
-async def test_the_page_needs_nothing_from_elsewhere():
+async def test_the_page_needs_nothing_from_elsewhere() -> None:
     hub, _ = scene()
     async with client(hub) as http:
         for path in ("/", "/main.js", "/page.css", "/flame/panel.js", "/flame/flame.css"):
@@ -103,7 +104,7 @@ async def test_the_page_needs_nothing_from_elsewhere():
         assert (await http.get("/../config.py")).status_code == 404
 
 
-async def test_serve_starts_with_its_url_and_stops_at_once():
+async def test_serve_starts_with_its_url_and_stops_at_once() -> None:
     hub, _ = scene()
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
@@ -114,7 +115,7 @@ async def test_serve_starts_with_its_url_and_stops_at_once():
                 nursery.cancel_scope.cancel()
 
 
-def test_a_port_in_use_and_an_unknown_host_are_one_clear_line():
+def test_a_port_in_use_and_an_unknown_host_are_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(WebError, match=f"port {port} on 127.0.0.1 is in use: .*0: any free one"):
@@ -125,7 +126,7 @@ def test_a_port_in_use_and_an_unknown_host_are_one_clear_line():
         listen(WebConfig(host="192.0.2.1", anyone=True))
 
 
-def test_ipv6_loopback():
+def test_ipv6_loopback() -> None:
     try:
         listener = listen(WebConfig(host="::1", port=0))
     except WebError as error:
@@ -136,7 +137,7 @@ def test_ipv6_loopback():
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_browser_shows_the_hot_methods(tmp_path):
+async def test_a_browser_shows_the_hot_methods(tmp_path: Path) -> None:
     hub, _ = scene(fidelity="flow", shed=400_000)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(web.serve, hub, WebConfig(port=0))

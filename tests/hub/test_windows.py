@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -37,7 +38,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_windows_are_the_sums_of_their_panes(steps):
+def test_windows_are_the_sums_of_their_panes(steps: list[tuple[Any, ...]]) -> None:
     """Against the definition: keep all panes, sum those in range, in any order, with gaps and late reports."""
     windows = Windows(MethodTable(), SPANS, HITS)
     panes: dict[int, Counter[str]] = defaultdict(Counter)
@@ -70,7 +71,7 @@ def test_windows_are_the_sums_of_their_panes(steps):
 
 
 @given(STEPS)
-def test_names_are_released_with_their_panes(steps):
+def test_names_are_released_with_their_panes(steps: list[tuple[Any, ...]]) -> None:
     windows = Windows(MethodTable(), SPANS, HITS)
     for kind, number, *rest in steps:
         if kind == "close":
@@ -83,7 +84,7 @@ def test_names_are_released_with_their_panes(steps):
     assert not windows.windows[1].rows.any()
 
 
-def test_a_pane_keeps_its_heaviest_methods_and_sums_the_rest():
+def test_a_pane_keeps_its_heaviest_methods_and_sums_the_rest() -> None:
     windows = Windows(MethodTable(), SPANS, HITS, pane_methods=3)
     hits = {f"m{i}": i for i in range(1, 11)}
     windows.add(0, list(hits), rows_of(hits), bytes_row(0))
@@ -96,7 +97,7 @@ def test_a_pane_keeps_its_heaviest_methods_and_sums_the_rest():
     assert in_window(windows, 0)["m1"] == 100
 
 
-def test_bytes_follow_the_panes():
+def test_bytes_follow_the_panes() -> None:
     windows = Windows(MethodTable(), SPANS, HITS)
     for n in range(8):
         windows.add(n, [], rows_of({}), bytes_row(100 + n, desync=n))
@@ -105,7 +106,7 @@ def test_bytes_follow_the_panes():
     assert [pane.number for pane in windows.panes(windows.windows[2])] == [3, 4, 5]
 
 
-def test_too_many_open_panes_close_from_the_oldest():
+def test_too_many_open_panes_close_from_the_oldest() -> None:
     windows = Windows(MethodTable(), SPANS, HITS, max_open=4)
     for n in range(10):
         windows.add(n, ["a"], rows_of({"a": 1}), bytes_row(0))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, TypeAlias
 
 from jvm.export.records import FRAME_DTYPE, RecordType
 from jvm.export.ring import FILE_MAGIC
 
 assert FRAME_DTYPE.itemsize == 8
+Data: TypeAlias = bytes  # in a class of which `bytes` is a method
 
 
 def padded(data: bytes) -> bytes:
@@ -26,17 +27,17 @@ class Writer:
         self._parts: list[bytes] = []
         self.tsc, self.step, self.tid = tsc, step, tid
 
-    def bytes(self) -> bytes:
+    def bytes(self) -> Data:
         return b"".join(self._parts)
 
-    def file(self, pid: int = 42) -> bytes:
+    def file(self, pid: int = 42) -> Data:
         return FILE_MAGIC + struct.pack("<IIII40x", 1, 64, pid, 0) + self.bytes()
 
     def at(self, tsc: int) -> Self:
         self.tsc = tsc
         return self
 
-    def record(self, kind: int, payload: bytes, flags: int = 0) -> Self:
+    def record(self, kind: int, payload: Data, flags: int = 0) -> Self:
         body = padded(payload)
         self._parts.append(struct.pack("<IHHQII", 24 + len(body), kind, flags, self.tsc, self.tid, 0) + body)
         self.tsc += self.step
@@ -57,7 +58,7 @@ class Writer:
             payload += struct.pack("<QQQII", lo, hi, committed, len(name.encode()), 0) + padded(name.encode())
         return self.record(RecordType.CODE_CACHE, payload)
 
-    def interpreter(self, start: int, code: bytes) -> Self:
+    def interpreter(self, start: int, code: Data) -> Self:
         return self.record(RecordType.INTERPRETER, struct.pack("<QQII", start, start + len(code), len(code), 0) + code)
 
     def codelet(self, start: int, end: int, bytecode: int, description: str) -> Self:
@@ -73,7 +74,7 @@ class Writer:
         head = struct.pack("<IIIIII", id_, definition, loader, modifiers, len(text), 0)
         return self.record(RecordType.CLASS, head + text)
 
-    def class_def(self, id_: int, name: str, data: bytes, loader: int = 0) -> Self:
+    def class_def(self, id_: int, name: str, data: Data, loader: int = 0) -> Self:
         text = name.encode()
         head = struct.pack("<IIII", id_, loader, len(text), len(data))
         return self.record(RecordType.CLASS_DEF, head + padded(text) + data)
@@ -95,7 +96,7 @@ class Writer:
     def nmethod_load(
         self,
         address: int,
-        code: bytes,
+        code: Data,
         method: int,
         pcs: Sequence[tuple[int, Sequence[tuple[int, int]]]] = (),
         *,
@@ -133,16 +134,16 @@ class Writer:
     def nmethod_state(self, address: int, compile_id: int, state: int) -> Self:
         return self.record(RecordType.NMETHOD_STATE, struct.pack("<Qii", address, compile_id, state))
 
-    def code_patch(self, address: int, before: int, after: int, code: bytes) -> Self:
+    def code_patch(self, address: int, before: int, after: int, code: Data) -> Self:
         return self.at(after).record(20, struct.pack("<QQQII", address, before, after, len(code), 0) + code)
 
-    def dynamic_code(self, address: int, name: str, code: bytes, size: int | None = None) -> Self:
+    def dynamic_code(self, address: int, name: str, code: Data, size: int | None = None) -> Self:
         return self._code(RecordType.DYNAMIC_CODE, address, name, code, size, 0)
 
-    def blob(self, address: int, name: str, code: bytes, kind: int = 2, size: int | None = None) -> Self:
+    def blob(self, address: int, name: str, code: Data, kind: int = 2, size: int | None = None) -> Self:
         return self._code(RecordType.BLOB, address, name, code, size, kind)
 
-    def _code(self, kind: int, address: int, name: str, code: bytes, size: int | None, blob_kind: int) -> Self:
+    def _code(self, kind: int, address: int, name: str, code: Data, size: int | None, blob_kind: int) -> Self:
         text = name.encode()
         size = len(code) if size is None else size
         head = struct.pack("<QIIII", address, size, len(code), len(text), blob_kind)

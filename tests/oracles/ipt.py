@@ -164,7 +164,8 @@ def _region(truth: Truth, region: Region, overflows: bool, rows: NDArray[np.void
     seen = merge(blocks["start"], blocks["end"], blocks["count"].astype(np.int64))
     cut = max(0, len(ran.start) - len(seen.start)) if overflows else 0
     if cut <= CUT_MAX:
-        ran = Runs(*(part[: len(part) - cut] for part in ran))
+        keep = len(ran.start) - cut
+        ran = Runs(ran.start[:keep], ran.end[:keep], ran.instructions[:keep])
     result = _runs(ran, seen, region, overflows)
     result.cut = cut
     # An error counts if something that ran had not been seen yet.

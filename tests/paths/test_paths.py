@@ -27,7 +27,7 @@ def test_the_address_of_each_instruction(flow: Flow, data: st.DataObject) -> Non
     assert known.take(message(flow))
     blocks = data.draw(st.lists(st.integers(0, len(flow.blocks) - 1), max_size=5))
     addresses, first = known.addresses(np.array(blocks, np.int64))
-    expected = []
+    expected = list[list[int]]()
     for block in blocks:
         expected.append([])
         for lo, lengths in flow.blocks[block].ranges:

@@ -168,7 +168,7 @@ def _stacked(ops, state, stack, flow, way_state, way_stack, out):  # type: ignor
 @settings(max_examples=200, deadline=None)
 @given(some.lists(some.tuples(some.integers(0, 90), some.integers(0, 90)), max_size=8))
 def test_all_walkers_keep_the_return_stack_of_the_processor(turns: list[tuple[int, int]]) -> None:
-    ops, known, expected = [], [], []
+    ops, known, expected = list[int](), list[int](), list[list[int]]()
     for pushes, pops in turns:
         for op in [*range(len(ops) + 1, len(ops) + 1 + pushes), *[0] * pops]:
             ops.append(op)
@@ -178,7 +178,9 @@ def test_all_walkers_keep_the_return_stack_of_the_processor(turns: list[tuple[in
             elif known:
                 back = known.pop()
             expected.append([back, len(known)] * 3)
-    arrays = [np.zeros(X_SIZE, np.int64), np.zeros(SLOTS, np.int32), *(np.zeros(1, np.int64) for _ in range(5))]
+    arrays: list[np.ndarray] = [
+        np.zeros(X_SIZE, np.int64), np.zeros(SLOTS, np.int32), *(np.zeros(1, np.int64) for _ in range(5)),
+    ]  # fmt: skip
     flow, out = np.zeros(1, exact.FLOW_DTYPE), np.zeros((len(ops), 6), np.int64)
     _stacked(
         np.array(ops, np.int64), addresses(*arrays), arrays[1], flow, np.zeros(way.W_SIZE, np.int64),
@@ -216,7 +218,7 @@ def test_what_a_fup_is() -> None:
     found = {flags: int(_fup(*map(np.int64, flags))) for flags in product((0, 1), repeat=3)}
     assert {flags for flags, says in found.items() if says == STATUS} == {f for f in found if f[0]}
     assert {flags for flags, says in found.items() if says == RESUMES} == {(0, 1, 0), (0, 1, 1)}
-    assert (found[0, 0, 1], found[0, 0, 0]) == (PLACE, BRANCH)
+    assert (found[0, 0, 1], found[0, 0, 0]) == (int(PLACE), int(BRANCH))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,8 @@ _streams = some.lists(_packets, max_size=30).map(lambda parts: w.psb() + w.psben
 def _whole(packets: list[naive.Packet]) -> tuple[list[int], list[tuple[int, int, int]], list[int]]:
     """The expected results of a walk: where it may stop, its marks but TIME (kind, offset, ip), and the last IP at each
     stop."""
-    stops, marks, last, ips = [0], [], 0, [0]
+    stops, last, ips = [0], 0, [0]
+    marks = list[tuple[int, int, int]]()
     psb = -1
     for at in packets:
         if psb >= 0 and at.kind in (p.OVF, p.PSB):

@@ -23,17 +23,17 @@ def _callees(g: Graph, node: int) -> list[int]:
     call = g.sites.call[g.nodes.target[node]]
     if g.calls.callees[call] == OPEN:
         return list(range(len(g.methods.entry)))
-    return g.callee[g.calls.callee[call] : g.calls.callee[call] + g.calls.callees[call]].tolist()
+    return [int(m) for m in g.callee[g.calls.callee[call] : g.calls.callee[call] + g.calls.callees[call]]]
 
 
 def _calls(g: Graph) -> list[int]:
-    return g.sites.node.tolist()
+    return [int(node) for node in g.sites.node]
 
 
 def _onward(g: Graph, node: int, taken: bool) -> list[int]:
     kind = Kind(int(g.nodes.kind[node]))
     if kind == Kind.SWITCH:
-        return g.arm[g.nodes.target[node] : g.nodes.target[node] + g.nodes.arms[node]].tolist()
+        return [int(to) for to in g.arm[g.nodes.target[node] : g.nodes.target[node] + g.nodes.arms[node]]]
     if kind == Kind.GOTO or (kind == Kind.CONDITIONAL and taken):
         return [int(g.nodes.target[node])]
     return [int(g.nodes.next[node])] if kind in (Kind.PLAIN, Kind.CONDITIONAL) else []

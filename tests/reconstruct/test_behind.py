@@ -36,7 +36,7 @@ from stages.profile.stage import Profile
 from stages.ready.stage import Ready
 from stages.reconstruct.stage import Reconstruct
 from stages.segment import stage as segment
-from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer.pipeline.topology import Stage, feed_chain, flush_chain
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 CHUNKS = 700
@@ -47,7 +47,7 @@ STRETCH = range(40, 60)  # of the `Paths`
 def messages() -> list[object]:
     """What comes to the stage."""
     images = Images(0.5)
-    chain = [decode.make(), segment.make(), Ready(images), Follow(images)]
+    chain: list[Stage] = [decode.make(), segment.make(), Ready(images), Follow(images)]
     out: list[object] = []
     with Replay(RECORDING) as replay:
         chunks = 0
@@ -203,8 +203,8 @@ def test_records_that_wait_are_bounded(messages: list[object], monkeypatch: pyte
     ready = False
     stage = Reconstruct(ready=lambda: ready)
     batches = [m for m in messages if isinstance(m, JitBatch)]
-    for message in batches:
-        stage.feed(message)
+    for batch in batches:
+        stage.feed(batch)
     (process,) = stage._processes.values()
     assert sum(map(len, process.waiting)) <= max(1 << 16, len(process.waiting[-1]))
     told = sum(len(m.data) for m in batches)

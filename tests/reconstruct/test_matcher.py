@@ -145,7 +145,7 @@ def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int
     assert all(n <= entered[m] for m, n in invocations.items())
 
 
-@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)
+@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)  # type: ignore[attr-defined]
 @given(programs(), programs(), st.integers(0, 1 << 30), st.integers(1, 60))
 def test_events_name_a_frame_only_while_it_is_known(ran: Program, known: Program, seed: int, steps: int) -> None:
     """Also of a program whose classes are not those that are known: what fits none of them is nobody's."""
@@ -200,7 +200,7 @@ def test_all_is_counted_but_the_end_of_what_is_open() -> None:
     assert all(0 <= entered[m] - invocations[m] <= SURE for m in (1, 2, 3))
 
 
-@settings(max_examples=10 if config.DISABLE_JIT else 100, deadline=None)
+@settings(max_examples=10 if config.DISABLE_JIT else 100, deadline=None)  # type: ignore[attr-defined]
 @given(programs(), st.integers(0, 1 << 30), st.integers(2, 60), st.data())
 def test_events_are_of_the_row_in_which_they_happened(
     program: Program, seed: int, steps: int, data: st.DataObject
@@ -241,7 +241,7 @@ def test_a_piece_goes_on_where_the_one_before_ended() -> None:
 
 def test_nothing_is_known_behind_a_hole() -> None:
     """Of the same tokens, behind a hole in the middle of a method that looks like another one."""
-    same = [("iconst_0", ()), ("pop", ()), ("return", ())]
+    same: list[Instruction] = [("iconst_0", ()), ("pop", ()), ("return", ())]
     program = Program([same, list(same)], [0, 0], {})
     tokens: Tokens = [(Token.OP, OPCODE[name]) for name, _ in same]
     assert counts(match(Matcher(), program.graph(), tokens))[0].total() == 0
@@ -280,7 +280,7 @@ def test_an_exception_goes_to_the_handler_of_the_frame_that_it_reaches() -> None
     op = [(Token.OP, OPCODE[name]) for name in ("nop", "invokestatic")]
     inside = [(Token.OP, OPCODE[name]) for name in ("iconst_0", "iconst_1", "athrow")]
     behind = [(Token.OP, OPCODE[name]) for name in ("dup", "pop2", "goto")]
-    tokens = [*op, (Token.ENTER, 0), *inside, (Token.THROW, 0), (Token.RETHROW, 0), *behind] * 9
+    tokens: Tokens = [*op, (Token.ENTER, 0), *inside, (Token.THROW, 0), (Token.RETHROW, 0), *behind] * 9
     bytecodes, invocations = counts(match(Matcher(), THROWING.graph(), tokens))
     assert bytecodes[0] == 9 * 5
     assert bytecodes[1] == 9 * 3

@@ -60,7 +60,7 @@ def executed(found: Found, token: list[int], program: Program) -> dict[int, int]
     return {token[order]: int(graph.nodes.method[node]) for order, node, _ in rows}
 
 
-@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)
+@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)  # type: ignore[attr-defined]
 @given(programs(), st.integers(0, 1 << 30), st.integers(2, 80), st.data())
 def test_all_that_is_counted_ran(program: Program, seed: int, steps: int, data: st.DataObject) -> None:
     random, stacks = Random(seed), list[list[tuple[int, int]]]()

@@ -63,7 +63,7 @@ def step(block: int) -> int:
 def paths(rows: Sequence[Row], first: bool = True, generation: int = 1, folded: bool = False) -> Paths:
     """`folded`: repetitions are told as such."""
     order: list[int] = []
-    taken, stops, breaks = [], [], []
+    taken, stops, breaks = [], list[tuple[int, int]](), list[tuple[int, ...]]()
     for row in rows:
         at, stop, broken = len(order), len(stops), len(breaks)
         for k, block in enumerate(row.steps):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from hypothesis import assume, example, given, settings
@@ -50,7 +51,7 @@ def code() -> JitBatch:
     return JitBatch("h", 42, 0, np.frombuffer(written.bytes(), np.uint8), 0, 20)
 
 
-def chain(messages: list[object], **options: int) -> list[object]:
+def chain(messages: list[object], **options: Any) -> list[object]:
     """Each stage with a code image of its own, as in processes of their own."""
     stages = chains.ip(pane_ticks=PANE, **options)
     for stage in stages:

@@ -6,9 +6,9 @@ import numpy as np
 
 from jvm.code.image import CodeImage
 from stages.follow.contradictions import OTHER, Contradictions
-from stages.follow.walk.segment_walk import BREAK_DTYPE
 from stages.follow.walk.state import BREAK_NAMES
 from stages.messages import Break, Contradiction
+from stages.messages.paths import BREAK_DTYPE
 from tests.jvm.exportwriter import Writer
 
 OVERFLOW = 10

@@ -24,7 +24,8 @@ from jvm.agent.build import library
 from jvm.cbuild import BuildError
 from stages.messages import Account, Chunk, CodeKind, Loss, PaneReport, StreamKey
 from stages.messages.accounts import joined
-from tests.jvm.agent.java_process import classes, java
+from tests.jdks import java
+from tests.jvm.agent.java_process import classes
 from tests.stages import chains
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("emulator")]

@@ -33,7 +33,11 @@ def test_blocks_of_known_methods_are_at_most_those_that_ran(
         times[group, block] += n
     columns = np.array(ran, np.int64).reshape(-1, 3)
     all_ = Executed(
-        columns[:, 0].astype(np.int32), columns[:, 1], np.zeros(len(ran), np.int32), columns[:, 2], columns[:, 2] * 2.0
+        columns[:, 0].astype(np.int32),
+        columns[:, 1],
+        np.zeros(len(ran), np.int32),
+        columns[:, 2],
+        2 * columns[:, 2].astype(float),
     )
     part = known_part(bytecodes([(*key, n) for key, n in known.items()], []), all_)
     found = {

@@ -105,7 +105,7 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     hub = Hub(WindowConfig(pane_seconds=1), now=lambda: now, fidelity=fidelity, max_methods=1024)
     stages = chains.flow() if fidelity == "flow" else chains.ip()
-    world, names = World(), set()
+    world, names = World(), set[str]()
 
     def run(messages: Iterator[object]) -> None:
         for message in messages:
@@ -122,7 +122,7 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
                         hub.introduce("h", 42, out.clock)
 
     run(world.begin())
-    halves: list[Counter[str]] = [Counter(), Counter()]  # the largest
+    first, second = Counter[str](), Counter[str]()  # the largest of each half
     closed = 0
     for number in range(SECONDS):
         now += 1
@@ -134,8 +134,9 @@ def test_nothing_grows(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
             del world.heads[balance.stream]
             closed += 1
         if number % 40 == 0 and number > SECONDS // 4:
-            halves[2 * number > SECONDS] |= sizes(*stages, hub)
-    assert not grown(*halves, slack=64)
+            half = second if 2 * number > SECONDS else first
+            half |= sizes(*stages, hub)
+    assert not grown(first, second, slack=64)
     assert closed > EACH * (SECONDS - 20)
     assert len(names) > EACH * (SECONDS - 20)  # all were told by their names, and counted
     assert hub.totals(("h", 42)).decoded > 0

@@ -31,7 +31,7 @@ def told(messages: list[object]) -> dict[int, int]:
 @given(some.lists(some.integers(1, 350), max_size=20))
 def test_it_is_shared_out_over_panes(lengths: list[int]) -> None:
     """Every other stretch of so many ticks is off duty."""
-    stage, now, off = profile(), 0, []
+    stage, now, off = profile(), 0, list[int]()
     for k, length in enumerate(lengths):
         if k % 2:
             assert not stage.feed(OffDuty("h", 7, now, now + length))

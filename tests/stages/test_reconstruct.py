@@ -29,7 +29,7 @@ from stages.profile.stage import Profile
 from stages.ready.stage import Held, _pieces
 from stages.segment.stage import make as segment
 from streamer.hub.hub import Hub
-from streamer.pipeline.topology import feed_chain, flush_chain
+from streamer.pipeline.topology import Stage, feed_chain, flush_chain
 from streamer.pipeline.warm_flow import compile_flow
 from tests.stages import chains
 
@@ -44,7 +44,7 @@ def messages() -> list[object]:
 
 
 def segments(messages: list[object], skip: int = SKIP, count: int = CHUNKS) -> Iterator[Segment]:
-    chain = [decode(), segment()]
+    chain: list[Stage] = [decode(), segment()]
     chunks = 0
     for message in messages:
         chunks += isinstance(message, Chunk)
@@ -133,12 +133,12 @@ def test_counts_are_those_of_each_executed_instruction(messages: list[object]) -
     assert breaks < sum(expected.values()) / 1000
 
 
-def test_contradictions_are_told_by_place(messages: list[object]) -> None:
+def test_contradictions_are_told_by_place(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     _, process = known_code(messages)
     image, config, quantum = process.image, process.config, round(process.hz / 50)
     follower = Follower(image, config, quantum)
     follower.flow.search = None  # as they come
-    follower.repair._shut_entries = lambda _: None  # nor is an entry shut that is known to be
+    monkeypatch.setattr(follower.repair, "_shut_entries", lambda _: None)  # nor is an entry shut that is known to be
     plain = Flow(config, context=False)
     places: Counter[tuple[int, str, int]] = Counter()  # cause, blob's name, offset
     counted = suspect = 0

@@ -73,7 +73,7 @@ def test_the_end_is_no_delay_by_itself_but_must_not_take_long() -> None:
 @pytest.fixture(scope="module")
 def messages() -> list[object]:
     with Replay(RECORDING) as replay:
-        said, chunks = [], 0
+        said, chunks = list[object](), 0
         for message in replay.messages():
             chunks += isinstance(message, Chunk)
             if chunks > CHUNKS:

@@ -140,7 +140,7 @@ def _live_is_the_same(recording: Path, whole: list[Executed]) -> None:
     live = together(map(executed, reports))
     assert sorted(live.sums()) == sorted(Covered.of(e).sums() for e in whole)
     paths = {(e.method.selector, int(k)): int(n) for e in whole for k, n in e.paths}
-    told = Counter[tuple[tuple[str, ...], int]]()
+    told = Counter[tuple[tuple[str, str, str], int]]()
     for (method, number_), way in live.paths.items():
         told[method[:3], number_] += way.times
     assert sum(told.values()) + live.other == sum(paths.values())

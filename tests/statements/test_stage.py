@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -74,12 +75,12 @@ def told(draw: st.DrawFn) -> tuple[Program, list[object]]:
     return Program(methods), messages
 
 
-def through(program: Program, messages: list[object], **options: int) -> Iterator[StatementReport]:
+def through(program: Program, messages: Iterable[object], **options: Any) -> Iterator[StatementReport]:
     stage = StatementStage(
         lambda host, pid: program,
         images=Images(lateness_ticks=0),
         pane_ticks=TICKS,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     for message in messages:
         out = stage.feed(message)
@@ -144,7 +145,7 @@ def test_what_is_kept_and_told_is_bounded() -> None:
     for m in range(6):
         run = Run([(FrameEvent.ENTER, m, [0, 1]), (FrameEvent.RETURN, -1, [])])
         messages += explained([run], [[]], 10)
-    stage = StatementStage(lambda *_: program, images=Images(lateness_ticks=0), pane_ticks=TICKS, most_nodes=5)  # type: ignore[arg-type]
+    stage = StatementStage(lambda *_: program, images=Images(lateness_ticks=0), pane_ticks=TICKS, most_nodes=5)
     out = [report for message in messages for report in stage.feed(message) if isinstance(report, StatementReport)]
     out += [report for report in stage.flush() if isinstance(report, StatementReport)]
     assert [len(report.methods) for report in out] == [3, 3]
@@ -159,7 +160,7 @@ def test_a_pane_tells_the_paths_taken_most_often() -> None:
         for _ in range(2 if number == 300 else 1):
             way = [3 * (2 * k + on) for k in range(bits) for on in range(1 + (number >> k & 1))]
             run.events += [(FrameEvent.ENTER, 0, [*way, 6 * bits]), (FrameEvent.RETURN, -1, [])]
-    (report,) = through(program, explained([run], [[]], 0))  # type: ignore[arg-type]
+    (report,) = through(program, explained([run], [[]], 0))
     assert len(report.paths) == len(report.ways) == PATHS
     assert report.paths["times"][0] == 2
     assert report.paths["times"].sum() + report.other_paths == (1 << bits) + 1
@@ -167,7 +168,7 @@ def test_a_pane_tells_the_paths_taken_most_often() -> None:
 
 def test_a_thread_that_ended_leaves_no_frames() -> None:
     program = Program([straight(["iconst_0", "return"])])
-    stage = StatementStage(lambda *_: program, images=Images(lateness_ticks=0), pane_ticks=TICKS)  # type: ignore[arg-type]
+    stage = StatementStage(lambda *_: program, images=Images(lateness_ticks=0), pane_ticks=TICKS)
     for message in explained([Run([(FrameEvent.ENTER, 0, [0])])], [[]], 0):
         stage.feed(message)
     stage.feed(ThreadEnd(ThreadKey(HOST, PID, 1), STREAM, 0))

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import numpy as np
 import trio
@@ -275,7 +276,7 @@ class World:
                 else:
                     process.stopped = True
 
-    async def start(self, name: str, theirs: stdlib_socket.socket, _: Sequence[int]) -> Process:
+    async def start(self, name: str, theirs: stdlib_socket.socket, descriptors: Sequence[int]) -> Process:
         assert self.nursery is not None
         self.processes.append(Process(self, name, theirs))
         self.nursery.start_soon(self.processes[-1].main)
@@ -365,17 +366,13 @@ def run(
                 world.nursery.cancel_scope.cancel()
         return trio.current_time()
 
-    real = streamer.pipeline.supervisor.open_transport
-    streamer.pipeline.supervisor.open_transport = no_transport  # type: ignore[assignment]
-    alive: list[str] = []
-    try:
-        trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # so that a step is the same one in each run
+    with patch.object(streamer.pipeline.supervisor, "open_transport", no_transport):
+        # so that a step is the same one in each run
+        trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc] # Final, and there for tests
         trio._core._run._r.seed(0)
         clock = trio.testing.MockClock(autojump_threshold=0)
         began = clock.current_time()
         seconds = trio.run(main, clock=clock) - began
-    finally:
-        streamer.pipeline.supervisor.open_transport = real
     alive = [p.name for p in world.processes if not p.dead]
     seen: Counter[tuple[int, int]] = Counter()
     ledgers = LEDGERS.pop(directory, [])

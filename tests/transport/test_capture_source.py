@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
@@ -99,7 +100,7 @@ async def test_rings_in_which_there_is_little_are_looked_at_half_as_often(
             await trio.sleep(0.01)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(source.run, taker)
+        nursery.start_soon(source.run, cast("Output", taker))
         await write()
         assert looks - 2 <= taker.looks <= looks + 2
         session.write_state(state="ended")

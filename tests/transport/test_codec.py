@@ -81,7 +81,7 @@ def test_lone_surrogates_in_names_survive() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Chunk(KEY, 0, 0, np.zeros(3, np.int64)), "expected an array of uint8"),  # type: ignore[arg-type]
+        (Chunk(KEY, 0, 0, np.zeros(3, np.int64)), "expected an array of uint8"),
         (Sideband(KEY, 0, np.zeros(1, MARK_DTYPE)), "expected an array of"),
         (Chunk(KEY, 0, 0, b"bytes"), "expected an array of uint8"),  # type: ignore[arg-type]
         (Tick("h", 1, 2**64), "int cannot be sent"),

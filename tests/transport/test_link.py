@@ -23,6 +23,7 @@ from streamer.transport.security import TransportError, create_keys, load_keys, 
 from streamer.transport.sequence import GapDetector, Numbering
 from streamer.transport.transport import Address, Transport, addresses, open_transport, with_keys
 from tests.growth import grown, sizes
+from tests.narrowed import of_type, present
 from tests.transport.waiting import eventually
 
 KEY = StreamKey("host", 1, 0, -1)
@@ -48,7 +49,7 @@ async def link(config: TransportConfig, tmp_path: Path) -> AsyncIterator[tuple[S
 
 
 async def drain(receiver: Receiver, slow: bool = False) -> list[Any]:
-    got = []
+    got = list[Any]()
     while True:
         envelope = await receiver.receive()
         if isinstance(envelope.message, EndOfStream):
@@ -258,7 +259,7 @@ async def test_an_endpoint_in_use_is_one_clear_error(tmp_path: Path) -> None:
     async with open_transport(with_keys(TransportConfig(mode="tcp"), tmp_path)) as transport:
         first = transport.bind(zmq.PULL, "tcp://127.0.0.1:*")
         with pytest.raises(TransportError, match="cannot listen"):
-            transport.bind(zmq.PULL, first.raw.last_endpoint.decode())
+            transport.bind(zmq.PULL, of_type(bytes, first.raw.last_endpoint).decode())
 
 
 def test_keys_are_private_and_not_overwritten(tmp_path: Path) -> None:
@@ -354,10 +355,10 @@ async def test_only_listed_keys_come_in(tmp_path: Path) -> None:
         link(config, tmp_path) as (sender, receiver, transport),
         open_transport(stray_config) as stray,
     ):
-        assert transport.gatekeeper is not None
+        gatekeeper = present(transport.gatekeeper)
         stranger = Sender(stray, sender._address, "stray")
         with trio.fail_after(120):
-            await eventually(lambda: transport.gatekeeper.refused > 0)
+            await eventually(lambda: gatekeeper.refused > 0)
             assert await sender.send(Tick("ours", 1, 1))
             assert (await receiver.receive()).message.host == "ours"
             assert not stranger.try_send(Tick("stray", 1, 1))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ async def test_control_lines_arrive_whole_and_the_end_is_heard() -> None:
     long = "x" * 300_000
     async with trio.open_nursery() as nursery:
         for i in range(3):
-            nursery.start_soon(lambda i=i: ours.say(number=np.int64(i), text=long))
+            nursery.start_soon(partial(ours.say, number=np.int64(i), text=long))
         heard = [await theirs.hear() for _ in range(3)]
     assert sorted(h["number"] for h in heard if h) == [0, 1, 2]
     assert all(h and h["text"] == long for h in heard)

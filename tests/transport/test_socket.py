@@ -12,6 +12,7 @@ import trio.testing
 import zmq
 
 from streamer.transport.socket import CHECKPOINT_EVERY, Socket
+from tests.narrowed import of_type
 from tests.transport.waiting import eventually
 
 Pair = tuple[Socket, Socket]
@@ -36,7 +37,7 @@ class Maker:
             "tcp": "tcp://127.0.0.1:*",
         }[over]
         bound.bind(where)
-        connected.connect(bound.last_endpoint)
+        connected.connect(of_type(bytes, bound.last_endpoint).decode())
         self.made += [Socket(bound), Socket(connected)]
         return self.made[-2], self.made[-1]
 

@@ -32,7 +32,7 @@ def of(hint: Any, dtype: np.dtype[Any] | None = None) -> st.SearchStrategy[Any]:
         return st.builds(hint, *[of(hints[f.name], f.metadata.get("dtype")) for f in fields])
     if isinstance(hint, type) and issubclass(hint, tuple):
         hints = get_type_hints(hint)
-        return st.builds(hint, *[of(hints[n]) for n in hint._fields])
+        return st.builds(hint, *map(of, hints.values()))
     if get_origin(hint) is tuple and args[1] is ...:
         return st.lists(of(args[0]), max_size=4).map(tuple)
     if get_origin(hint) is tuple:
@@ -57,7 +57,7 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if dataclasses.is_dataclass(a):

@@ -45,7 +45,7 @@ def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
         elif number == BREAK:
             sure = draw(st.integers(begin, len(order) - 1))
             for k in range(begins[sure], len(expected)):
-                expected[k] = expected[k][0], WHOLE if expected[k][0] >= 0 else 0
+                expected[k] = expected[k][0], int(WHOLE) if expected[k][0] >= 0 else 0
             breaks.append(Break(len(order) - 1, 1 + len(breaks) % 9, sure, 100 * len(order)))
             expected.append((BROKE_OFF, 0))
             begin = len(order)
@@ -60,7 +60,7 @@ def messages(draw: st.DrawFn) -> tuple[Paths, list[tuple[int, int]]]:
     guess = False
     for k, (b, doubtful) in enumerate(expected):
         if b >= 0:
-            expected[k] = b, WHOLE if guess else doubtful or GUESSED[b]
+            expected[k] = b, int(WHOLE) if guess else doubtful or GUESSED[b]
             guess = (guess or GUESSED[b] > 0) and BLOCKS[b][1] == BlockEnd.CONDITION
         else:
             guess = False

@@ -43,7 +43,7 @@ def told(
 ) -> Paths:
     """`blocks`: first address, end, ranges. `paths`: of blocks, by position; `made`: of paths, by their numbers.
     `guessed`: ranges of each block; none."""
-    rows, ranges = np.zeros(len(blocks), BLOCK_DTYPE), []
+    rows, ranges = np.zeros(len(blocks), BLOCK_DTYPE), list[tuple[int, int, int]]()
     for row, (start, ends, each) in zip(rows, blocks, strict=True):
         row["start"], row["ends"], row["range"], row["ranges"] = start, ends, len(ranges), len(each)
         ranges += [(lo, hi, 1) for lo, hi in each]
@@ -55,13 +55,13 @@ def told(
     path_rows["kind"] = [PathKind.OF_BLOCKS] * len(paths) + [PathKind.OF_PATHS] * len(made)
     links = np.zeros(sum(map(len, lists)), LINK_DTYPE)
     links["number"] = [number for each in lists for number in each]
-    row = np.zeros(1, TAKEN_DTYPE)
-    row["order_end"], row["broken_end"] = len(order), len(breaks)
+    taken = np.zeros(1, TAKEN_DTYPE)
+    taken["order_end"], taken["broken_end"] = len(order), len(breaks)
     broken = np.zeros(len(breaks), BREAK_DTYPE)
     for name in Break._fields:
         broken[name] = [getattr(b, name) for b in breaks]
     return Paths(
-        "h", 1, 1, (KEY,), row, np.array(order, np.int32), np.zeros(0, STOP_DTYPE), broken, (), first_block=0,
+        "h", 1, 1, (KEY,), taken, np.array(order, np.int32), np.zeros(0, STOP_DTYPE), broken, (), first_block=0,
         blocks=rows, ranges=np.array([(*each, 0) for each in ranges], RANGE_DTYPE),
         lengths=np.zeros(0, np.uint8), cycles=np.zeros(0, np.uint64),
         steps=np.zeros(0, STEP_DTYPE), frames=np.zeros(0, FRAME_DTYPE), methods=(), first_path=FIRST_PATH,

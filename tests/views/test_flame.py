@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import MutableMapping
 from typing import Any
 
 import httpx
@@ -56,7 +57,7 @@ async def test_a_file_that_does_not_come_is_given_up(autojump_clock: trio.testin
             await trio.sleep(trees.POST_SECONDS / 4)
             return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             said.append(message.get("status", 0))
 
         scope = {
@@ -78,7 +79,7 @@ async def test_a_client_that_goes_in_the_middle_of_its_file_is_no_fault_of_ours(
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         assert message.get("status", 400) == 400
 
     app = web.app(seen(), WebConfig())

@@ -36,7 +36,7 @@ def test_callers_and_callees_are_those_of_the_outermost(rows: list[tuple[int, in
     if found is None:
         assert whole == 0 or not any("a.A" in [name for name, _ in path] for path in paths(tree))
         return
-    assert (found.total, found.own) == (pytest.approx(total / whole), pytest.approx(self_ / whole))
+    assert (found.total, found.own) == pytest.approx((total / whole, self_ / whole))
     for told, expected in ((found.callers, callers), (found.callees, callees)):
         assert dict(told) == pytest.approx({name: n / whole for name, n in expected.items() if n})
         assert [n for _, n in told] == sorted((n for _, n in told), reverse=True)

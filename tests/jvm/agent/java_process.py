@@ -33,7 +33,7 @@ def classes() -> Path:
 _T = TypeVar("_T")
 
 
-def eventually(what: str | Callable[[], str], condition: Callable[[], _T], deadline: float = DEADLINE) -> _T:
+def eventually(what: str | Callable[[], str], condition: Callable[[], _T | None], deadline: float = DEADLINE) -> _T:
     """Polls until `condition()` is true and returns it; fails, saying `what` (made then, if it is a function), after
     `deadline` seconds."""
     end = time.monotonic() + deadline

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from jvm.export.records import Record
 from jvm.export.ring import RingReader
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass
@@ -66,7 +69,7 @@ class Known:
                 if self.replay is not None:
                     self.nmethods, self.replay = self.replay, None
 
-    def of(self, kind: type[Record]) -> list[Record]:
+    def of(self, kind: type[R]) -> list[R]:
         return [record for record in self.records if type(record) is kind]
 
     def name(self, method: int) -> str:

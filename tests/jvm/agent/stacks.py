@@ -101,8 +101,10 @@ class Stacks:
             return Line(name, 0)
         assert 0 <= bci < told.code_size
         file = self.file(told.class_signature)
-        lines = file.lines(told.name, told.signature) if file is not None else ()
-        before = lines[lines["bci"] <= bci] if len(lines) else ()
+        if file is None:
+            return Line(name, 0)
+        lines = file.lines(told.name, told.signature)
+        before = lines[lines["bci"] <= bci]
         return Line(name, int(before[np.argmax(before["bci"])]["line"]) if len(before) else 0)
 
 

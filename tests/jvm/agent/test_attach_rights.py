@@ -9,7 +9,9 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,7 +94,7 @@ def test_in_the_root_and_with_the_rights_of_its_user(place: Place, monkeypatch: 
                 seen.write(f"{status.st_uid} {status.st_gid} {status.st_mode:o} {os.getresuid()}")
             really(name, dir_fd=dir_fd)
 
-        monkeypatch.setattr(attaching.os, "unlink", unlink)
+        monkeypatch.setattr(os, "unlink", unlink)
         assert ask(pid) == "1\n" + ANSWER
         assert (place.home / "seen").read_text() == f"{THEM} {THEM} 100600 {(THEM,) * 3}"
         assert (place.home / "seen").stat().st_uid == THEM
@@ -255,7 +257,7 @@ def hand_over(pid: int) -> None:
             attaching._hand_over(target, (f"streamer-{THEM}", "default"), "agent.so", b"code")
             return ""
 
-        attaching._as_its_user(target, work, attaching.time.monotonic() + DEADLINE)
+        attaching._as_its_user(target, work, time.monotonic() + DEADLINE)
 
 
 def test_the_agent_is_its_users_in_a_directory_of_its_own(place: Place) -> None:
@@ -360,7 +362,7 @@ def test_rights_are_gone_for_good() -> None:
 
     def try_all() -> str:
         said = [str((os.getresuid(), os.getresgid(), os.getgroups()))]
-        for regain in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0])):
+        for regain in (partial(os.setuid, 0), partial(os.setgid, 0), partial(os.setgroups, [0])):
             with contextlib.suppress(PermissionError):
                 regain()
                 said.append("regained")

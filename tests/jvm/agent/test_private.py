@@ -12,7 +12,8 @@ import pytest
 
 from jvm.agent.build import library
 from jvm.export.ring import RingReader
-from tests.jvm.agent.java_process import DEADLINE, java
+from tests.jdks import java
+from tests.jvm.agent.java_process import DEADLINE
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("jvm-agent")]
 

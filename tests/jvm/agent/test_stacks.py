@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,6 +50,11 @@ def tid(found: Stacks, name: str) -> int:
 def line(text: str) -> int:
     """The first line of the program that holds it."""
     return next(n for n, of_source in enumerate(SOURCE, 1) if text in of_source)
+
+
+def replay_ends(found: Stacks) -> list[export.ReplayEnd]:
+    found.read()
+    return found.known.of(export.ReplayEnd)
 
 
 def all_same(jvm: Subject, found: Stacks, kinds: tuple[str, ...]) -> dict[str, Told] | None:
@@ -251,9 +257,9 @@ def test_an_agent_that_is_attached_tells_them_to_each_session(version: int, tmp_
             attach(jvm.pid, tmp_path / session / "jit.ring", stacks_ms=10)
             with RingReader(tmp_path / session / "jit.ring") as reader:
                 found = Stacks(reader)
-                eventually("the threads are told", lambda of=found: (of.read(), of.known.of(export.ReplayEnd))[1])
+                eventually("the threads are told", partial(replay_ends, found))
                 jvm.tell("wake deep")
-                told = eventually("the stack is told", lambda of=found: all_same(jvm, of, ("deep",)))
+                told = eventually("the stack is told", partial(all_same, jvm, found, ("deep",)))
                 assert told["deep"].whole
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jvm.bytecode.cfg import NOWHERE, cfg
+from jvm.bytecode.cfg import NOWHERE, Nodes, cfg
 from jvm.bytecode.class_file import INTERFACE, ClassFile
 from jvm.bytecode.icfg import NO_HANDLERS, NO_OPENING, Graph, Icfg, parameter_slots
 from jvm.bytecode.networkx_view import to_networkx
@@ -168,17 +168,21 @@ def check_numbers(graph: Graph) -> None:
     assert np.array_equal(graph.sites.node[graph.nodes.target[calling]], calling)
 
 
+def columns(icfg: Icfg) -> list[np.ndarray]:
+    return [np.asarray(column) for column in icfg.graph().nodes]
+
+
 def test_arrays_do_not_grow_with_what_is_gone() -> None:
     files = made.classes()
     icfg = icfg_of(files)
-    sizes = [len(column) for column in icfg.graph().nodes]
+    sizes = [column.size for column in columns(icfg)]
     for k in range(30):
         for id_ in range(1, len(files) + 1):
             icfg.remove(id_ if k % 2 else len(files) + 1 - id_)
         for id_, name in enumerate(files, 1):
             icfg.add(id_, 0, name, files[name])
         icfg.update(1 << 30)
-    assert all(len(column) <= 2 * size for column, size in zip(icfg.graph().nodes, sizes, strict=True))
+    assert all(column.size <= 2 * size for column, size in zip(columns(icfg), sizes, strict=True))
     for id_ in range(1, len(files) + 1):
         icfg.remove(id_)
     assert not len(icfg.graph().nodes.kind)
@@ -222,7 +226,7 @@ def test_edges_are_those_of_the_plain_reading() -> None:
     assert methods > 1_000
 
 
-def edges(nodes, arm, handlers, entry, size):  # type: ignore[no-untyped-def]
+def edges(nodes: Nodes, arm: np.ndarray, handlers: np.ndarray, entry: int, size: int) -> set[tuple[int, int, str]]:
     bci = nodes.bci.tolist()
     found = set()
     for node in range(entry, entry + size):

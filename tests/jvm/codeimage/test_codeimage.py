@@ -257,14 +257,14 @@ def test_lookups_and_views_against_a_plain_search(
             found = code.at(ip, t)
             assert (found.id if found else -1) == _naive(versions, ip, t)
             assert sum(v.valid(ip, t) for v in nmethods) <= 1
-    for t in (None, floor + 5, tsc):
-        view = code.view(t)
+    for now in (None, floor + 5, tsc):
+        view = code.view(now)
         assert bool((view.end[:-1] <= view.start[1:]).all())
         inside = np.searchsorted(view.start, np.arange(0x0FFC, 0x10A0, 4, dtype=np.uint64), side="right") - 1
         for ip, row in zip(range(0x0FFC, 0x10A0, 4), inside.tolist(), strict=True):
             hit = int(view.blob[row]) if row >= 0 and ip < int(view.end[row]) else -1
-            assert hit == _naive(versions, ip, FOREVER - 1 if t is None else t)
-            if hit >= 0 and t is None:
+            assert hit == _naive(versions, ip, FOREVER - 1 if now is None else now)
+            if hit >= 0 and now is None:
                 version = code.version(hit)
                 assert version is not None
                 byte = view.code[int(view.data_at[row]) + ip - int(view.start[row])]
