@@ -7,9 +7,9 @@ together: every TNT bit and every address must be the one that the next block ca
 is not estimated but proved, packet by packet (benchmarks.flow_truth.walk); where truth and trace disagree it stops with
 an error.
 
-A cycle without a packet (recursion by direct calls) is one step, ended by a fault or a signal. Of how often it went
-round the trace says nothing, so a decoder is asked for the way to where it ended, first come there; the blocks of the
-other rounds are counted apart.
+A cycle without a packet (recursion by direct calls) is one step, ended by a fault, a signal or a PSB. Of how often it
+went round the trace says nothing, so a decoder is asked for the way to where it ended, first come there; the blocks of
+the other rounds are counted apart.
 
 Nothing here knows code bytes, return stacks or the decoder under test.
 """

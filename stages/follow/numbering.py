@@ -21,7 +21,6 @@ from stages.follow.cfg import graph
 from stages.follow.cfg.cycle import untold
 from stages.follow.cfg.graph import (
     BL,
-    BL_FROM,
     BL_INSTRS,
     BL_KIND,
     BL_PUSH,
@@ -29,9 +28,8 @@ from stages.follow.cfg.graph import (
     BL_RANGE,
     BL_RANGES,
     BL_TAKEN,
+    BL_TURNS,
     COND,
-    CUT,
-    LOOP,
     PA,
     PA_FLAGS,
     PA_LEN,
@@ -289,8 +287,7 @@ def _tell(  # type: ignore[no-untyped-def]
         row = block_rows[k]
         kind = np.int64(t.block[s + BL_KIND])
         ends = end_of[min(kind, RESOLVE)]
-        whole = np.int64(t.block[s + BL_FROM])  # of which it is the beginning
-        if kind == CUT and t.block[whole * BL + BL_KIND] == LOOP:
+        if t.block[s + BL_TURNS]:  # also where the code has changed since
             ends = _END_LOOP
         loops += ends == _END_LOOP
         row["start"], row["last"], row["tsc"] = np.uint64(t.address[blocks[k]]), np.uint64(t.last[blocks[k]]), tsc

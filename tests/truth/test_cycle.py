@@ -37,10 +37,9 @@ public class Down {
 """
 
 
-def test_recursion_by_direct_calls_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recursion_by_direct_calls_alone(tmp_path: Path) -> None:
     """Compiled by C1 without counters, so that no conditional branch is left in it, till the stack overflows. Its calls
-    are told as a lower bound. Without MTC, whose packets would now and then bring a PSB into the recursion."""
-    monkeypatch.setenv("STREAMER_EMULATOR__MTC", "-1")
+    are told as a lower bound. MTC packets bring a PSB into the recursion now and then."""
     (tmp_path / "Down.java").write_text(PROGRAM)
     subprocess.run([tool("javac"), "--release", "17", "-d", tmp_path, tmp_path / "Down.java"], check=True, timeout=120)
     words = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m", "-cp", str(tmp_path), "Down"]

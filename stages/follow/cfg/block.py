@@ -27,6 +27,7 @@ from stages.follow.cfg.graph import (
     BL_RANGES,
     BL_TAKEN,
     BL_TIP_PATH,
+    BL_TURNS,
     COND,
     CUT,
     DEAD,
@@ -350,6 +351,7 @@ def cut_block(t, s, ip):  # type: ignore[no-untyped-def]
         t.block[c * BL + BL_KIND] = DEAD
         return 0
     t.block[c * BL + BL_FROM] = s
+    t.block[c * BL + BL_TURNS] = t.block[s * BL + BL_KIND] == LOOP
     _own_path(t, c)
     note(t, c)
     t.by_cut[i] = c

@@ -44,9 +44,10 @@ RESOLVE = 14  # an indirect jump by which a resolver goes to the callee it has f
 BL = 16
 (
     BL_KIND, BL_TIP_PATH, BL_EFFECT, BL_PUSHED, BL_INSTRS, BL_RANGE, BL_RANGES, BL_PUSH, BL_PUSHES, BL_TAKEN, BL_FALL,
-    BL_FROM, BL_CACHED,
-) = range(13)  # fmt: skip
+    BL_FROM, BL_TURNS, BL_CACHED,
+) = range(14)  # fmt: skip
 
+# BL_FROM: of a part of a block, the whole; BL_TURNS: which was a LOOP
 # BL_EFFECT: the effect on the return stack of a TIP at the block's end
 E_PUSH, E_POP, E_MANY, E_HOP = 1, 2, 4, 8  # pushes BL_PUSHED; pops after it; pushes a list; is a jump
 E_UPDATES = 16  # has left the filter for what changes the call before it
