@@ -70,7 +70,7 @@ class Segmentation:
             case Sideband():
                 for end in self._stream(message.stream).take(message):
                     self._threads.exits[end.thread] = end
-                return [message]
+                return []
             case StreamOpen():
                 self._hz[message.stream[:2]] = message.clock.hz
                 if message.stream in self._streams:
