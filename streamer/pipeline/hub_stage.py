@@ -14,9 +14,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import structlog
@@ -53,15 +54,50 @@ class State:
 
 def save(state: State, directory: Path) -> None:
     """Whole or not at all. Raises OSError."""
+    _write(_noted(state), directory)
+
+
+def _noted(state: State) -> bytes:
+    return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+
+
+def _write(note: bytes, directory: Path) -> None:
     new = directory / f"{NOTE}.new"
     with suppress(FileNotFoundError):
         new.unlink()
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
-        pickle.dump(state, file, pickle.HIGHEST_PROTOCOL)
+        file.write(note)
     new.replace(directory / NOTE)
     for n in range(1, TRIES + 1):
         _tried(directory, n).unlink(missing_ok=True)
+
+
+class Notes:
+    """Written one at a time, by whatever thread; one that is overtaken by a younger one is left out."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = Lock()
+        self._given = self._written = 0
+
+    def write(self, state: State) -> None:
+        """Raises OSError."""
+        self._write(_noted(state), self._number())
+
+    async def write_beside(self, state: State) -> None:
+        """The state as it is now, by another thread: a busy disk takes up to a second for it. Raises OSError."""
+        await trio.to_thread.run_sync(self._write, _noted(state), self._number())
+
+    def _number(self) -> int:
+        self._given += 1
+        return self._given
+
+    def _write(self, note: bytes, number: int) -> None:
+        with self._lock:
+            if number > self._written:
+                _write(note, self._directory)
+                self._written = number
 
 
 def _tried(directory: Path, times: int) -> Path:
@@ -114,7 +150,8 @@ class HubStage:
         """`first`: this session had no hub before. `listener`: descriptor of the socket that is served on; it stays
         open. `terminal`: one shows the live table."""
         self._terminal = terminal
-        self._directory, self._listener, self._config = directory, listener, settings.web
+        self._listener, self._config = listener, settings.web
+        self._notes = Notes(directory)
         self._push = settings.push
         noted = load(directory)
         told = "statements" in middle(settings)
@@ -202,13 +239,24 @@ class HubStage:
             accounted, now = self.hub.ledger.totals().accounted, trio.current_time()
             if accounted - noted >= NOTE_BYTES or now - when >= QUIET_NOTE_SECONDS:
                 noted, when = accounted, now
-                pause = max(NOTE_SECONDS, self._save() / NOTE_SHARE)
+                pause = max(NOTE_SECONDS, await self._save_beside() / NOTE_SHARE)
 
-    def _save(self) -> float:
-        """How long it took, in seconds. Where there is no room the last note stays."""
+    def _save(self) -> None:
+        """Where there is no room the last note stays."""
+        with self._where_there_is_room():
+            self._notes.write(self._state)
+
+    async def _save_beside(self) -> float:
+        """How long it took, in seconds."""
         began = time.monotonic()
+        with self._where_there_is_room():
+            await self._notes.write_beside(self._state)
+        return time.monotonic() - began
+
+    @staticmethod
+    @contextmanager
+    def _where_there_is_room() -> Iterator[None]:
         try:
-            save(self._state, self._directory)
+            yield
         except OSError as error:
             log.warning("the hub's state cannot be noted", why=str(error))
-        return time.monotonic() - began

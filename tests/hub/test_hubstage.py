@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -22,6 +22,7 @@ from streamer.pipeline.hub_stage import (
     QUIET_NOTE_SECONDS,
     TRIES,
     HubStage,
+    Notes,
     State,
     load,
     save,
@@ -108,11 +109,11 @@ async def test_it_is_noted_often_only_where_there_is_something_to_lose(
     hub, noted, end = stage(tmp_path, listener, first=True), list[float](), 0
     began = trio.current_time()
 
-    def save_nothing() -> float:
+    async def save() -> float:
         noted.append(trio.current_time() - began)
         return 0.0
 
-    monkeypatch.setattr(hub, "_save", save_nothing)
+    monkeypatch.setattr(hub, "_save_beside", save)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub._note)
         await trio.sleep(NOTE_SECONDS / 3)
@@ -124,6 +125,35 @@ async def test_it_is_noted_often_only_where_there_is_something_to_lose(
         nursery.cancel_scope.cancel()
     assert [b - a for a, b in itertools.pairwise(noted[:4])] == pytest.approx([NOTE_SECONDS] * 3, abs=0.1)
     assert all(b - a >= QUIET_NOTE_SECONDS for a, b in itertools.pairwise(noted[3:]))
+
+
+async def test_a_note_that_is_overtaken_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, old, young = Notes(tmp_path), State(Hub()), State(Hub())
+    young.hub.refused_reports = 1
+
+    async def overtaken(write: Callable[[bytes, int], None], note: bytes, number: int) -> None:
+        notes.write(young)
+        write(note, number)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", overtaken)
+    await notes.write_beside(old)
+    found = load(tmp_path)
+    assert found is not None
+    assert found.hub.refused_reports == 1
+
+
+async def test_a_note_is_of_the_state_when_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(Hub())
+
+    async def late(write: Callable[[bytes, int], None], note: bytes, number: int) -> None:
+        state.hub.refused_reports = 1
+        write(note, number)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", late)
+    await Notes(tmp_path).write_beside(state)
+    found = load(tmp_path)
+    assert found is not None
+    assert found.hub.refused_reports == 0
 
 
 def test_where_there_is_no_room_it_goes_on_without(tmp_path: Path, listener: socket.socket) -> None:
