@@ -7,10 +7,11 @@ How long a segment waits for its code is not in it. While the pieces of one drai
 that takes long is noticed in its middle.
 
 From `most` on load is shed, until the age is less than half of that. So under steady load following and shedding take
-turns several times a second, and as much is followed as there is time for. Where even reading addresses takes longer
-than writing them, the age stays, sockets fill, and capture makes holes (TRANSPORT). So that each pane has instructions
-then, too, one in `EACH` of the pieces to shed is followed all the same: by number, so that large and small pieces, and
-threads that write much and little, are sampled alike.
+turns several times a second, and as much is followed as there is time for. So that each pane has instructions
+where all the time goes into reading addresses, one in `EACH` of the pieces to shed is followed all the same: by number,
+so that large and small pieces, and threads that write much and little, are sampled alike. Where reading them takes even
+longer than writing them, the age grows on, and `stages.decode` does not read chunks that have waited too long (UNREAD):
+less is seen then, but nothing late.
 
 `stages.recover` and `stages.reconstruct` go by the same clock, and leave off earlier: first no hole is filled any more,
 then it is not said which methods the interpreter runs, and only then not every branch.

@@ -4,11 +4,15 @@ A stream is entered at a PSB and read until something breaks it: a loss that the
 (the transport lost a chunk), bytes that are no packet. Then the rest of a cut packet belongs to the hole, and the bytes
 up to the next PSB are a hole of their own: NO_SYNC after a loss or at the start, BAD_PACKET after bad bytes. A packet
 that the chunk's end cuts comes with the next chunk, so the result does not depend on where chunks end.
+
+A live process does not wait. Where even the reading of addresses takes longer than the writing of trace
+(`stages.shed`), a chunk that has waited too long is not read: it is a hole UNREAD, as of a chunk that never came.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +38,7 @@ from stages.messages import (
 from stages.messages.loss import RESYNC, UNWRITTEN
 from stages.pt.packets import PSB_SIZE, find_psb
 from stages.pt.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, TIME, walk
+from stages.shed import Shedder
 
 MARKS = 1 << 15
 _NOTHING = np.empty(0, np.uint8)
@@ -66,10 +71,16 @@ class _Stream:
 class Decode:
     """Chunk → Decoded, Accounts of holes, and a Tick with the time of each drain. Everything else passes."""
 
-    def __init__(self, marks: int = MARKS, *, first: bool = False) -> None:
+    def __init__(
+        self, marks: int = MARKS, *, first: bool = False, now: Callable[[], int] | None = None,
+        most_behind_seconds: float = 0.75,
+    ) -> None:  # fmt: skip
         """`marks`: most marks of one Decoded. `first`: these streams were not decoded before, so all that is missing
-        before a stream's first chunk was lost on its way here."""
+        before a stream's first chunk was lost on its way here. `now` is the clock that stamps drains, in ticks: chunks
+        older than `most_behind_seconds` are not read. None: all are, because the source waits."""
         self._first = first
+        self._now, self._most_behind_seconds = now, most_behind_seconds
+        self._shedders: dict[tuple[str, int], Shedder] = {}
         self._streams: dict[StreamKey, _Stream] = {}  # until their end
         self._marks = np.empty(MARK_WORDS * marks, np.int64)
         self._times: dict[tuple[str, int], int] = {}
@@ -80,6 +91,9 @@ class Decode:
             case StreamOpen():
                 stream = self._streams.setdefault(message.stream, _Stream(message.stream))
                 stream.config, stream.reopened = message.config, stream.offset >= 0
+                if self._now is not None:
+                    most = round(self._most_behind_seconds * message.clock.hz)
+                    self._shedders.setdefault(message.stream[:2], Shedder(self._now, most))
                 return [message]
             case Chunk():
                 return self._chunk(message)
@@ -132,23 +146,42 @@ class Decode:
             twice = min(len(data), stream.expected - offset)
             self.counts["bytes_told_twice"] += twice
             data, offset = data[twice:], offset + twice
+        end = offset + len(data)
+        if process in self._shedders and self._shedders[process].behind(chunk.tsc):
+            data = data[:0]
         for mark in marks:
             at = min(max(mark.offset, stream.expected), offset + len(data))
             self._bytes(stream, data[: at - offset], False, out)
             data, offset = data[at - offset :], at
             self._loss(stream, mark._replace(offset=at), out)
-        self._bytes(stream, data, False, out)
+        if offset + len(data) < end:
+            self._unread(stream, end, chunk.tsc, out)
+        else:
+            self._bytes(stream, data, False, out)
         return out
 
-    def _gap(self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object]) -> None:
-        """Bytes of the stream never came. A mark says why those before it did not (of a chunk that was refused behind
-        the place where capture died, there are two); behind the last one, our transport lost them."""
+    def _unread(self, stream: _Stream, offset: int, tsc: int, out: list[object]) -> None:
+        """The bytes up to `offset` are not read. One hole of all chunks in a row."""
+        start = stream.expected
+        self.counts["unread_bytes"] += offset - start
+        if stream.losses and stream.losses[-1].cause == Loss.UNREAD and stream.losses[-1].offset == start:
+            out.append(accounts.hole(stream.key, start, offset, Loss.UNREAD, event=False))
+            stream.offset, stream.losses[-1] = offset, LossMark(offset, Loss.UNREAD, 0, tsc)
+        else:
+            self._gap(stream, offset, [], tsc, out, Loss.UNREAD)
+
+    def _gap(
+        self, stream: _Stream, offset: int, marks: list[LossMark], tsc: int, out: list[object],
+        cause: Loss = Loss.TRANSPORT,
+    ) -> None:  # fmt: skip
+        """Bytes of the stream are missing. A mark says why those before it are (of a chunk that was refused behind
+        the place where capture died there are two); behind the last one it is `cause`: our transport lost them."""
         start = stream.expected
         why = [mark for mark in marks if start < mark.offset <= offset and mark.cause in RESYNC - UNWRITTEN]
         for mark in why:
             marks.remove(mark)
         if not why or why[-1].offset < offset:
-            why.append(LossMark(offset, Loss.TRANSPORT, 0, tsc))
+            why.append(LossMark(offset, cause, 0, tsc))
         for mark in why:
             self._loss(stream, mark._replace(offset=start), out)
             out.append(accounts.hole(stream.key, start, mark.offset, mark.cause, event=False))
@@ -261,5 +294,7 @@ class Decode:
         return found.view(MARK_DTYPE)
 
 
-def make(first: bool = False) -> Decode:
-    return Decode(first=first)
+def make(
+    *, first: bool = False, now: Callable[[], int] | None = None, most_behind_seconds: float = 0.75
+) -> Decode:  # fmt: skip
+    return Decode(first=first, now=now, most_behind_seconds=most_behind_seconds)

@@ -26,12 +26,13 @@ class Loss(IntEnum):
     HUB_DOWN = 15  # reported to a hub that died before it noted it
     OFF_DUTY = 16  # tracing was switched off on purpose, to stay within the CPU budget
     UNEXPLAINED = 17  # followed, but which methods the interpreter ran was not looked for, because we were behind
+    UNREAD = 18  # not even read, because we were further behind: it would have been seen too late
 
 
 UNWRITTEN = frozenset({Loss.AUX_FULL, Loss.OFF_DUTY})
 """Trace that its producer never wrote: these leave no gap in the offsets."""
 
-RESYNC = UNWRITTEN | {Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED}
+RESYNC = UNWRITTEN | {Loss.TRANSPORT, Loss.CAPTURE_DOWN, Loss.WORKER_DOWN, Loss.SHED, Loss.UNREAD}
 """Losses of trace bytes: the decoder's state is void behind them. Of others (switches, code) the packets are whole."""
 
 

@@ -15,6 +15,9 @@ from streamer.pipeline.topology import InputError, Place, TopologyError, middle
 LATENESS_SECONDS = {"ip": 0.25, "flow": 0.5}
 """By which code may be told late. More where every branch is followed: branches in code told too late are not."""
 
+UNREAD = 1.5
+"""From so many times `flow.most_behind_seconds` on trace is not even read."""
+
 
 def _worker(place: Place) -> int:
     """Each incarnation is a worker of its own to the hub: it numbers methods anew."""
@@ -22,9 +25,13 @@ def _worker(place: Place) -> int:
 
 
 def decode(place: Place) -> Any:
+    from capture.live import tsc
     from stages.decode.stage import make
+    from streamer.pipeline.warm import sheds
 
-    return make(first=place.incarnation == 1)
+    live = sheds(place) and place.settings.fidelity == "flow"
+    most = UNREAD * place.settings.flow.most_behind_seconds
+    return make(first=place.incarnation == 1, now=tsc.now if live else None, most_behind_seconds=most)
 
 
 def segment(place: Place) -> Any:

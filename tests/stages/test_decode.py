@@ -233,3 +233,41 @@ def test_what_is_missing_before_the_first_chunk(first: bool, start: int) -> None
     out = [*stage.feed(Chunk(KEY, 3, 100, np.frombuffer(psb_plus(100, 0x1000), np.uint8))), *stage.flush()]
     found = account(out)
     assert (found.start, found.holes) == (start, ((Loss.TRANSPORT, 100),) if first else ())
+
+
+def live(messages: list[Chunk], late: set[int]) -> list[object]:
+    """With a clock that is far ahead of those chunks."""
+    clock = Clock(1, 0, 0, 0)
+    now = [0]
+    stage = Decode(64, now=lambda: now[0], most_behind_seconds=100 / clock.hz)
+    out = stage.feed(StreamOpen(KEY, PtConfig(), clock))
+    for message in messages:
+        now[0] = message.tsc + 200 * (message.seq in late)
+        out += stage.feed(message)
+    return [m for m in out + stage.flush() if not isinstance(m, Tick | StreamOpen)]
+
+
+@given(streams, st.lists(st.integers(0, 1000), max_size=12), st.sets(st.integers(1, 12)))
+def test_a_chunk_that_came_too_late_is_as_one_that_never_came(stream: bytes, cuts: list[int], late: set[int]) -> None:
+    messages = chunks(stream, cuts)
+    late &= set(range(len(messages) - 1))
+    found = live(messages, late)
+    lost = decode([message for message in messages if message.seq not in late])
+    assert summary(found) == summary(lost)
+    unread, transport = account(found), account(lost)
+    holes = {Loss.TRANSPORT if cause == Loss.UNREAD else cause: n for cause, n in unread.holes}
+    assert holes == dict(transport.holes)
+    events = {Loss.TRANSPORT if cause == Loss.UNREAD else cause: n for cause, n in unread.events}
+    assert events == dict(transport.events)
+    assert unread.decoded + sum(holes.values()) == len(stream)
+    assert dict(unread.holes).get(Loss.UNREAD, 0) >= sum(len(m.data) for m in messages if m.seq in late)
+
+
+def test_what_was_lost_at_a_chunk_is_told_though_it_is_not_read() -> None:
+    stream = PSB + psb_plus(5) + pge(0x1000)
+    full = LossMark(len(stream), Loss.AUX_FULL, 7, 10)
+    messages = [*chunks(stream, []), Chunk(KEY, 1, len(stream), np.zeros(9, np.uint8), (full,), 10)]
+    told = account(live(messages, {1}))
+    assert dict(told.never_written) == {Loss.AUX_FULL: 7}
+    assert dict(told.holes)[Loss.UNREAD] == 9
+    assert told.decoded + sum(n for _, n in told.holes) == len(stream) + 9

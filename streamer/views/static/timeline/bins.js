@@ -6,14 +6,15 @@ const FEWEST = 60;  // bins that the width has room for: a young process does no
 
 // Causes of holes, by where the trace was lost; each group has a colour.
 const GROUPS = {
-  full: ["overflow", "aux_full", "sideband_lost", "jit_lost", "transport"],
+  full: ["overflow", "aux_full", "sideband_lost", "jit_lost", "transport", "unread"],
   down: ["capture_down", "worker_down", "hub_down"],
   code: ["code_missing", "code_pending", "desync", "bad_packet", "no_sync", "unknown_thread"],
 };
 // Where the name of a cause does not say it (docs/metrics.md, "Bytes").
 export const WHY = {
   overflow: "the processor's own buffer was full", aux_full: "drained too late", sideband_lost: "switches were not told",
-  jit_lost: "code was not told", transport: "a socket was full", code_missing: "code nobody told of",
+  jit_lost: "code was not told", transport: "a socket was full", unread: "there was no time to read it",
+  code_missing: "code nobody told of",
   desync: "the trace contradicts the code", no_sync: "bytes before the first PSB",
   unknown_thread: "no switch yet says whose bytes these are; the few first ones of a process, at its start all there is",
 };
