@@ -21,7 +21,9 @@ _OPTIONS = [
                  help="Keep calling-context trees too, at fidelity flow (streamer cct live).  [default: do]"),
     click.option("--statements/--no-statements", "flow__statements", default=None,
                  help="Tell which bytecodes ran, and on which paths (streamer flow coverage live).  [default: no]"),
-    click.option("--workers", "transport__workers", type=click.IntRange(1, 256), help="Decode processes."),
+    click.option("--workers", "transport__workers", type=click.IntRange(1, 256),
+                 help="Decode processes. They share the threads of a JVM that writes a stream a thread (a processor's "
+                      "default; --per-thread), else all of a JVM is one worker's.  [default: 1]"),
     click.option("--transport", "transport__mode", type=click.Choice(["inproc", "ipc", "tcp"]),
                  help="What lies between the processes; inproc: all in one.  [default: ipc]"),
     click.option("--split", "transport__split", multiple=True, metavar="STAGE",

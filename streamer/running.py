@@ -43,6 +43,15 @@ def tell_on(console: Console) -> Callable[[str], None]:
     return functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
 
 
+def idle_workers(settings: config.Settings, emulate: bool) -> str | None:
+    """A line for a user who asks for workers that one JVM cannot share."""
+    per_cpu = not settings.emulator.per_thread if emulate else settings.hardware.per_cpu
+    if settings.transport.workers == 1 or not per_cpu:
+        return None
+    more = "with --per-thread" if emulate else "without hardware.per_cpu"
+    return f"the JVM writes a stream a CPU, which is one worker's: the others have nothing to do; {more} they share it"
+
+
 @contextmanager
 def session_for(java_argv: Sequence[str], settings: config.Settings, tell: Callable[[str], None]) -> Iterator[Path]:
     """`streamer.session.session`; but a full disk is no reason not to start a JVM: then the command runs as it is, and

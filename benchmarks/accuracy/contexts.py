@@ -7,8 +7,9 @@ The program runs twice: interpreted, with an agent that sees each method begin a
 mode under the emulated PT, with the interpreter's methods explained. Compared is all that its main method calls, by
 (method, callers), call sites merged; in the tree also what stands below an unknown caller of that thread. `--lose` cuts
 bursts out of the trace (benchmarks.recovery), `--duty` all but a part of each second of drains: these are compared with
-the lossless tree of the same recording, by time too. That is of the whole thread: which of the calls below an unknown
-caller are main's is not known.
+the lossless tree of the same recording, by time too; *at most* is the overlap that a tree of so much trace could have
+(benchmarks/accuracy/at_most.py). That is of the whole thread: which of the calls below an unknown caller are main's is
+not known.
 
 Where a method has more calls in the truth's contexts than in those of the tree, and more in others of the tree than in
 the truth's, the calls stand elsewhere: below the interpreter, below an unknown caller, or below another method. What
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.at_most import Panes, thinned
 from benchmarks.accuracy.losses import Duty
 from benchmarks.accuracy.truth import Event, TruthError, methods, record, threads
 from benchmarks.flow_truth import FlowTruthError
@@ -179,15 +181,29 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
     whole, true = found(), replace(view, named=()).of(truth_tree(directory / "truth"))
     seen = merged((view.of(whole), lost.of(whole)))
     out = [{"what": "lossless"} | compared(true, seen, "invocations", options.top)]
-    whole = merged((view.of(whole), rest.of(whole)))
+
+    def of_main(tree: Tree) -> Tree:
+        return merged((view.of(tree), rest.of(tree)))
+
+    def whole_of_windows(what: str) -> Tree:
+        return (
+            thinned(whole, options.lose) if what == "lossy" else of_main(Panes(recording, print).within(options.duty))
+        )
+
+    whole = of_main(whole)
     for what, through in (
         ("lossy", options.lose and Bursts(options.lose, 4096, Random(1))),
         ("duty", options.duty and Duty(options.duty)),
     ):
-        if through:
-            part = found(through)
-            part = merged((view.of(part), rest.of(part)))
-            out += [{"what": what} | compared(whole, part, weight, options.top) for weight in ("invocations", "ticks")]
+        if not through:
+            continue
+        part, most = of_main(found(through)), whole_of_windows(what)
+        for weight in ("invocations", "ticks"):
+            row = compared(whole, part, weight, options.top)
+            if weight == "invocations" or what == "duty":
+                pair = paired((whole, weights(whole, weight)), (most, weights(most, weight)))
+                row["at_most"] = overlap(pair)
+            out.append({"what": what} | row)
     return [missing | row for row in out]
 
 
@@ -224,7 +240,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"recording: {rows[0]['missing_bytes']:,} bytes are missing in it")
     for row in rows:
         print(
-            f"{row['what']}, by {row['weight']}: overlap {row['overlap']:.2%}, hot-edge coverage "
+            f"{row['what']}, by {row['weight']}: overlap {row['overlap']:.2%}"
+            f"{' (at most {:.2%})'.format(row['at_most']) if 'at_most' in row else ''}, hot-edge coverage "
             f"{row['hot_edge_coverage']:.1%}; {row['contexts']:,} contexts, {row['total']:,}, found {row['found']:,}"
         )
         print("  lacks: " + ", ".join(f"{part:.2%} {cause}" for cause, part in row["causes"].items()))

@@ -191,6 +191,8 @@ class Drain:
                 self._since_on = 0
             for stream in self.streams.values():
                 stream.switch(on, now)
+            for spool in self._spools.values():
+                spool.tell_window(on)
 
     def _sideband(self, now: int) -> list[Message]:
         found: list[Message] = []
@@ -241,6 +243,7 @@ class Drain:
                     self._spools[pid] = JitSpool(self.session / f"jit-{pid}.export", self.host, pid, poller)
                 if match[2] == "ring":
                     self._spools[pid].attach(self.session / name)
+                    self._spools[pid].tell_window(None if self._duty is None else self._on)
             except (OSError, ExportError) as error:
                 self._fault(str(error))
 

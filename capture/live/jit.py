@@ -116,6 +116,15 @@ class JitSpool:
         """From now on `fill` empties this ring. Raises OSError or ExportError."""
         self._ring = RingReader(ring)
 
+    def tell_window(self, on: bool | None) -> None:
+        """Whether tracing is on, as `RingReader.tell_window`."""
+        if self._ring is None or self.fault:
+            return
+        try:
+            self._ring.tell_window(on)
+        except ExportError as error:
+            self.fault = f"{self._ring.path}: {error}"
+
     def fill(self) -> None:
         """Moves all that is in the ring to the file. Lost records are asked for again when there is room."""
         ring = self._ring

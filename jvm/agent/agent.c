@@ -129,9 +129,10 @@ static void *run(void *unused) {
             poll(jni);
             next = milliseconds() + POLL_MS;
         }
-        uint64_t wait = stacks_poll(options.stacks_ms), now = milliseconds();
+        uint32_t window = ring_window();
+        uint64_t wait = stacks_poll(options.stacks_ms, window), now = milliseconds();
         if (now + wait > next) wait = next > now ? next - now : 0;
-        nanosleep(&(struct timespec){.tv_nsec = (long)wait * 1000000L}, NULL);
+        ring_sleep(window, (unsigned)wait);
     }
     for (;;) pause();  // detaching would need the VM that is going away
 }

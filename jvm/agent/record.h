@@ -78,6 +78,7 @@ struct ring_header {
     uint8_t pad3[320 - 280];
     uint32_t replay_requested;
     uint32_t replay_done;
+    uint32_t window;
 };
 _Static_assert(__builtin_offsetof(struct ring_header, head) == 128, "header layout");
 _Static_assert(__builtin_offsetof(struct ring_header, tail) == 192, "header layout");

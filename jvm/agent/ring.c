@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,4 +252,21 @@ void ring_set_replay_done(uint32_t number) {
     pthread_mutex_lock(&ring.lock);
     if (ring.header) __atomic_store_n(&ring.header->replay_done, number, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&ring.lock);
+}
+
+uint32_t ring_window(void) {
+    pthread_mutex_lock(&ring.lock);
+    uint32_t window = ring.header ? __atomic_load_n(&ring.header->window, __ATOMIC_ACQUIRE) : 0;
+    pthread_mutex_unlock(&ring.lock);
+    return window;
+}
+
+// Nobody wakes a sleeper whose ring was given up for another meanwhile: it sleeps to the end.
+void ring_sleep(uint32_t seen, unsigned milliseconds) {
+    struct timespec time = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    pthread_mutex_lock(&ring.lock);
+    uint32_t *window = ring.header ? &ring.header->window : NULL;
+    pthread_mutex_unlock(&ring.lock);
+    if (!window || (syscall(SYS_futex, window, FUTEX_WAIT, seen, &time, NULL, 0) && errno == EFAULT))
+        nanosleep(&time, NULL);
 }

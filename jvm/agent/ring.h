@@ -36,6 +36,12 @@ void ring_set_state(uint32_t state);
 uint32_t ring_replay_requested(void);
 void ring_set_replay_done(uint32_t number);
 
+// Of the consumer: 0: it traces all the time; odd: in this window; even: not now.
+uint32_t ring_window(void);
+
+// Sleeps for so long, or until the window is another than `seen`.
+void ring_sleep(uint32_t seen, unsigned milliseconds);
+
 // While set, records of this thread carry FLAG_REPLAYED.
 extern __thread bool ring_replaying;
 

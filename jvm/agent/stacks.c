@@ -7,6 +7,9 @@
 // native code, as most are before long. When nobody is wanted, nothing is done up to the next period. To wake up is what
 // costs most here, so it is not done more often.
 //
+// Where tracing is on in short windows alone (a CPU budget), a period begins with each window, and ends with it: a stack
+// is of use only with the trace around it. Then it is looked more often, for a window is short.
+//
 // The list of all JavaThreads (JDK: share/runtime/threadSMR.hpp) is made anew for each thread that comes or goes and
 // the old one freed, and a JavaThread too. So both are read by calls that cannot fault, and a stack is told only if
 // the JavaThread still belongs to the thread of the operating system whose id goes into the record.
@@ -27,6 +30,7 @@
 
 enum {
     LOOK_MS = 20,
+    LOOK_IN_WINDOW_MS = 5,
     MOST_A_SECOND = 50,  // of all threads: each costs its reader some 0.5 ms
     IDLE_MS = 1000,
     READ_AT_ONCE = 512,  // words
@@ -44,6 +48,7 @@ struct thread {
     uint64_t java_thread;
     uint32_t tid;
     bool wanted;
+    bool bare;           // it had no Java frames when it was looked at: one of the VM's own
     uint8_t idle, rest;  // periods in which it did not run, and for which it is not looked at yet
     uint64_t cpu;        // of the thread when it was told the last time
 };
@@ -130,20 +135,23 @@ static void choose(void) {
 }
 
 // Of more threads than are told of in a period some wait for the next one: they go on from where the last one ended.
-static void ration(unsigned period) {
+static void ration(uint64_t milliseconds) {
     static unsigned turn;
-    unsigned most = MOST_A_SECOND * period / 1000 ? MOST_A_SECOND * period / 1000 : 1, kept = 0;
-    if (threads.wanted <= most) return;
+    unsigned most = (unsigned)(MOST_A_SECOND * milliseconds / 1000), kept = 0, bare = 0;
+    if (!most) most = 1;
     unsigned first = turn < threads.count ? turn : 0;
     for (unsigned n = 0; n < threads.count; n++) {
         struct thread *thread = &threads.all[(first + n) % threads.count];
         if (!thread->wanted) continue;
+        if (thread->bare) {
+            bare++;
+            continue;
+        }
         thread->wanted = kept < most;
         if (!thread->wanted) continue;
-        kept++;
-        turn = (first + n + 1) % threads.count;
+        if (++kept == most) turn = (first + n + 1) % threads.count;
     }
-    threads.wanted = kept;
+    threads.wanted = kept + bare;
 }
 
 // Frames up to one that cannot be named.
@@ -159,11 +167,12 @@ static int resolve(const struct walked *stack, struct rec_stack_frame *frames) {
 }
 
 // False: it is to be looked at again.
-static bool tell(const struct thread *thread) {
+static bool tell(struct thread *thread) {
     static struct walked stack;
     static struct rec_stack_frame frames[STACK_FRAMES];
     enum walk_result found = stackwalk(thread->java_thread, &stack);
-    if (found != WALK_DONE) return found == WALK_NO_FRAMES;
+    thread->bare = found == WALK_NO_FRAMES;
+    if (found != WALK_DONE) return thread->bare;
     if (threads_tid(thread->java_thread) != thread->tid) return false;
     int count = resolve(&stack, frames);
     if (!count) return false;
@@ -189,16 +198,26 @@ static void look(void) {
     }
 }
 
-unsigned stacks_poll(unsigned period) {
-    static uint64_t next;
+unsigned stacks_poll(unsigned period, uint32_t window) {
+    static uint64_t next, last;
+    static uint32_t seen;
     if (!at.usable || !period) return IDLE_MS;
+    bool off = window && !(window & 1), begins = window != seen;
+    seen = window;
+    if (off) {
+        threads.wanted = 0;
+        return IDLE_MS;
+    }
     uint64_t now = clock_ns(CLOCK_MONOTONIC) / 1000000;
-    if (now >= next || next > now + period) {
+    if (begins || now >= next || next > now + period) {
+        uint64_t passed = now - last;
+        last = now;
         next = now + period;
         choose();
-        ration(period);
+        ration(passed < 1000 ? passed : 1000);
     }
     if (threads.wanted && ring_has_spare_room()) look();
+    unsigned look_ms = window ? LOOK_IN_WINDOW_MS : LOOK_MS;
     uint64_t rest = next > now ? next - now : 1;
-    return threads.wanted && rest > LOOK_MS ? LOOK_MS : (unsigned)rest;
+    return threads.wanted && rest > look_ms ? look_ms : (unsigned)rest;
 }

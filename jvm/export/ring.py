@@ -8,6 +8,7 @@ read, not mapped, and the page is guarded: the owner of the file may cut it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 from pathlib import Path
@@ -29,6 +30,8 @@ _RING_HEADER = struct.Struct("<8sIIQIIIIQQQ")
 _FILE_HEADER = struct.Struct("<8sIIII40x")
 # Offsets in the header page, each group on a cache line of its own.
 _STATE, _HEAD, _TAIL, _DROPPED, _REPLAY_REQUESTED, _REPLAY_DONE, _CLASSES_LOST = 28, 128, 192, 256, 320, 324, 272
+_WINDOW = 328
+_FUTEX, _FUTEX_WAKE = 202, 1  # x86-64: asm/unistd_64.h; linux/futex.h
 
 STATE_STARTING, STATE_RUNNING, STATE_ENDED = 0, 1, 2
 
@@ -166,6 +169,16 @@ class RingReader:
         self._u32[_REPLAY_REQUESTED // 4] = number
         self._check()
         return number
+
+    def tell_window(self, on: bool | None) -> None:
+        """Tells the agent that tracing is on from now on, in a new window, or off; None: that it is always on. It
+        tells stacks in windows alone, soon after they begin."""
+        window = self._half(_WINDOW)
+        window = 0 if on is None else ((window + 1) | 1 if on else (window | 1) + 1) & 0xFFFFFFFF
+        self._u32[_WINDOW // 4] = window
+        self._check()
+        address = self._u32.ctypes.data + _WINDOW
+        ctypes.CDLL(None).syscall(_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1, None, None, 0)
 
     @property
     def replay_done(self) -> int:

@@ -46,7 +46,7 @@ def command(
     from streamer import logs
     from streamer.pipeline.runner import Runner
     from streamer.pipeline.topology import topology
-    from streamer.running import one_line, run_to_the_end, session_for, tell_on
+    from streamer.running import idle_workers, one_line, run_to_the_end, session_for, tell_on
     from streamer.target import launch as target
     from streamer.target.process import TargetProcess
 
@@ -59,6 +59,8 @@ def command(
         argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         options["hardware"] = not emulate
         plan = topology(settings, **options)
+        if (line := idle_workers(settings, emulate)) is not None:
+            tell_on(console)(line)
         with TargetProcess(argv, tell_on(console), settings.target.stop_seconds) as jvm:
             runner = Runner(settings, plan, directory, target=jvm, console=console,
                             live=console.is_terminal if live is None else live)  # fmt: skip

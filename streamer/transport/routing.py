@@ -1,8 +1,8 @@
 """Which workers of the next group a message goes to.
 
-Bulk data goes to one worker, by key: a key's state lives in one worker. Threads of a process wander over its per-CPU
-streams, and the accounts of a stream are joined by the worker that sees its segments; so all of a process goes one way,
-unless each thread has a stream of its own.
+Bulk data goes to one worker, by its stream: a stream's state lives in one worker. Threads of a process wander over its
+per-CPU streams, and the accounts of a stream are joined by the worker that sees its segments; so all of a process goes
+one way, unless each thread has a stream of its own.
 
 Messages that all workers must know (streams, code, time, the end) go to all. `lane` says which of `lanes` senders we
 are: the receivers of such a message are shared out among the lanes, so that each receiver hears it once. Between groups
@@ -52,9 +52,10 @@ def shard(key: Key, workers: int) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest()) % workers
 
 
-def key_of(stream: StreamKey) -> Key:
-    """A per-CPU stream belongs to its process, a per-thread stream to its thread."""
-    return (stream.host, stream.pid) if stream.tid < 0 else (stream.host, stream.pid, stream.tid)
+def worker_of(stream: StreamKey, workers: int) -> int:
+    """A per-CPU stream belongs to its process, a per-thread stream to its thread. Threads of a pool are started one
+    behind the other, so their ids are: taken in turn, each worker has as many of them."""
+    return (shard((stream.host, stream.pid), workers) + max(stream.tid, 0)) % workers
 
 
 FOR_ALL = (StreamOpen, StreamEnd, JitBatch, Tick)
@@ -65,7 +66,7 @@ def route(message: Any, lane: int, lanes: int, workers: int) -> tuple[int, ...]:
     """Indexes of the workers that `lane` sends `message` to. Raises TypeError for a message that has no rule here."""
     match message:
         case Chunk() | Sideband() | Decoded() | Segment() | ThreadEnd() | Account():
-            return (shard(key_of(message.stream), workers),)
+            return (worker_of(message.stream, workers),)
         case StreamOpen() | StreamEnd() | JitBatch() | Tick():
             return tuple(range(lane, workers, lanes))
         case EndOfStream():

@@ -65,13 +65,13 @@ def of_recording(
     path: Path, say: Callable[[str], None], *, kept: bool = True,
     through: Callable[[Iterable[Message]], Iterable[Message]] = iter,
     last: str = "cct", told: Callable[[object], object] = id, options: Mapping[str, Any] | None = None,
-    **overrides: Any,
+    pane_seconds: float = _ALL, **overrides: Any,
 ) -> Saved:  # fmt: skip
-    """All of its processes together. `kept`: the user keeps the tree. `through`: its messages as they are to be seen;
-    `last`: of the stages; `told`: is given all that comes out of it; `options`: of the stages' factories; `overrides`:
-    settings by their names. Raises OSError, PerfDataError."""
+    """All of its processes together, all panes as one. `kept`: the user keeps the tree. `through`: its messages as they
+    are to be seen; `last`: of the stages; `told`: is given all that comes out of it; `options`: of the stages'
+    factories; `overrides`: settings by their names. Raises OSError, PerfDataError."""
     settings = config.load(None, fidelity="flow", **{"flow.contexts": True, "flow.recover": False, **overrides})
-    settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": _ALL})})
+    settings = settings.model_copy(update={"window": settings.window.model_copy(update={"pane_seconds": pane_seconds})})
     names = middle(settings)
     hz, host, pid = 0.0, "", 0
     trees: list[Tree] = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from stages.messages import (
 )
 from streamer.config import FlowConfig, Settings, TransportConfig
 from streamer.pipeline.topology import MIDDLE, Group, Pipeline, Place, Topology, TopologyError, make, topology
-from streamer.transport.routing import route, shard
+from streamer.transport.routing import route, shard, worker_of
 from tests.supervisor.scene import HOST, Ledger, Numbers, Tally, stream
 
 EMPTY = np.zeros(0, np.uint8)
@@ -118,6 +119,12 @@ def test_a_key_has_one_worker(host: str, pid: int, workers: int) -> None:
 def test_shards_do_not_depend_on_the_process() -> None:
     """Fixed for ever: two releases on two hosts must agree."""
     assert [shard(("host", pid), 8) for pid in range(1000, 1006)] == [6, 3, 0, 0, 4, 4]
+
+
+@given(st.integers(1, 2**22), st.integers(1, 2**22), st.integers(1, 16), st.integers(1, 8))
+def test_threads_of_a_pool_are_shared_out_evenly(pid: int, first: int, workers: int, each: int) -> None:
+    keys = [StreamKey("h", pid, -1, first + n) for n in range(workers * each)]
+    assert Counter(worker_of(key, workers) for key in keys) == dict.fromkeys(range(workers), each)
 
 
 def segment(stream: StreamKey, tid: int) -> Segment:

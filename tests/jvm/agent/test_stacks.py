@@ -185,6 +185,34 @@ def test_of_many_threads_each_has_its_turn(ring: Path) -> None:
     assert len(taken) < 1.5 * A_SECOND * took + AT_ONCE
 
 
+LONGEST, A_PERIOD = 60_000, 0.2
+
+
+def test_where_tracing_is_on_in_windows_stacks_are_told_in_these(ring: Path) -> None:
+    """A period longer than the test, so each stack but the first is a window's."""
+    with stacks(17, ring, "-Xint", period=LONGEST) as (jvm, found):
+        jvm.tell("start loop 1")
+
+        def of_loop() -> list[export.Stack]:
+            return [s for s in found.read() if found.known.threads.get(s.os_tid) == "loop"]
+
+        def it_runs() -> list[export.Stack]:
+            found.reader.tell_window(True)
+            return of_loop()
+
+        eventually("it runs", it_runs)
+        for on in (True, True, True, None):
+            found.reader.tell_window(False)
+            printed(jvm.pid)
+            of_loop()  # that was being read
+            until = time.monotonic() + A_PERIOD
+            while time.monotonic() < until:  # it runs, and several threads may be told of when tracing is on again
+                printed(jvm.pid)
+            assert not of_loop()
+            found.reader.tell_window(on)
+            assert eventually("a stack is told when tracing is on", of_loop)
+
+
 @versions
 def test_behind_a_deoptimised_frame_nothing_is_told(version: int, ring: Path) -> None:
     """It was compiled for a class that has no subclass; then there is one."""
