@@ -46,6 +46,9 @@ class Agent:
     def get(self, at: int) -> int:
         return int(struct.unpack_from("<Q", self.map, at)[0])
 
+    def window(self) -> int:
+        return self.get(328) & 0xFFFFFFFF
+
     def write(self, *records: bytes) -> None:
         for each in records:
             head = self.get(HEAD)

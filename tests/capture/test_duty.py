@@ -196,6 +196,23 @@ def test_at_the_end_tracing_is_on(session: Session) -> None:
     assert switch(producer) == 0
 
 
+def test_the_agent_is_told_of_each_window(session: Session) -> None:
+    """0: always on; odd: on, in another window each time; even: off."""
+    emulated(session.ring("cpu0"))
+    plan, agent = Plan(), session.agent()
+    drain = session.drain(duty=plan)
+    told = []
+    for plan.on in (True, False, False, True, False, True, True):
+        drain.poll()
+        told.append(agent.window())
+    assert [n % 2 for n in told] == [1, 0, 0, 1, 0, 1, 1]
+    assert 0 not in told
+    assert [n for n, _ in itertools.groupby(told)] == sorted(set(told))
+    drain.close()
+    session.drain().poll()  # without a budget
+    assert agent.window() == 0
+
+
 def test_a_process_that_does_next_to_nothing_is_quiet_while_tracing_is_off(session: Session) -> None:
     producer, plan = emulated(session.ring("cpu0")), Plan()
     drain = session.drain(duty=plan)
