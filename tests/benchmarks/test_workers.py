@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.workers import Row, shares
+from capture.live.drain import Message
 from stages.messages import Chunk, JitBatch, StreamKey, Tick
 
 EMPTY = np.zeros(0, np.uint8)
 
 
 def test_each_worker_has_all_code_and_its_own_threads() -> None:
-    threads = [Chunk(StreamKey("h", 7, -1, tid), 0, 0, EMPTY) for tid in range(10, 14)]
-    code = [JitBatch("h", 7, 0, EMPTY), Tick("h", 7, 1)]
+    threads: list[Message] = [Chunk(StreamKey("h", 7, -1, tid), 0, 0, EMPTY) for tid in range(10, 14)]
+    code: list[Message] = [JitBatch("h", 7, 0, EMPTY), Tick("h", 7, 1)]
     each = shares([*code, *threads], 2)
     assert [[m for m in share if not isinstance(m, Chunk)] for share in each] == [code, code]
     of = [{m.stream.tid for m in share if isinstance(m, Chunk)} for share in each]
