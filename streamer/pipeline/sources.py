@@ -95,15 +95,11 @@ class CaptureSource:
         try:
             while not drain.ended:
                 await output.heal(drain.introduction)
-                refused = False
-                for message in drain.poll():
+                messages = drain.poll()
+                for message in messages:
                     self._record(message)
-                    # the end of a member's messages is said by the member itself, acknowledged
-                    if isinstance(message, EndOfStream):
-                        continue
-                    if drain.must_wait(message) or not output.try_send(message):
-                        drain.refused(message)
-                        refused = True
+                # the end of a member's messages is said by the member itself, acknowledged
+                refused = self._send(output, [m for m in messages if not isinstance(m, EndOfStream)])
                 for fault in drain.faults[self._faults_told :]:
                     self._faults_told += 1
                     log.warning("capture", fault=fault)
@@ -121,6 +117,19 @@ class CaptureSource:
                 self._recorder.close()
             self._heads = drain.heads()
             drain.close()
+
+    def _send(self, output: Output, messages: list[Message]) -> bool:
+        """Whether some were refused. What one look has found goes together where it can: each message by itself costs
+        both sides as much as tens of kilobytes of trace."""
+        if not messages:
+            return False
+        together = output.try_send_together(messages)
+        refused = False
+        for message in messages if not together else ():
+            if together is False or self._drain.must_wait(message) or not output.try_send(message):
+                self._drain.refused(message)
+                refused = True
+        return refused
 
     def _pause(self) -> float:
         """Seconds until the rings are to be looked at again, when all has been taken."""

@@ -3,6 +3,8 @@
     frame 0   msgpack [VERSION, SCHEMA, type, sender, number, [field, …]]
     frame 1…  the bytes of every `bytes` or `ndarray` field, depth first in field order
 
+Several messages of one sender may travel together: the frames of each behind those of the one before.
+
 In the header a bulk array leaves [dtype name, shape], a bulk `bytes` its length; everything else is itself (a
 NamedTuple, tuple or nested dataclass as an array, an IntEnum as its number). The first field of every keyed
 message is its key. How to write and read a class follows from its annotations, worked out once per class.
@@ -297,11 +299,32 @@ def encode(message: Any, sender: str = "", number: int = 0) -> Frames:
 
 def decode(frames: Sequence[Buffer]) -> Envelope:
     """The message in `frames`. Raises `CodecError`, and only that, for frames that `encode` would not have made."""
-    if not frames or len(frames[0]) > MAX_HEADER or max(map(len, frames)) > MAX_FRAME:
+    rest = _checked(frames)
+    envelope = _decoded(next(rest), rest)
+    if next(rest, None) is not None:
+        raise CodecError(f"{type(envelope.message).__name__}: more frames than bulk fields")
+    return envelope
+
+
+def decode_all(frames: Sequence[Buffer]) -> list[Envelope]:
+    """The messages in `frames`, those of each behind those of the one before. Raises as `decode`."""
+    rest = _checked(frames)
+    return [_decoded(first, rest) for first in rest]
+
+
+def _checked(frames: Sequence[Buffer]) -> Iterator[Buffer]:
+    if not frames or max(map(len, frames)) > MAX_FRAME:
+        raise CodecError("no header, or a frame over the limit")
+    return iter(frames)
+
+
+def _decoded(first: Buffer, rest: Iterator[Buffer]) -> Envelope:
+    """The message with header `first`; the other frames of it are taken from `rest`."""
+    if len(first) > MAX_HEADER:
         raise CodecError("no header, or a frame over the limit")
     try:
         header = msgpack.unpackb(
-            frames[0], strict_map_key=True, max_ext_len=0, max_map_len=0, unicode_errors="surrogatepass"
+            first, strict_map_key=True, max_ext_len=0, max_map_len=0, unicode_errors="surrogatepass"
         )
     except Exception as error:  # msgpack documents ValueError, but raises more kinds than that
         raise CodecError(f"the header is no msgpack: {type(error).__name__}") from None
@@ -318,11 +341,8 @@ def decode(frames: Sequence[Buffer]) -> Envelope:
         raise CodecError(f"unknown message type {name!r:.40}")
     if type(sender) is not str or type(number) is not int:
         raise CodecError("bad sender or number")
-    rest = iter(frames[1:])
     try:
         message = _SHAPES[name].unpack(fields, rest)
     except CodecError as error:
         raise CodecError(f"{name}: {error}") from None
-    if next(rest, None) is not None:
-        raise CodecError(f"{name}: more frames than bulk fields")
     return Envelope(message, sender, number)

@@ -11,6 +11,8 @@ replaced its senders are `down`: messages queued towards the dead one are gone, 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +20,9 @@ import trio
 import zmq
 
 from stages.messages import EndOfStream, StreamEnd
-from streamer.transport.codec import CodecError, Envelope, decode, encode
+from streamer.transport.codec import CodecError, Envelope, decode_all, encode
 from streamer.transport.sequence import GapDetector, Numbering, stream_of
-from streamer.transport.socket import Socket
+from streamer.transport.socket import Buffer, Socket
 from streamer.transport.transport import ACK_LINGER_MS, Address, Transport, unlink_endpoint
 
 ASK_EVERY = 0.2  # seconds between two questions for the end; a restarted receiver has not heard the earlier ones
@@ -42,15 +44,15 @@ class Sender:
 
     # ---- messages
 
-    def try_send(self, message: Any) -> bool:
-        """Without waiting; False, and counted, if the receiver has no room or is not there. True, and counted as
-        dropped, if it is gone for good: another try would not help. Raises `CodecError`."""
+    def try_send(self, *messages: Any) -> bool:
+        """All of them together or none, without waiting; False, and counted, if the receiver has no room or is not
+        there. True, and counted as dropped, if it is gone for good: another try would not help. Raises `CodecError`."""
         if self._gone:
-            self.dropped += 1
+            self.dropped += len(messages)
             return True
-        if self._socket is not None and self._attempt(self._socket, message):
+        if self._socket is not None and self._attempt(self._socket, *messages):
             return True
-        self.refused += 1
+        self.refused += len(messages)
         return False
 
     async def send(self, message: Any, *, while_up: bool = False) -> bool:
@@ -74,16 +76,22 @@ class Sender:
                 if socket is self._socket:
                     raise
 
-    def _attempt(self, socket: Socket, message: Any) -> bool:
+    def _attempt(self, socket: Socket, *messages: Any) -> bool:
         # A number is used only when its message has gone: a refused message leaves no gap behind it.
-        stream = stream_of(message)
-        frames = encode(message, self.name, self._numbers.next(stream))
+        frames, numbers = list[Buffer](), dict[Hashable, int]()
+        for message in messages:
+            stream = stream_of(message)
+            number = numbers.get(stream, self._numbers.next(stream))
+            frames += encode(message, self.name, number)
+            numbers[stream] = 0 if isinstance(message, StreamEnd) else number + 1
         if not socket.try_send(frames):
             return False
-        self._numbers.sent(stream)
-        if isinstance(message, StreamEnd):
-            self._numbers.ended(stream)
-        self.sent += 1
+        for message in messages:
+            stream = stream_of(message)
+            self._numbers.sent(stream)
+            if isinstance(message, StreamEnd):
+                self._numbers.ended(stream)
+        self.sent += len(messages)
         self.sent_bytes += sum(map(len, frames))
         return True
 
@@ -174,6 +182,7 @@ class Receiver:
         self._transport, self._address = transport, address
         self._data = transport.bind(zmq.PULL, address.data)
         self._acks = transport.bind(zmq.ROUTER, address.acks)
+        self._waiting: deque[Envelope] = deque()  # received together with the one before
         self._ended: set[str] = set()
         self._asking: dict[str, bytes] = {}  # sender → routing id of its open question
         self._unanswered: set[str] = set()  # senders that have ended and have not asked yet
@@ -183,31 +192,29 @@ class Receiver:
 
     def try_receive(self) -> Envelope | None:
         """The next message if one is there. Frames that are no message of ours are counted and left out."""
-        while (frames := self._data.try_receive()) is not None:
-            envelope = self._accept(frames)
-            if envelope is not None:
-                return envelope
-        return None
+        while not self._waiting and (frames := self._data.try_receive()) is not None:
+            self._accept(frames)
+        return self._waiting.popleft() if self._waiting else None
 
     async def receive(self) -> Envelope:
         """The next message. A cancelled receive has taken none."""
-        while True:
-            envelope = self._accept(await self._data.receive())
-            if envelope is not None:
-                return envelope
+        while not self._waiting:
+            self._accept(await self._data.receive())
+        return self._waiting.popleft()
 
-    def _accept(self, frames: list[Any]) -> Envelope | None:
+    def _accept(self, frames: list[Buffer]) -> None:
         self.received_bytes += sum(map(len, frames))
         try:
-            envelope = decode(frames)
+            envelopes = decode_all(frames)
         except CodecError:
             self.rejected += 1
-            return None
-        self.received += 1
-        self.gaps.see(envelope.sender, stream_of(envelope.message), envelope.number)
-        if isinstance(envelope.message, StreamEnd):
-            self.gaps.ended(envelope.sender, envelope.message.stream)
-        return envelope
+            return
+        self.received += len(envelopes)
+        for envelope in envelopes:
+            self.gaps.see(envelope.sender, stream_of(envelope.message), envelope.number)
+            if isinstance(envelope.message, StreamEnd):
+                self.gaps.ended(envelope.sender, envelope.message.stream)
+        self._waiting.extend(envelopes)
 
     def acknowledge(self, sender: str) -> None:
         """Tell `sender` (an `Envelope.sender`) that its end of stream, hence all before it, is here."""
@@ -242,7 +249,7 @@ class Receiver:
                 await self._answered.wait()
 
     async def wait(self) -> None:
-        """Until `try_receive` may find something."""
+        """Until `try_receive` may find something, after it has found nothing."""
         await self._data.wait_readable()
 
     def close(self) -> None:

@@ -37,6 +37,13 @@ class Output:
             sender.refused += 1
         return False
 
+    def try_send_together(self, messages: Sequence[Any]) -> bool | None:
+        """All of them as one, without waiting, or none (False). None, and nothing is sent, where that cannot be: they
+        go to several workers, or to one that is down or not yet introduced."""
+        if len(self.senders) > 1 or self._strangers or not self.senders[0].is_up:
+            return None
+        return self.senders[0].try_send(*messages)
+
     async def wait_room(self) -> None:
         """Until each worker has had room, or its fate has changed: a refused message may fit then."""
         await trio.lowlevel.checkpoint()

@@ -45,7 +45,7 @@ from stages.follow.walk.segment_walk import Buffers, Thread
 from stages.messages import Account, Chunk, Clock, PtConfig, StreamKey, StreamOpen
 from stages.pt import packet_scan as ps
 from stages.pt import packets as p
-from streamer.transport.codec import CodecError, decode, encode
+from streamer.transport.codec import CodecError, decode, decode_all, encode
 from tests.capture import perfwriter
 from tests.capture.session import Session
 from tests.capture.test_recording import HIGH, LOW, example
@@ -365,6 +365,8 @@ def codec(data: bytes) -> None:
     with suppress(CodecError):
         message = decode(frames).message
         assert type(decode(encode(message)).message) is type(message)
+    with suppress(CodecError):
+        decode_all(frames)
 
 
 TARGETS = {

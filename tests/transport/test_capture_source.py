@@ -80,7 +80,7 @@ class _Taker:
     async def heal(self, introduction: object) -> None:
         self.looks += 1
 
-    def try_send(self, message: object) -> bool:
+    def try_send_together(self, messages: object) -> bool:
         return True
 
 

@@ -23,7 +23,7 @@ from stages.messages import (
     Tick,
 )
 from streamer.transport import codec
-from streamer.transport.codec import CodecError, decode, encode
+from streamer.transport.codec import CodecError, decode, decode_all, encode
 from tests.transport import values
 
 KEY = StreamKey("host", 7, 0, -1)
@@ -50,6 +50,17 @@ def test_every_message_comes_back_with_its_types(name: str) -> None:
         assert envelope[1:] == (sender, number)
 
     round_trip()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(values.ANY_MESSAGE, min_size=1, max_size=5))
+def test_messages_that_travel_together_come_back_one_by_one(messages: list[Any]) -> None:
+    frames = [frame for number, message in enumerate(messages) for frame in encode(message, "me", number)]
+    found = decode_all(frames)
+    assert [envelope[1:] for envelope in found] == [("me", number) for number in range(len(messages))]
+    assert all(values.same(envelope.message, message) for envelope, message in zip(found, messages, strict=True))
+    with pytest.raises(CodecError):
+        decode_all([*frames, b"more"])
 
 
 def test_bulk_travels_beside_the_header_without_a_copy() -> None:

@@ -380,3 +380,17 @@ async def test_streams_that_have_ended_are_forgotten_at_both_ends(tmp_path: Path
                     await receiver.receive()
         assert receiver.statistics()["missing"] == 0
         assert not grown(before, sizes(sender._numbers, receiver.gaps), slack=0)
+
+
+async def test_numbers_of_messages_that_travel_together(tmp_path: Path) -> None:
+    other = StreamKey("host", 1, -1, 5)
+    end = StreamEnd(KEY, 9)
+    async with link(TransportConfig(mode="inproc"), tmp_path) as (sender, receiver, _):
+        together = [chunk(0), replace(chunk(0), stream=other), chunk(1), end, chunk(0), Tick("host", 1, 1)]
+        assert sender.try_send(*together)
+        assert sender.try_send(chunk(1))
+        with trio.fail_after(60):
+            got = [await receiver.receive() for _ in range(7)]
+        assert [envelope.number for envelope in got] == [0, 0, 1, 2, 0, 0, 1]
+        assert (receiver.gaps.missing, receiver.gaps.skipped) == (0, 0)
+        assert (sender.sent, receiver.received) == (7, 7)

@@ -28,11 +28,11 @@ def chunk(worker: int, seq: int = 0) -> Chunk:
 
 
 class Scene:
-    """A source's output and its two workers, of which each can be taken away and put back."""
+    """A source's output and its workers, of which each can be taken away and put back."""
 
-    def __init__(self, tmp_path: Path, transport: Any, config: TransportConfig) -> None:
+    def __init__(self, tmp_path: Path, transport: Any, config: TransportConfig, workers: int) -> None:
         self._transport = transport
-        self.addresses = list(addresses(config, tmp_path / "s", [f"w/{i}" for i in range(WORKERS)]).values())
+        self.addresses = list(addresses(config, tmp_path / "s", [f"w/{i}" for i in range(workers)]).values())
         self.receivers = [Receiver(transport, a) for a in self.addresses]
         self.output = Output([Sender(transport, a, "source#1") for a in self.addresses], introduces=True)
 
@@ -49,11 +49,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(tmp_path: Path, config: TransportConfig | None = None) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, config: TransportConfig | None = None, workers: int = WORKERS) -> AsyncIterator[Scene]:
     config = config or TransportConfig(mode="ipc", hwm=64)
     with trio.fail_after(120):
         async with open_transport(config) as transport:
-            made = Scene(tmp_path, transport, config)
+            made = Scene(tmp_path, transport, config, workers)
             await eventually(lambda: all(s.has_room for s in made.output.senders))
             yield made
             made.output.close()
@@ -77,6 +77,31 @@ async def test_bulk_goes_by_key_and_knowledge_to_all(tmp_path: Path) -> None:
         assert kinds(await s.received(0, 2)) == ["Tick", "Chunk"]
         assert kinds(await s.received(1, 2)) == ["Tick", "Chunk"]
         assert s.output.statistics()["sent"] == 4
+
+
+async def test_to_one_worker_all_together_or_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path, TransportConfig(mode="inproc", hwm=4), workers=1) as s:
+        sent = 0
+        while s.output.try_send_together([Tick("h", 1, sent), chunk(0, sent)]):
+            sent += 1
+        assert s.output.try_send_together([Tick("h", 1, sent), chunk(0, sent)]) is False
+        got = await s.received(0, 2 * sent)
+        assert [m.tsc for m in got if isinstance(m, Tick)] == [m.seq for m in got if isinstance(m, Chunk)]
+        assert kinds(got) == ["Tick", "Chunk"] * sent
+        assert s.receivers[0].statistics() | {"received": 2 * sent, "missing": 0} == s.receivers[0].statistics()
+
+
+async def test_each_goes_by_itself_to_several_workers_and_to_one_that_is_not_introduced(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        assert s.output.try_send_together([Tick("h", 1, 1), chunk(0)]) is None
+    async with scene(tmp_path, workers=1) as s:
+        s.kill(0)
+        assert s.output.try_send_together([chunk(0)]) is None
+        s.restart(0)
+        assert s.output.try_send_together([chunk(0)]) is None
+        await s.output.heal(introduction)
+        assert s.output.try_send_together([chunk(0), chunk(0, 1)])
+        assert kinds(await s.received(0, 5)) == ["JitBatch"] * 3 + ["Chunk"] * 2
 
 
 async def test_to_all_or_to_none(tmp_path: Path) -> None:
