@@ -11,7 +11,8 @@ beginning takes seconds, and a live process does not wait: there it goes on `PAT
 once the interpreter is told. Of a recording it waits as long as it takes.
 
 What is complete waits a little longer for others (`hold_seconds`, or until there is `ENOUGH` of it): the stages behind
-have costs of each message, and of each piece, that a drain of a few kilobytes would not be worth.
+have costs of each message, and of each piece, that a drain of a few kilobytes would not be worth. It does not wait when
+a pane is complete, which can close then.
 
 The ends of streams and threads keep their place behind their last segment. A `Watermark` follows each release that
 moves it.
@@ -23,7 +24,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ from stages.messages.columns import joined
 
 MOST_BYTES = 4 << 20
 """Of trace in one message."""
-HOLD_SECONDS = 0.1
+HOLD_SECONDS = 0.25
 """So long complete segments wait for others in a chain of a worker."""
 PATIENCE_SECONDS = 0.5
 """So much longer than other trace that of a JVM's beginning waits, in a chain that does not wait itself."""
@@ -91,13 +92,15 @@ class Ready:
 
     def __init__(
         self, images: Images | None = None, *, max_held: int = 128 << 20, hold_seconds: float = 0.0,
-        patience_seconds: float = math.inf,
+        patience_seconds: float = math.inf, pane_seconds: float = math.inf,
     ) -> None:  # fmt: skip
-        """`max_held`: bytes; `hold_seconds`: so long complete segments wait for others; `patience_seconds`: so much
-        longer than others those of a JVM's beginning wait for its end."""
+        """`max_held`: bytes; `hold_seconds`: so long complete segments wait for others, but not beyond the end of a
+        pane of `pane_seconds`; `patience_seconds`: so much longer than others those of a JVM's beginning wait for its
+        end."""
         self.images = images or Images()
         self.counts: Counter[str] = Counter()
         self._max_held, self._hold_seconds, self._patience = max_held, hold_seconds, patience_seconds
+        self._pane_seconds = pane_seconds
         self._held: dict[tuple[str, int], Held] = {}
 
     def feed(self, message: object) -> list[object]:
@@ -181,7 +184,7 @@ class Ready:
             until = self._until(h)
             due = list(h.segments if timeless else takewhile(lambda s: s.tsc_end <= until, h.segments))
             full = timeless or h.bytes > self._max_held
-            if full or self._is_time(due, until - round(self._hold_seconds * p.hz)):
+            if full or self._is_time(h, due, until):
                 yield from self._take(h, len(due))
         while h.bytes > self._max_held:
             (segment,) = self._first(h, 1)
@@ -198,10 +201,21 @@ class Ready:
         hurries = self._patience < math.inf and p.image.begins
         return max(until - round(self._patience * p.hz), -1) if hurries else -1
 
-    @staticmethod
-    def _is_time(due: list[Segment], held: int) -> bool:
-        """Whether these go on: one has waited since the time `held`, or they are enough."""
-        return any(s.tsc_end <= held for s in due) or sum(len(s.data) for s in due) >= ENOUGH
+    def _is_time(self, h: Held, due: list[Segment], until: int) -> bool:
+        """Whether these go on: one has waited long enough, they are enough, or the pane in which the first begins is
+        complete with them."""
+        if not due:
+            return False
+        hz = h.process.hz
+        if any(s.tsc_end <= until - round(self._hold_seconds * hz) for s in due):
+            return True
+        if sum(len(s.data) for s in due) >= ENOUGH:
+            return True
+        if self._pane_seconds == math.inf:
+            return False
+        ticks = max(1, round(self._pane_seconds * hz))
+        end = (due[0].tsc // ticks + 1) * ticks
+        return until >= end and all(s.tsc >= end for s in islice(h.segments, len(due), None))
 
     def _take(self, h: Held, count: int, *, ended: bool = False) -> Iterator[object]:
         """The first segments that are held go on, in order of time; an end among them keeps its place."""

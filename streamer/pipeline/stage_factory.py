@@ -54,7 +54,8 @@ def ready(place: Place) -> Any:
     from streamer.pipeline.warm import sheds
 
     patience = PATIENCE_SECONDS if sheds(place) else math.inf
-    return Ready(_images(place), hold_seconds=HOLD_SECONDS, patience_seconds=patience)
+    pane = place.settings.window.pane_seconds
+    return Ready(_images(place), hold_seconds=HOLD_SECONDS, patience_seconds=patience, pane_seconds=pane)
 
 
 def follow(place: Place) -> Any:

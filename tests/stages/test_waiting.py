@@ -17,9 +17,9 @@ HZ = 1e9  # of an image without a clock
 STREAM = StreamKey("h", 1, 0, -1)
 
 
-def piece(tsc: int, size: int = 4) -> Segment:
-    data = np.zeros(size, np.uint8)
-    return Segment(ThreadKey("h", 1, 5), STREAM, 0, 0, data, np.zeros(0, MARK_DTYPE), 0, tsc - 1, tsc, True)
+def piece(tsc: int, size: int = 4, begin: int = -1) -> Segment:
+    data, begin = np.zeros(size, np.uint8), tsc - 1 if begin < 0 else begin
+    return Segment(ThreadKey("h", 1, 5), STREAM, 0, 0, data, np.zeros(0, MARK_DTYPE), 0, begin, tsc, True)
 
 
 def released(ready: Ready, tsc: int) -> list[int]:
@@ -28,10 +28,10 @@ def released(ready: Ready, tsc: int) -> list[int]:
     return [end for m in out if isinstance(m, Pieces) for end in m.rows["tsc_end"].tolist()]
 
 
-def fed(*segments: Segment, max_held: int = 1 << 30) -> Ready:
+def fed(*segments: Segment, max_held: int = 1 << 30, pane: float = math.inf) -> Ready:
     images = Images(lateness_ticks=100)
     images.of("h", 1).image.primed_at = 0
-    ready = Ready(images, max_held=max_held, hold_seconds=50 / HZ)
+    ready = Ready(images, max_held=max_held, hold_seconds=50 / HZ, pane_seconds=pane / HZ)
     ready.feed(Tick("h", 1, 1))
     for segment in segments:
         assert not ready.feed(segment)
@@ -49,6 +49,20 @@ def test_a_segment_waits_until_its_code_is_known() -> None:
     ready = fed(piece(1000), piece(1060))
     assert released(ready, 1155) == [1000]
     assert released(ready, 1210) == [1060]
+
+
+def test_what_completes_a_pane_does_not_wait() -> None:
+    ready = fed(piece(980), piece(990), piece(1010), pane=1000)
+    assert released(ready, 1099) == []
+    assert released(ready, 1100) == [980, 990]
+    assert released(ready, 1159) == []
+    assert released(ready, 1160) == [1010]
+
+
+def test_a_pane_is_complete_with_what_begins_in_it() -> None:
+    ready = fed(piece(980), piece(1010, begin=980), piece(1020), pane=1000)
+    assert released(ready, 1109) == []
+    assert released(ready, 1110) == [980, 1010]
 
 
 def test_many_bytes_do_not_wait() -> None:
