@@ -94,6 +94,7 @@ class Drain:
             if self._heads.damage:
                 self._fault(self._heads.damage)
         self._spools: dict[int, JitSpool] = {}
+        self._names: set[str] = set()  # in the session's directory, at the last look
         self._jit_seen: set[str] = set()
         self._jit_lost: Counter[int] = Counter()  # drop counters that a loss mark has told of, by process
         self._stopping = False
@@ -228,10 +229,11 @@ class Drain:
 
     def _find_jit(self) -> None:
         try:
-            names = sorted(entry.name for entry in os.scandir(self.session))
+            names = {entry.name for entry in os.scandir(self.session)}
         except FileNotFoundError:
             return
-        for name in names:
+        new, self._names = names - self._names, names
+        for name in sorted(new):
             match = re.fullmatch(r"jit-(\d{1,9})\.(ring|export)", name)
             if match is None or name in self._jit_seen:
                 continue

@@ -36,7 +36,7 @@ from stages.messages import JitBatch
 BATCH = 4 << 20  # bytes of records sent at once, unless a single record is larger
 MAX_RECORD = 1 << 30
 RECENT = 10.0
-SPARE = 2 << 20  # bytes
+SPARE = 8 << 20  # bytes
 MARK = 1.0  # seconds between two places of which it is known how old they are
 
 
