@@ -23,6 +23,7 @@ struct thread {
     char comm[16];
     uint64_t introduced[16];  // bit n: the ring of CPU n knows this thread
     struct truth *truth;
+    uint64_t code_epoch;  // when it entered `at`
 };
 
 extern atomic_bool ended;  // the process exits, or this is a forked child: write nothing

@@ -72,6 +72,14 @@ static inline bool resume(struct thread *t, struct stream *s) {
     return true;
 }
 
+// A thread that was on its way into b when others changed and ran that code runs b for the last time. The stream may
+// have said so meanwhile, or not say yet what b's bytes are: it says nothing of b (`resume` goes on behind it).
+static inline bool is_old(struct thread *t, const struct block *b, uint64_t epoch) {
+    if (likely(!options.psb_on_code_change || epoch == t->code_epoch)) return false;
+    t->code_epoch = epoch;
+    return !code_is_as_last_seen(b);
+}
+
 void flow_inside(unsigned vcpu, void *block) {
     (void)vcpu;
     struct block *b = block;
@@ -95,10 +103,11 @@ void flow_inside(unsigned vcpu, void *block) {
     } else {
         encoder_enable(s, b->start);
     }
-    bool changed = options.psb_on_code_change && atomic_load(&code_epoch) != s->code_epoch;
-    if (unlikely(s->head >= s->limit || changed))
-        // Not at a block that runs for the last time with bytes that are newer elsewhere: behind a PSB they hold.
-        if (!changed || code_is_as_last_seen(b)) service(t, s, b, entering);
+    uint64_t epoch = options.psb_on_code_change ? atomic_load(&code_epoch) : s->code_epoch;
+    if (unlikely(is_old(t, b, epoch)))
+        encoder_interrupt(s, b->start);
+    else if (unlikely(s->head >= s->limit || epoch != s->code_epoch))
+        service(t, s, b, entering);
     t->at = b;
     s->counters->blocks++;
     if (t->truth) truth_ran(t->truth, b);

@@ -84,27 +84,29 @@ def test_compilers(classes: Path, tmp_path: Path, options: dict[str, Any]) -> No
     same(run)
 
 
+def compiled(name: str) -> str:
+    """A program in C."""
+    source = Path(__file__).with_name(f"{name}.c")
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    return str(cbuild.compiled(name, [source], [[cbuild.compiler(), *flags, str(source), "-o", "{out}"]]))
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize("stream", ["old", "new"])
 def test_a_thread_goes_on_in_code_that_its_stream_does_not_have(stream: str, plugin: Path, tmp_path: Path) -> None:
     """On a stream that says already that this code has changed; on a stream that does not say so yet."""
-    source = Path(__file__).with_name("moved.c")
-    command = [
-        cbuild.compiler(),
-        "-std=gnu11",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-pthread",
-        str(source),
-        "-o",
-        "{out}",
-    ]
-    program = cbuild.compiled("moved", [source], [command])
-    run = emulate(tmp_path, [str(program), stream], {"psb_on_code_change": True})
+    run = emulate(tmp_path, [compiled("moved"), stream], {"psb_on_code_change": True})
     assert sum(version.changed for version in run.truth.code) == 1
     same(run, least=3)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("options", [{}, {"per_thread": True}], ids=["cpu", "thread"])
+def test_a_thread_comes_into_code_that_is_old_meanwhile(options: dict[str, Any], plugin: Path, tmp_path: Path) -> None:
+    """It was on its way there when another one changed that code and ran it: of three hundred times now and then."""
+    run = emulate(tmp_path, [compiled("raced"), "300"], {"psb_on_code_change": True, **options})
+    assert sum(version.changed for version in run.truth.code) == 300
+    same(run, least=1000)
 
 
 @pytest.mark.peer
