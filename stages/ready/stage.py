@@ -55,6 +55,8 @@ HOLD_SECONDS = 0.25
 """So long complete segments wait for others in a chain of a worker."""
 PATIENCE_SECONDS = 0.5
 """So much longer than other trace that of a JVM's beginning waits, in a chain that does not wait itself."""
+MARK_SECONDS = 0.1
+"""Between two watermarks at most, where panes are known."""
 ENOUGH = 1 << 20
 """So many bytes of complete segments wait no longer."""
 
@@ -170,11 +172,19 @@ class Ready:
             return
         first_held = min((s.tsc for s in h.segments), default=h.complete)
         done = min(first_held, h.complete - h.process.lateness)
-        if done > h.watermark:
+        if self._tells(h, done):
             h.watermark = done
             mark = Watermark(*h.process.key, done)
             yield mark  # panes close before the code of their time is forgotten
             yield from self.images.steps(mark)
+
+    def _tells(self, h: Held, done: int) -> bool:
+        """Whether the watermark moves: where panes are known only at their ends, and now and then for all else that
+        goes by it."""
+        if done <= h.watermark or self._pane_seconds == math.inf:
+            return done > h.watermark
+        ticks = max(1, round(self._pane_seconds * h.process.hz))
+        return done // ticks > h.watermark // ticks or done - h.watermark >= round(MARK_SECONDS * h.process.hz)
 
     def _release(self, h: Held) -> Iterator[object]:
         """The segments that need not wait any longer."""

@@ -115,3 +115,14 @@ def test_panes_stay_open_for_those_that_wait() -> None:
     ready = fed(piece(1000))
     out = [*ready.feed(Tick("h", 1, 1140)), *ready.feed(Tick("h", 1, 1145))]
     assert [m.tsc for m in out if isinstance(m, Watermark)] == [999]
+
+
+def test_watermarks_are_told_at_the_ends_of_panes_and_now_and_then() -> None:
+    images = Images(lateness_ticks=0)
+    images.of("h", 1).image.primed_at = 0
+    second = round(HZ)
+    ready = Ready(images, pane_seconds=0.25)
+    marks = []
+    for tsc in range(0, second + 1, second // 100):
+        marks += [m.tsc for m in ready.feed(Tick("h", 1, tsc)) if isinstance(m, Watermark)]
+    assert [round(100 * mark / HZ) for mark in marks] == [10, 20, 25, 35, 45, 50, 60, 70, 75, 85, 95]
