@@ -6,7 +6,8 @@ up to the next PSB are a hole of their own: NO_SYNC after a loss or at the start
 that the chunk's end cuts comes with the next chunk, so the result does not depend on where chunks end.
 
 A live process does not wait. Where even the reading of addresses takes longer than the writing of trace
-(`stages.shed`), a chunk that has waited too long is not read: it is a hole UNREAD, as of a chunk that never came.
+(`stages.shed`), a chunk that has waited too long is not read: it is a hole UNREAD, as of a chunk that never came. Not
+behind a short stall, though: to read what came meanwhile takes less than `GRACE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from stages.pt.scan import BAD, DONE, LAST_IP, MARK_WORDS, PADDING, STATE_SIZE, 
 from stages.shed import Shedder
 
 MARKS = 1 << 15
+GRACE_SECONDS = 0.15
+"""Chunks are late for so long before one is not read."""
 _NOTHING = np.empty(0, np.uint8)
 _PADDING = np.zeros(PADDING, np.uint8)
 
@@ -68,19 +71,38 @@ class _Stream:
         return int(self.state[TIME])
 
 
+@dataclass(slots=True)
+class _Line:
+    """What waits of a process between capture and here."""
+
+    now: Callable[[], int]
+    shedder: Shedder
+    grace: int  # ticks
+    since: int = 0  # when it became too long; 0: it is not
+
+    def too_long(self, drained: int) -> bool:
+        """Whether a chunk of that drain is not to be read."""
+        if not self.shedder.behind(drained):
+            self.since = 0
+            return False
+        now = self.now()
+        self.since = self.since or now
+        return now - self.since >= self.grace
+
+
 class Decode:
     """Chunk → Decoded, Accounts of holes, and a Tick with the time of each drain. Everything else passes."""
 
     def __init__(
         self, marks: int = MARKS, *, first: bool = False, now: Callable[[], int] | None = None,
-        most_behind_seconds: float = 0.75,
+        most_behind_seconds: float = 0.75, grace_seconds: float = GRACE_SECONDS,
     ) -> None:  # fmt: skip
         """`marks`: most marks of one Decoded. `first`: these streams were not decoded before, so all that is missing
         before a stream's first chunk was lost on its way here. `now` is the clock that stamps drains, in ticks: chunks
         older than `most_behind_seconds` are not read. None: all are, because the source waits."""
         self._first = first
-        self._now, self._most_behind_seconds = now, most_behind_seconds
-        self._shedders: dict[tuple[str, int], Shedder] = {}
+        self._now, self._most_behind_seconds, self._grace_seconds = now, most_behind_seconds, grace_seconds
+        self._lines: dict[tuple[str, int], _Line] = {}  # of processes
         self._streams: dict[StreamKey, _Stream] = {}  # until their end
         self._marks = np.empty(MARK_WORDS * marks, np.int64)
         self._times: dict[tuple[str, int], int] = {}
@@ -92,8 +114,9 @@ class Decode:
                 stream = self._streams.setdefault(message.stream, _Stream(message.stream))
                 stream.config, stream.reopened = message.config, stream.offset >= 0
                 if self._now is not None:
-                    most = round(self._most_behind_seconds * message.clock.hz)
-                    self._shedders.setdefault(message.stream[:2], Shedder(self._now, most))
+                    hz = message.clock.hz
+                    most, grace = round(self._most_behind_seconds * hz), round(self._grace_seconds * hz)
+                    self._lines.setdefault(message.stream[:2], _Line(self._now, Shedder(self._now, most), grace))
                 return [message]
             case Chunk():
                 return self._chunk(message)
@@ -147,7 +170,7 @@ class Decode:
             self.counts["bytes_told_twice"] += twice
             data, offset = data[twice:], offset + twice
         end = offset + len(data)
-        if process in self._shedders and self._shedders[process].behind(chunk.tsc):
+        if process in self._lines and self._lines[process].too_long(chunk.tsc):
             data = data[:0]
         for mark in marks:
             at = min(max(mark.offset, stream.expected), offset + len(data))

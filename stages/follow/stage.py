@@ -40,6 +40,9 @@ from stages.messages import (
 from stages.shed import Shedder
 
 QUANTUM_SECONDS = 0.02
+ENOUGH_SECONDS = 0.05
+"""Live, so much work of ours on one message: then the stages behind have their turn with what has been followed, so
+that it is known what that takes, too, before more is followed."""
 
 
 class Follow:
@@ -127,6 +130,7 @@ class Follow:
             self._ended = True
             self._shedders[p.key].end()
         shed: list[int] = []  # rows
+        began = self._now() if self._now is not None else 0
         for s, a, b in coalescing.segments(pieces, quantum, (yield from self._changes(p, pieces, quantum))):
             self.counts["bytes"] += len(s.data)
             if self._sheds(p.key, pieces.drained):
@@ -154,6 +158,10 @@ class Follow:
                     yield self._broken(s, output.breaks["cause"])
             yield Account(s.stream, s.offset, s.offset + len(s.data), len(s.data), ())
             yield None
+            if batch and self._now is not None and self._now() - began >= round(ENOUGH_SECONDS * p.hz):
+                yield from batch.describe()
+                yield batch.take(self._newest(p.key, pieces.drained))
+                began = self._now()
         if batch:
             yield from batch.describe()
             yield batch.take(self._newest(p.key, pieces.drained))

@@ -239,7 +239,7 @@ def live(messages: list[Chunk], late: set[int]) -> list[object]:
     """With a clock that is far ahead of those chunks."""
     clock = Clock(1, 0, 0, 0)
     now = [0]
-    stage = Decode(64, now=lambda: now[0], most_behind_seconds=100 / clock.hz)
+    stage = Decode(64, now=lambda: now[0], most_behind_seconds=100 / clock.hz, grace_seconds=0)
     out = stage.feed(StreamOpen(KEY, PtConfig(), clock))
     for message in messages:
         now[0] = message.tsc + 200 * (message.seq in late)
@@ -271,3 +271,15 @@ def test_what_was_lost_at_a_chunk_is_told_though_it_is_not_read() -> None:
     assert dict(told.never_written) == {Loss.AUX_FULL: 7}
     assert dict(told.holes)[Loss.UNREAD] == 9
     assert told.decoded + sum(n for _, n in told.holes) == len(stream) + 9
+
+
+def test_behind_a_short_stall_all_is_read() -> None:
+    clock, now = Clock(1, 0, 0, 0), [0]
+    stage = Decode(64, now=lambda: now[0], most_behind_seconds=100 / clock.hz, grace_seconds=50 / clock.hz)
+    stage.feed(StreamOpen(KEY, PtConfig(), clock))
+    unread = list[int]()
+    for at, drained in ((200, 10), (210, 120), (220, 180), (400, 200), (449, 250), (450, 300), (460, 390), (470, 440)):
+        now[0] = at
+        stage.feed(Chunk(KEY, 0, len(unread), np.zeros(1, np.uint8), (), drained))
+        unread.append(stage.counts["unread_bytes"])
+    assert unread == [0, 0, 0, 0, 0, 1, 2, 2]  # 300 is late, 390 is more than half of it, 440 is not

@@ -17,7 +17,7 @@ from stages import shed
 from stages.follow.follower import Follower
 from stages.follow.stage import Follow
 from stages.images import Images
-from stages.messages import Account, Chunk, Loss, PaneReport, Segment, StreamOpen
+from stages.messages import Account, Chunk, Loss, PaneReport, Paths, Segment, StreamOpen
 from stages.shed import EACH, Shedder
 from streamer.pipeline.topology import feed_chain, flush_chain
 from tests.stages import chains
@@ -126,6 +126,39 @@ def test_a_stage_that_keeps_up_sheds_nothing(messages: list[object]) -> None:
     assert live.sum(lambda a: a.shed) == recorded.sum(lambda a: a.shed) == 0
     assert live.events(Loss.SHED) == recorded.events(Loss.SHED) == 0
     assert sum(live.table("instructions").values()) > 1_000_000
+
+
+class Fast(Clock):
+    """A clock by which each step takes long."""
+
+    def __call__(self) -> int:
+        self.tsc += 1 << 28
+        return self.tsc
+
+
+def test_what_takes_long_to_follow_goes_on_in_several_messages(messages: list[object]) -> None:
+    clock, seen = Fast(), Counter[str]()
+    chains_of = {"live": chains.flow(now=clock, most_behind_seconds=1e9), "recorded": chains.flow()}
+    tables = {}
+    for name, chain in chains_of.items():
+        chain.insert(4, Seeing(seen, name))
+        tables[name] = Run(messages, chain, lambda _: 0.0, Clock()).table("instructions", "invocations")
+    assert tables["live"] == tables["recorded"]
+    assert seen["live"] > 2 * seen["recorded"]
+
+
+class Seeing:
+    """A stage that counts `Paths`."""
+
+    def __init__(self, seen: Counter[str], name: str) -> None:
+        self._seen, self._name = seen, name
+
+    def feed(self, message: object) -> list[object]:
+        self._seen[self._name] += isinstance(message, Paths)
+        return [message]
+
+    def flush(self) -> list[object]:
+        return []
 
 
 def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
