@@ -75,7 +75,7 @@ def test_kill_9_of_the_hub(run: Run, kills: int) -> None:
     ended.check_books()
     streamer.check_gone()
     assert ended.summary["restarts"] == {"capture/0": 0, "decode/0": 0, "hub/0": kills}
-    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync"}
+    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync", "unread"}  # a busy machine reads less
     ended.check_seen()
 
 
@@ -100,7 +100,7 @@ def test_the_hub_is_lost_at_the_end(run: Run) -> None:
     for stream in ended.summary["streams"]:
         assert stream["written"] == stream["decoded"] + sum(stream["holes"].values()), stream
     assert ended.lost["hub_down"] > 0
-    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync", "transport"}
+    assert set(ended.lost) <= {"hub_down", "unknown_thread", "no_sync", "transport", "unread"}
 
 
 @pytest.mark.nightly  # tests/supervisor has the same without a JVM
