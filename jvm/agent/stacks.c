@@ -7,8 +7,9 @@
 // native code, as most are before long. When nobody is wanted, nothing is done up to the next period. To wake up is what
 // costs most here, so it is not done more often.
 //
-// Where tracing is on in short windows alone (a CPU budget), a period begins with each window, and ends with it: a stack
-// is of use only with the trace around it. Then it is looked more often, for a window is short.
+// Where tracing is on in short windows alone (a CPU budget), a period begins with each window, and ends with it. A stack
+// is of use only with the trace around it, so a thread is wanted as soon as it has run within the window; and it is
+// looked more often, for a window is short.
 //
 // The list of all JavaThreads (JDK: share/runtime/threadSMR.hpp) is made anew for each thread that comes or goes and
 // the old one freed, and a JavaThread too. So both are read by calls that cannot fault, and a stack is told only if
@@ -56,6 +57,7 @@ struct thread {
 static struct {
     struct thread *all;
     unsigned count, wanted;
+    unsigned left, turn;  // stacks that may yet be told in this period; the thread that is asked first
 } threads;
 
 bool stacks_open(void) {
@@ -114,7 +116,7 @@ static void refresh(void) {
     threads.count = (unsigned)count;
 }
 
-static void choose(void) {
+static void choose(bool in_window) {
     refresh();
     threads.wanted = 0;
     for (unsigned i = 0; i < threads.count; i++) {
@@ -127,31 +129,13 @@ static void choose(void) {
             thread->cpu = 0;
             cpu = cpu_of(thread->tid);
         }
-        thread->wanted = cpu != thread->cpu && thread->tid != os_tid();
+        bool ran = cpu != thread->cpu && thread->tid != os_tid();
+        thread->wanted = in_window ? cpu && thread->tid != os_tid() : ran;
+        if (in_window) thread->cpu = cpu;
         threads.wanted += thread->wanted;
-        thread->idle = thread->wanted ? 0 : thread->idle < MOST_REST ? thread->idle + 1 : MOST_REST;
+        thread->idle = ran ? 0 : thread->idle < MOST_REST ? thread->idle + 1 : MOST_REST;
         thread->rest = thread->idle;
     }
-}
-
-// Of more threads than are told of in a period some wait for the next one: they go on from where the last one ended.
-static void ration(uint64_t milliseconds) {
-    static unsigned turn;
-    unsigned most = (unsigned)(MOST_A_SECOND * milliseconds / 1000), kept = 0, bare = 0;
-    if (!most) most = 1;
-    unsigned first = turn < threads.count ? turn : 0;
-    for (unsigned n = 0; n < threads.count; n++) {
-        struct thread *thread = &threads.all[(first + n) % threads.count];
-        if (!thread->wanted) continue;
-        if (thread->bare) {
-            bare++;
-            continue;
-        }
-        thread->wanted = kept < most;
-        if (!thread->wanted) continue;
-        if (++kept == most) turn = (first + n + 1) % threads.count;
-    }
-    threads.wanted = kept + bare;
 }
 
 // Frames up to one that cannot be named.
@@ -186,15 +170,27 @@ static bool tell(struct thread *thread) {
     return ring_write_as_of(stack.after, REC_STACK, parts, 2) == RING_OK;
 }
 
-static void look(void) {
-    for (unsigned i = 0; i < threads.count && threads.wanted; i++) {
+// Of more threads than may be told of some wait for the next period, which goes on from where this one ends. A thread
+// that runs Java code just now keeps its place among them.
+static void look(bool in_window) {
+    unsigned first = threads.turn < threads.count ? threads.turn : 0, waiting = 0;
+    for (unsigned n = 0; n < threads.count && threads.wanted; n++) {
+        unsigned i = (first + n) % threads.count;
         struct thread *thread = &threads.all[i];
-        if (!thread->wanted) continue;
+        if (!thread->wanted || (!thread->bare && waiting == threads.left)) continue;
         uint64_t cpu = cpu_of(thread->tid);
-        if (cpu && !tell(thread)) continue;
+        if (in_window && cpu == thread->cpu) continue;
+        if (cpu && !tell(thread)) {
+            waiting++;
+            continue;
+        }
         thread->cpu = cpu;
         thread->wanted = false;
         threads.wanted--;
+        if (cpu && !thread->bare && !--threads.left) {
+            threads.turn = i + 1;
+            threads.wanted = 0;
+        }
     }
 }
 
@@ -213,10 +209,11 @@ unsigned stacks_poll(unsigned period, uint32_t window) {
         uint64_t passed = now - last;
         last = now;
         next = now + period;
-        choose();
-        ration(passed < 1000 ? passed : 1000);
+        choose(window);
+        threads.left = (unsigned)(MOST_A_SECOND * (passed < 1000 ? passed : 1000) / 1000);
+        if (!threads.left) threads.left = 1;
     }
-    if (threads.wanted && ring_has_spare_room()) look();
+    if (threads.wanted && ring_has_spare_room()) look(window);
     unsigned look_ms = window ? LOOK_IN_WINDOW_MS : LOOK_MS;
     uint64_t rest = next > now ? next - now : 1;
     return threads.wanted && rest > look_ms ? look_ms : (unsigned)rest;

@@ -189,8 +189,11 @@ LONGEST, A_PERIOD = 60_000, 0.2
 
 
 def test_where_tracing_is_on_in_windows_stacks_are_told_in_these(ring: Path) -> None:
-    """A period longer than the test, so each stack but the first is a window's."""
+    """A period longer than the test, so each stack but the first is a window's. Of a thread that does not run within a
+    window nothing is told: the trace has nothing of it."""
     with stacks(17, ring, "-Xint", period=LONGEST) as (jvm, found):
+        jvm.tell("start deep 0")
+        jvm.tell("settle")
         jvm.tell("start loop 1")
 
         def of_loop() -> list[export.Stack]:
@@ -209,8 +212,10 @@ def test_where_tracing_is_on_in_windows_stacks_are_told_in_these(ring: Path) -> 
             while time.monotonic() < until:  # it runs, and several threads may be told of when tracing is on again
                 printed(jvm.pid)
             assert not of_loop()
+            before = found.last.get(tid(found, "deep"))
             found.reader.tell_window(on)
             assert eventually("a stack is told when tracing is on", of_loop)
+            assert found.last.get(tid(found, "deep")) is before
 
 
 @versions
