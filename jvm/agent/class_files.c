@@ -243,15 +243,33 @@ void JNICALL on_class_prepare(jvmtiEnv *env, JNIEnv *jni, jthread thread, jclass
     complete(jni, klass);
 }
 
+static void complete_if_prepared(JNIEnv *jni, jclass klass) {
+    jint status = 0;
+    if (!(*jvmti)->GetClassStatus(jvmti, klass, &status) && status & JVMTI_CLASS_STATUS_PREPARED) complete(jni, klass);
+    (*jni)->DeleteLocalRef(jni, klass);
+}
+
+static bool has_signature(jclass klass, const char *wanted) {
+    char *signature = NULL;
+    if ((*jvmti)->GetClassSignature(jvmti, klass, &signature, NULL)) return false;
+    bool same = !strcmp(signature, wanted);
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)signature);
+    return same;
+}
+
+// The JVM lists them newest first (JDK: ClassLoaderDataGraph, ClassLoaderData::classes_do). The oldest are those that all
+// others call: Object, String and the like. MethodHandle comes last: asked for, each method of it has an id, and JVMTI
+// takes for an intrinsic of it the method whose id has the intrinsic's number (JDK: Method::make_method_handle_intrinsic).
 void classes_write_missing(JNIEnv *jni) {
     jint count = 0;
-    jclass *classes = NULL;
+    jclass *classes = NULL, last = NULL;
     if ((*jvmti)->GetLoadedClasses(jvmti, &count, &classes)) return;
-    for (jint i = 0; i < count; i++) {
-        jint status = 0;
-        if (!(*jvmti)->GetClassStatus(jvmti, classes[i], &status) && status & JVMTI_CLASS_STATUS_PREPARED)
-            complete(jni, classes[i]);
-        (*jni)->DeleteLocalRef(jni, classes[i]);
+    for (jint i = count; i-- > 0;) {
+        if (!last && has_signature(classes[i], "Ljava/lang/invoke/MethodHandle;"))
+            last = classes[i];
+        else
+            complete_if_prepared(jni, classes[i]);
     }
+    if (last) complete_if_prepared(jni, last);
     (*jvmti)->Deallocate(jvmti, (unsigned char *)classes);
 }
