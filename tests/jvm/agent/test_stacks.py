@@ -75,12 +75,12 @@ def all_same(jvm: Subject, found: Stacks, kinds: tuple[str, ...]) -> dict[str, T
 @pytest.mark.parametrize("way", ["interpreted", "compiled"])
 def test_stacks_are_those_that_the_jvm_prints(version: int, way: str, ring: Path) -> None:
     """Of threads that stopped; then nothing is told of them any more."""
-    with stacks(version, ring, *(["-Xint"] if way == "interpreted" else STOP_APART)) as (jvm, found):
+    with stacks(version, ring, *(["-Xint"] if way == "interpreted" else ["-Xbatch", *STOP_APART])) as (jvm, found):
         for kind in STOPPED:
             jvm.tell(f"start {kind} {0 if way == 'interpreted' else 1000 if kind == 'deep' else 20000}")
         jvm.tell("settle")
         told = eventually("all stacks are as the JVM prints them", lambda: all_same(jvm, found, STOPPED))
-        assert all(stack.whole for stack in told.values())
+        assert not {kind: stack.lines for kind, stack in told.items() if not stack.whole}
         assert Line("Stacks.odd", line("return even(n - 1) + 1;")) in told["deep"].lines
         assert [n for m, n in told["deep"].lines].count(line("return odd(n - 1) + 1;")) == 75
         assert "Stacks$Initialized.<clinit>" in [m for m, _ in told["initializer"].lines]
@@ -119,8 +119,9 @@ def invoked_as_told(found: Stacks, stack: export.Stack) -> None:
     assert checked > 150
 
 
-def follows_the_program(lines: list[Line]) -> bool:
-    """Of the thread "loop", outermost first: it calls left or right, these each other, the last of them yields."""
+def follows_the_program(lines: list[Line], *, in_turn: bool) -> bool:
+    """Of the thread "loop", outermost first: it calls left or right, these each other (`in_turn`), the last of them
+    yields."""
     calls = {
         "left": (line("if (n > 0) right(n - 1);"), line("if (n > 0) right(n - 1);") + 1),
         "right": (line("if (n > 0) left(n - 1);"), line("if (n > 0) left(n - 1);") + 1),
@@ -129,7 +130,11 @@ def follows_the_program(lines: list[Line]) -> bool:
         return False
     names = [m.removeprefix("Stacks.") for m, _ in lines[2:] if m.startswith("Stacks.")]
     rest = lines[2 + len(names) :]
-    if any(a == b or {a, b} != {"left", "right"} for a, b in pairwise(names)) or len(names) > 7:
+    if (
+        not {"left", "right"}.issuperset(names)
+        or len(names) > 7
+        or (in_turn and any(a == b for a, b in pairwise(names)))
+    ):
         return False
     at = [n for _, n in lines[2 : 2 + len(names)]]
     if any(n != calls[name][0] for name, n in zip(names[:-1], at[:-1], strict=True)):
@@ -157,8 +162,11 @@ def test_a_thread_that_runs_is_told_with_frames_it_had(version: int, options: tu
         eventually("60 stacks are told", enough)
         told = [t for s in taken if (t := found.told(s)) is not None]
     assert len(told) > 20
-    assert all(t.whole for t in told)
-    assert not [t.lines for t in told if not follows_the_program(t.lines[::-1])]
+    optimised = not options  # C2 gives frames up, and its debug info mixes up methods that are inlined in themselves
+    whole = [t for t in told if t.whole]
+    assert len(whole) > 10 if optimised else len(whole) == len(told)
+    wrong = [t.lines for t in whole if not follows_the_program(t.lines[::-1], in_turn=not optimised)]
+    assert len(wrong) <= optimised, wrong  # code that has taken another's place may not be told yet
     assert max(len(t.lines) for t in told) >= 10  # they yield
 
 
