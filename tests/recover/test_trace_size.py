@@ -63,7 +63,7 @@ def test_a_return_is_a_bit_if_the_trace_has_its_call() -> None:
 def test_it_is_that_of_a_real_trace_but_for_a_share_that_does_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time packets and PSB+ are 4 to 9 % of the demo's trace, while its steps a byte differ by a factor of 1.7."""
+    """Time packets and PSB+ are 4 to 9 % of the demo's trace, while its steps a byte differ by a factor of 1.5."""
     sizes, steps = [], []
 
     def rows(p: object, message: object, found: np.ndarray, lost: object, first: int, end: int) -> None:
@@ -87,4 +87,4 @@ def test_it_is_that_of_a_real_trace_but_for_a_share_that_does_not_change(
     low, middle, high = np.quantile(sizes, (0.25, 0.5, 0.75))
     assert 0.85 < middle < 1
     assert high / low < 1.1
-    assert np.quantile(steps, 0.9) / np.quantile(steps, 0.1) > 1.5
+    assert np.quantile(steps, 0.9) / np.quantile(steps, 0.1) > 1.4

@@ -173,6 +173,7 @@ def test_a_socket_of_root_stands_where_the_jvm_of_another_user_listens(ring: Pat
     ring = ring.parent.with_name("in-the-way") / ring.name  # the user's directory has a name for each session
     with Subject(17, user=NOBODY, cwd=Path("/")) as jvm, socket.socket(socket.AF_UNIX) as listener:
         path = Path(f"/tmp/.java_pid{jvm.pid}")
+        path.unlink(missing_ok=True)  # of a JVM of before that had this id and was killed
         listener.bind(str(path))
         listener.listen()
         with pytest.raises(AttachError, match=f"{path} belongs to user root and is in the JVM's way"):
