@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ SECONDS = 600
 
 
 def sampled(java: Sequence[str], directory: Path) -> Counter[str]:
-    """Of all threads. `java`: program, which has `jfr` beside it, and arguments. Raises TruthError."""
+    """Of all threads. `java`: program, by its path or in PATH, which has `jfr` beside it, and arguments. Raises
+    TruthError."""
     recording = directory / "native.jfr"
     words = [java[0], f"-XX:StartFlightRecording=settings=profile,filename={recording}", *java[1:]]
-    tool = Path(java[0]).resolve().with_name("jfr")
+    tool = Path(shutil.which(java[0]) or java[0]).resolve().with_name("jfr")
     try:
         subprocess.run(words, capture_output=True, check=True, timeout=SECONDS)
         printed = subprocess.run(
