@@ -44,10 +44,11 @@ COUNTERS = re.compile(
     \.pid$ | cpu_seconds | \.(restarts|incarnation|failures)$ | \.(lag|age)
     | (sent|received|refused|dropped|missing|skipped|reopened)(_\w+)?$
     | \.(steps|panes|late_reports|expired_reports|trimmed_rows|folded_names)$
-    | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice)$
+    | \.decode_(bytes|chunks|marks|skipped_bytes|losses_\w+|cut_packets|bytes_told_twice|unread_bytes)$
     | \.segment_(pieces|segments|switches|undated|unknown_thread_bytes|told_twice|settled_\w+)$
     | \.search_\w+$
-    | \.cct_(holes|shared_holes|links|strange_returns|overflow|presumed\w*|rebuilt|not_profiled)$
+    | \.cct_(holes|shared_holes|links|strange_returns|overflow|presumed\w*|rebuilt|not_profiled|stacks\w*)$
+    | \.reconstruct_(stacks_\w+|unexplained_\w+)$ | \.recover_holes_\w+$
     | \.attribute_(bytes|addresses|unknown_addresses|time_jumps)$
     | \.(ready_pending_bytes|profile_instructions)$
     | \.follow_(bytes|shed_bytes|desync|code_missing)$
@@ -63,8 +64,9 @@ COUNTERS = re.compile(
 )
 
 
-BOUNDED = {r"^hub\.processes\..*\.methods$": 16384}
-"""With each new name the hub's table of methods fills, up to `Hub(max_methods)`."""
+BOUNDED = {r"^hub\.processes\..*\.methods$": 16384, r"\.jit_file_bytes$|^file jit-N\.export: bytes$": 32 << 20}
+"""With each new name the hub's table of methods fills, up to `Hub(max_methods)`; an export is made anew when it has
+grown by 8 MiB (capture/live/jit.py)."""
 
 
 def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
