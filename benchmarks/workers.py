@@ -60,15 +60,14 @@ def shares(messages: Sequence[Message], workers: int) -> list[list[Message]]:
 
 
 def rows(messages: list[Message], counts: Sequence[int], settings: Settings, steady: int | None) -> Iterator[Row]:
-    """One of each part and number of workers, one worker first. Raises ValueError where `messages` have no trace."""
+    """One of each part and number of workers, one worker first."""
     alone: dict[str, Part] = {}
-    sizes = {id(m): len(m.data) for m in messages if isinstance(m, Chunk)}
-    begin = _steady_from(messages, steady)
+    begin = 0 if steady is None else _steady_from(messages, steady)
     for workers in (1, *counts):
         each = []
         for share in shares(messages, workers):
-            own = sum(sizes.get(id(m), 0) for m in share if getattr(m, "tsc", 0) >= begin)
-            parts, _ = measure(share, settings, own if steady is not None else None, None)
+            own = None if steady is None else sum(len(m.data) for m in share if isinstance(m, Chunk) and m.tsc >= begin)
+            parts, _ = measure(share, settings, own, None)
             each.append({part.name: part for part in parts})
         if workers == 1:
             alone = each[0]
@@ -84,14 +83,13 @@ def rows(messages: list[Message], counts: Sequence[int], settings: Settings, ste
             )  # fmt: skip
 
 
-def _steady_from(messages: Sequence[Message], steady: int | None) -> int:
-    """TSC from which on `steady` bytes of trace are drained; 0 where they are not told apart."""
-    left = steady or 0
+def _steady_from(messages: Sequence[Message], steady: int) -> int:
+    """TSC from which on the last `steady` bytes of trace are drained; 0: there are no more."""
     for message in reversed(messages):
         if isinstance(message, Chunk):
-            left -= len(message.data)
-            if left <= 0:
-                return message.tsc if steady else 0
+            steady -= len(message.data)
+            if steady <= 0:
+                return message.tsc
     return 0
 
 

@@ -1,7 +1,7 @@
 """The overlap that a tree of a part of the trace could have, were every context of that part known.
 
 A tree with half of the calls is not that of all calls: a context that is called once is in it or not. So the overlap
-with the whole tree has a limit that no profiler can pass, and the rest is what contexts were not found.
+with the whole tree has a limit that no profiler can pass, and the rest are contexts that were not found.
 
 A tree of some windows of time: panes of the lossless tree, those that lie in the windows. A tree without bursts of
 bytes: each call is lost by chance alone (of bursts calls are lost together, so the limit is a little lower still).

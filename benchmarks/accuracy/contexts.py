@@ -185,10 +185,10 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
     def of_main(tree: Tree) -> Tree:
         return merged((view.of(tree), rest.of(tree)))
 
-    def whole_of_windows(what: str) -> Tree:
-        return (
-            thinned(whole, options.lose) if what == "lossy" else of_main(Panes(recording, print).within(options.duty))
-        )
+    def at_most(what: str) -> Tree:
+        if what == "lossy":
+            return thinned(whole, options.lose)
+        return of_main(Panes(recording, print).within(options.duty))
 
     whole = of_main(whole)
     for what, through in (
@@ -197,7 +197,7 @@ def figures(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]
     ):
         if not through:
             continue
-        part, most = of_main(found(through)), whole_of_windows(what)
+        part, most = of_main(found(through)), at_most(what)
         for weight in ("invocations", "ticks"):
             row = compared(whole, part, weight, options.top)
             if weight == "invocations" or what == "duty":

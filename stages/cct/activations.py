@@ -94,7 +94,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
 
 @inner
 def root_of(t, c, a):  # type: ignore[no-untyped-def]
-    """What lies below all that is known of the stack."""
+    """The unknown, or the ground, below all frames of the stack that are known."""
     while class_of(t, c, a) != FN_HOLE and class_of(t, c, a) != FN_BOTTOM:
         a = t.activation[AC * a + A_PARENT]
     return a

@@ -73,7 +73,7 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Line:
-    """What waits of a process between capture and here."""
+    """Chunks of a process, on their way from capture to here."""
 
     now: Callable[[], int]
     shedder: Shedder
@@ -102,7 +102,7 @@ class Decode:
         older than `most_behind_seconds` are not read. None: all are, because the source waits."""
         self._first = first
         self._now, self._most_behind_seconds, self._grace_seconds = now, most_behind_seconds, grace_seconds
-        self._lines: dict[tuple[str, int], _Line] = {}  # of processes
+        self._lines: dict[tuple[str, int], _Line] = {}  # of processes, as long as the worker lives
         self._streams: dict[StreamKey, _Stream] = {}  # until their end
         self._marks = np.empty(MARK_WORDS * marks, np.int64)
         self._times: dict[tuple[str, int], int] = {}
