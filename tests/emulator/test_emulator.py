@@ -104,7 +104,8 @@ def test_a_thread_goes_on_in_code_that_its_stream_does_not_have(stream: str, plu
 @pytest.mark.parametrize("options", [{}, {"per_thread": True}], ids=["cpu", "thread"])
 def test_a_thread_comes_into_code_that_is_old_meanwhile(options: dict[str, Any], plugin: Path, tmp_path: Path) -> None:
     """It was on its way there when another one changed that code and ran it: of three hundred times now and then."""
-    run = emulate(tmp_path, [compiled("raced"), "300"], {"psb_on_code_change": True, **options})
+    roomy = {"aux_kib": 1 << 18}  # a thread goes round until the other has had its turns
+    run = emulate(tmp_path, [compiled("raced"), "300"], {"psb_on_code_change": True, **roomy, **options})
     assert sum(version.changed for version in run.truth.code) == 300
     same(run, least=1000)
 
