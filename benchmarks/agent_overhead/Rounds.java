@@ -7,7 +7,10 @@ import javax.xml.transform.sax.SAXResult;
 import javax.xml.transform.stream.StreamSource;
 import org.apache.fop.apps.FopFactory;
 
-/** The same work again and again in one JVM: the last line of stderr has the CPU time (ns) of the process, after each. */
+/**
+ * The same work again and again in one JVM: the last lines of stderr have the CPU time (ns) of the process after each
+ * round, and when the round ended (ms since the epoch).
+ */
 public final class Rounds {
     interface Work {
         void run() throws Exception;
@@ -20,13 +23,20 @@ public final class Rounds {
             "-url", "jdbc:h2:mem:benchmark", "-script", file);
         OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         long[] spent = new long[Integer.parseInt(arguments[2])];
+        long[] ended = new long[spent.length];
         for (int i = 0; i < spent.length; i++) {
             work.run();
             spent[i] = system.getProcessCpuTime();
+            ended[i] = System.currentTimeMillis();
         }
-        StringBuilder line = new StringBuilder("rounds");
-        for (long cpu : spent) {
-            line.append(' ').append(cpu);
+        say("rounds", spent);
+        say("ended", ended);
+    }
+
+    private static void say(String what, long[] numbers) {
+        StringBuilder line = new StringBuilder(what);
+        for (long number : numbers) {
+            line.append(' ').append(number);
         }
         System.err.println(line);
     }

@@ -71,11 +71,18 @@ def whole(command: list[str]) -> dict[str, float]:
     return {"wall": wall, "cpu": cpu}
 
 
+def rounds_of(said: str) -> tuple[dict[str, float], list[float]]:
+    """What `Rounds` said: CPU seconds of the start and in steady state; and when each round ended, seconds since the
+    epoch."""
+    cpu, walls = ([int(n) for n in re.findall(rf"^{name} ([\d ]+)$", said, re.MULTILINE)[-1].split()]
+                  for name in ("rounds", "ended"))  # fmt: skip
+    spent = [ns / 1e9 for ns in cpu]
+    return {"start": spent[0], "steady": spent[-1] - spent[len(spent) // 2 - 1]}, [ms / 1e3 for ms in walls]
+
+
 def in_rounds(command: list[str]) -> dict[str, float]:
     _, _, said = run(command)
-    told = re.findall(r"^rounds ([\d ]+)$", said, re.MULTILINE)
-    spent = [int(ns) / 1e9 for ns in told[-1].split()]
-    return {"start": spent[0], "steady": spent[-1] - spent[len(spent) // 2 - 1]}
+    return rounds_of(said)[0]
 
 
 def turns(
