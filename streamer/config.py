@@ -54,7 +54,7 @@ def budget_cpus(text: str, machine: int) -> float:
 class CaptureConfig(_Section):
     chunk_kib: int = Field(256, ge=4, le=65536, description="largest chunk drained at once from one stream")
     poll_ms: float = Field(
-        10.0, gt=0, le=1000, description="between two looks at the rings; twice as long while little comes"
+        10.0, gt=0, le=1000, description="between two looks at the rings; up to three times as long while little comes"
     )
     reread_cpu_percent: float = Field(
         2.0, ge=0, le=100, description="of one CPU, to find changes in the code of running JVMs; 0: do not look"

@@ -50,6 +50,8 @@ from stages.messages import (
 Message = StreamOpen | Sideband | JitBatch | Chunk | StreamEnd | Tick | OffDuty | EndOfStream
 CALM = 32
 """A ring is calm while a poll finds no more than this part of it."""
+FASTEST = 210e6
+"""Bytes a second that a CPU running Java writes at most; 150 to 210 MB is usual."""
 QUIET = 4096
 """Bytes of trace: a process that makes no more while it is traced does next to nothing."""
 MAX_BATCHES = 8  # JIT batches of one process in one poll
@@ -345,9 +347,12 @@ class Drain:
         return sum(stream.backlog for stream in self.streams.values())
 
     @property
-    def calm(self) -> bool:
-        """Whether the last poll found next to nothing in every ring: of twice as much there is as little to lose."""
-        return self._calm
+    def calm_seconds(self) -> float:
+        """So long every ring has room for, even if a burst begins now; 0: the last poll found more than next to nothing
+        in one."""
+        if not self._calm:
+            return 0.0
+        return min((stream.ring.aux_size for stream in self.streams.values()), default=math.inf) / FASTEST
 
     @property
     def quiet(self) -> bool:

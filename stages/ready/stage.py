@@ -51,8 +51,8 @@ from stages.messages.columns import joined
 
 MOST_BYTES = 4 << 20
 """Of trace in one message."""
-HOLD_SECONDS = 0.25
-"""So long complete segments wait for others in a chain of a worker."""
+HOLD_SECONDS = 0.5
+"""So long complete segments wait for others in a chain of a worker; with panes of the default length, for the pane."""
 PATIENCE_SECONDS = 0.5
 """So much longer than other trace that of a JVM's beginning waits, in a chain that does not wait itself."""
 MARK_SECONDS = 0.1

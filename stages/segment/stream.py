@@ -203,11 +203,16 @@ def was_tracing(marks: NDArray[np.void]) -> bool:
 
 def is_tracing(marks: NDArray[np.void], before: bool) -> bool:
     """Is code being traced behind `marks`, if it was (or was not) `before`?"""
-    kind = marks["kind"]
-    telling = np.flatnonzero((kind != TIME) & (kind != BAD))
-    if not len(telling):
-        return before
-    mark = marks[telling[-1]]
-    if mark["kind"] == PSB:
-        return bool(mark["ip"])
-    return int(mark["kind"]) in (PGE, OVF)  # an OVF is followed by a FUP, or a PGE that says so
+    return bool(_tracing(marks, before))
+
+
+@kernel
+def _tracing(marks, before):  # type: ignore[no-untyped-def]
+    """`is_tracing`: by the last of the marks that tells."""
+    for k in range(len(marks) - 1, -1, -1):
+        kind = marks[k]["kind"]
+        if kind == PSB:
+            return marks[k]["ip"] != 0
+        if kind != TIME and kind != BAD:
+            return kind in (PGE, OVF)  # an OVF is followed by a FUP, or a PGE that says so
+    return before

@@ -37,11 +37,9 @@ log = structlog.get_logger()
 
 PATIENCE = 0.05
 """Seconds for which capture waits for room in a socket before it looks at its rings again."""
-
-
-CALM_PAUSE = 2
-"""So many times as long is the pause while rings hold next to nothing: a look at a few kilobytes, with the messages
-that come of it, costs as much as one at a megabyte. A ring of the stock size has room for a sudden burst within it."""
+CALM_PAUSE = 3
+"""So many times as long is the pause, at most, while rings hold next to nothing: a look at a few kilobytes, with the
+messages that come of it, costs as much as one at a megabyte. It ends before a sudden burst could fill a ring."""
 OFF_SECONDS = 0.1
 """Between two looks while tracing is off: at the JVM's export, at new threads."""
 QUIET_SECONDS = 0.25
@@ -134,7 +132,7 @@ class CaptureSource:
     def _pause(self) -> float:
         """Seconds until the rings are to be looked at again, when all has been taken."""
         if self._drain.on:
-            return self._poll_seconds * (CALM_PAUSE if self._drain.calm else 1)
+            return max(self._poll_seconds, min(CALM_PAUSE * self._poll_seconds, self._drain.calm_seconds))
         return QUIET_SECONDS if self._drain.quiet else OFF_SECONDS
 
     def _record(self, message: Message) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from capture.live import ring
-from capture.live.drain import QUIET
+from capture.live.drain import FASTEST, QUIET
 from capture.live.duty import LEAST, STRATUM, Budget, Duty
 from capture.perf.records import AuxFlag
 from stages.messages import Chunk, Loss, LossMark, OffDuty, StreamOpen
@@ -230,15 +230,33 @@ def test_a_process_that_does_next_to_nothing_is_quiet_while_tracing_is_off(sessi
     assert quiet == [True, False, True]
 
 
+def test_looks_are_as_rare_as_the_smallest_ring_allows(tmp_path: Path) -> None:
+    session = Session(tmp_path / "s")
+    drain = session.drain()
+    first = session.ring("cpu0", aux_pages=1024)
+    drain.poll()
+    assert drain.calm_seconds == 4 * 1024 * 1024 / FASTEST
+    second = session.ring("cpu1", aux_pages=256)
+    first.trace(bytes(100))
+    drain.poll()
+    assert drain.calm_seconds == 1024 * 1024 / FASTEST
+    second.trace(bytes(100_000))  # much for such a ring
+    drain.poll()
+    assert drain.calm_seconds == 0
+    drain.close()
+
+
 def test_the_next_look_is_late_only_where_nothing_comes(tmp_path: Path) -> None:
     class Rings:
-        on, calm, quiet = True, False, False
+        on, calm_seconds, quiet = True, 0.0, False
 
     source = CaptureSource(tmp_path, CaptureConfig(poll_ms=10))
     source._drain.close()
     source._drain = rings = cast(Any, Rings())
     assert source._pause() == 0.01
-    rings.calm = True
+    rings.calm_seconds = 1.0
+    assert source._pause() == 0.03
+    rings.calm_seconds = 0.02  # not so late that a burst fills a ring
     assert source._pause() == 0.02
     rings.on = False
     assert source._pause() == OFF_SECONDS
