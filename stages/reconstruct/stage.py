@@ -71,6 +71,7 @@ class Reconstructed:
     shedder: Shedder | None = None  # None: it may take as long as it takes
     drained: int = 0  # the newest drain that has been heard of
     waiting: deque[NDArray[np.uint8]] = field(default_factory=deque)  # records of which the classes are not looked at
+    waiting_bytes: int = 0
     learning: Iterator[None] | None = None  # the first of them, begun
     unexplained: set[int] = field(default_factory=set)  # threads whose last paths passed; dropped with the thread
 
@@ -192,9 +193,11 @@ class Reconstruct:
 
     def _wait(self, p: Reconstructed, data: NDArray[np.uint8]) -> None:
         p.waiting.append(data)
-        while len(p.waiting) > 1 and sum(map(len, p.waiting)) > MOST_WAITING:
+        p.waiting_bytes += len(data)
+        while len(p.waiting) > 1 and p.waiting_bytes > MOST_WAITING:
             first = 1 if p.learning is not None else 0
             self.counts["dropped_bytes"] += len(p.waiting[first])
+            p.waiting_bytes -= len(p.waiting[first])
             del p.waiting[first]
 
     def _learn(self, p: Reconstructed) -> Iterator[None]:
@@ -206,7 +209,7 @@ class Reconstruct:
                 if self._late(p):
                     return
             p.learning = None
-            p.waiting.popleft()
+            p.waiting_bytes -= len(p.waiting.popleft())
 
     def _pass(self, p: Reconstructed, message: Paths) -> Iterator[object]:
         """Unexplained: of none of its threads anything is known from here on."""

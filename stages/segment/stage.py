@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from stages.messages import (
     MARK_DTYPE,
+    Account,
     Decoded,
     EndOfStream,
     Loss,
@@ -47,6 +48,8 @@ MAX_WAITING = 4 << 20
 """Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
 HOLD_SECONDS = 0.1
 """How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
+VIEW_SECONDS = 1.0
+"""Behind a drain, packets of before it can come into view: not so long after. What was written has come by then."""
 MAX_HOLES = 32
 """Marks kept of the losses before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
@@ -78,6 +81,11 @@ class Segmentation:
                 return [message]
             case StreamEnd():
                 return [*self._ended(message), message]
+            case Account():
+                known = self._streams.get(message.stream)
+                if known is not None and message.holes and message.start >= known.end:
+                    known.cut = known.end
+                return [message]
             case Tick():
                 return [*self._tick(message), *self._look_through(message), message]
             case EndOfStream():
@@ -109,7 +117,13 @@ class Segmentation:
         return known
 
     def _look_through(self, tick: Tick) -> list[ThreadEnd]:
-        return self._threads.look_through(tick, self._hz.get((tick.host, tick.pid), 0.0), self._streams.values())
+        streams = self._streams.values()
+        ends = self._threads.look_through(tick, self._hz.get((tick.host, tick.pid), 0.0), streams)
+        for end in ends:
+            for stream in streams:
+                if stream.key[:2] == end.thread[:2]:
+                    stream.ran.pop(end.thread.tid, None)
+        return ends
 
     def _ended(self, message: StreamEnd) -> list[object]:
         out: list[object] = []
@@ -163,43 +177,66 @@ class Segmentation:
         process = tick.host, tick.pid
         drained = self._drained.get(process, 0)
         self._drained[process] = max(drained, tick.tsc)
+        in_view = drained - round(VIEW_SECONDS * self._hz.get(process, float(_END_OF_TIME)))
         for stream in self._streams.values():
-            if stream.key[:2] == process and stream.runs:
-                self._settle(stream, drained, out)
+            if stream.key[:2] == process:
+                if stream.runs:
+                    heard = stream.heard_until(tick.tsc)
+                    settled = self._settle(stream, drained, min(heard, drained), out)
+                    if not settled and heard <= (drained if stream.is_cut else in_view):
+                        self._give_up(stream, heard, out)
+                stream.rest(in_view)
         return out
 
-    def _settle(self, s: Stream, drained: int, out: list[object]) -> None:
-        """Gives the tail behind the last time mark to its thread, if it can only be one's and need not wait.
+    def _settle(self, s: Stream, drained: int, heard: int, out: list[object]) -> bool:
+        """Gives the tail behind the last time mark to its thread, if it can only be one's and need not wait: of those
+        that ran before `heard`, when it had been written.
 
         Switches stay undecided: a processor's last packets can come into view after the record of the switch behind
         them (perf notes a switch before it stops the event), so the bytes behind may still be that thread's.
         """
-        told = bisect_right(s.coming, drained, key=lambda owner: owner.since)
+        told = bisect_right(s.coming, heard, key=lambda owner: owner.since)
         owners = [s.owner, *s.coming[:told]]
         ran = [i for i, owner in enumerate(owners) if owner.tid != Special.NOBODY]
         tids = {owners[i].tid for i in ran}
         if len(tids) != 1 or Special.LOST in tids:
-            return
+            return False
         tracing = is_tracing(s.marks[s.passed :], s.tracing)
         if owners[-1].tid == Special.NOBODY:
             until = owners[-1].since
             due = until > s.tsc and not tracing
         else:
-            until = drained
+            until = min((drained, *(owner.since for owner in s.coming[told : told + 1])))
             due = drained - s.tsc >= round(HOLD_SECONDS * self._hz.get(s.key[:2], float(_END_OF_TIME)))
         if not due:
-            return
+            return False
         self.counts["settled_by_drain"] += 1
         tid = s.key.tid if s.key.tid >= 0 else tids.pop()
         slept = len(ran) > 1 and not s.tracing and owners[ran[0] + 1].since == s.tsc
         begin = max(s.tsc, min(owners[ran[slept]].since, until))
         self._give(s, owners, tid, s.at, s.end, begin, until, out)
         losses = [m for m in s.losses if m.offset <= s.end]
-        self._mark_holes(s, owners, losses, out)
+        self._mark_holes(s, [*owners, *s.ran.values()], losses, out)
         s.losses = [m for m in s.losses if m.offset > s.end]
         s.owner = owners[ran[-1]]  # those before it are the same thread, or none
         del s.coming[: ran[-1]]
         s.at, s.tsc, s.tracing, s.lone, s.passed = s.end, until, tracing, False, len(s.marks)
+        s.ran.clear()
+        self._emit(s, out)
+        s.trim()
+        return True
+
+    def _give_up(self, s: Stream, heard: int, out: list[object]) -> None:
+        """Decides a tail that may be of several threads: the next mark would not tell more, because it stands behind a
+        hole, or because the processor has long left the code. Else as long as nothing is read of a stream its tail
+        would wait, and each switch, and each thread that has ended."""
+        if not s.is_cut and is_tracing(s.marks[s.passed :], s.tracing):
+            return
+        told = bisect_right(s.coming, heard, key=lambda owner: owner.since)
+        s.coming, later = s.coming[:told], s.coming[told:]
+        self.counts["undated"] += 1
+        self._slot(s, len(s.marks), s.end, _END_OF_TIME, bool(s.coming), out)
+        s.coming, s.lone = later, False
         self._emit(s, out)
         s.trim()
 
@@ -243,7 +280,8 @@ class Segmentation:
                 self._mark_holes(s, [Owner(0, tid)], [doubt], out, dated)
             self._give(s, owners, tid, s.at, to, s.tsc, dated, out)
         due = [m for m in s.losses if m.offset <= to]
-        self._mark_holes(s, owners, due, out)
+        self._mark_holes(s, [*owners, *s.ran.values()], due, out)
+        s.ran.clear()
         s.losses = [m for m in s.losses if m.offset > to]
         s.owner, s.at, s.tsc, s.tracing = owners[-1], to, dated, tracing
         s.passed = min(index + 1, len(s.marks))
@@ -322,7 +360,7 @@ class Segmentation:
             while at < stop:
                 due = [m for m in s.losses if m.offset <= at]
                 if due:
-                    self._mark_holes(s, owners, due, out)
+                    self._mark_holes(s, [*owners, *s.ran.values()], due, out)
                     s.losses = [m for m in s.losses if m.offset > at]
                 to = min([stop, *(m.offset for m in s.losses)])
                 since = tsc if at == start else max(tsc, s.time_at(at))

@@ -64,7 +64,10 @@ class Stream:
     marks: NDArray[np.void] = field(default_factory=lambda: np.empty(0, MARK_DTYPE))
     passed: int = 0  # so many of them have been
     losses: list[LossMark] = field(default_factory=list)
-    coming: list[Owner] = field(default_factory=list)  # switches told, by time
+    coming: list[Owner] = field(default_factory=list)  # switches told, by time, of since `at`; but for those in `ran`
+    ran: dict[int, Owner] = field(default_factory=dict)  # by thread: before the first of `coming`, and gave no byte
+    cut: int = -1  # a hole begins here
+    last_heard: tuple[int, int] = (-1, 0)  # `end`, and by when all bytes before it had been written
     last_record: int = 0
     number: int = -1  # of the last Sideband
     again: bool = False  # the next Sideband tells again all there is to know
@@ -76,9 +79,28 @@ class Stream:
     def end(self) -> int:
         return self.runs[-1].end if self.runs else self.at
 
-    def may_be_of(self, tid: int) -> bool:
-        """Whether bytes that wait may be the thread's."""
-        return any(owner.tid in (tid, Special.LOST) for owner in (self.owner, *self.coming))
+    def heard_until(self, drain: int) -> int:
+        """When the bytes that wait had all been written: by the first drain behind them. `drain`: the newest."""
+        if self.last_heard[0] != self.end:
+            self.last_heard = self.end, drain
+        return self.last_heard[1]
+
+    @property
+    def is_cut(self) -> bool:
+        """The next bytes do not join those before them."""
+        return self.cut == self.end
+
+    def rest(self, until: int) -> None:
+        """All bytes of before `until` have come: where none waits, the switches up to then need not be known one by
+        one. But a stretch of code that goes on needs its owner."""
+        if self.runs or (self.tracing and not self.is_cut):
+            return
+        told = bisect_right(self.coming, until, key=lambda owner: owner.since)
+        if told:
+            self.ran |= {owner.tid: owner for owner in (self.owner, *self.coming[: told - 1])}
+            self.owner = self.coming[told - 1]
+            self.tsc, self.lone = max(self.tsc, self.owner.since), False
+            del self.coming[:told]
 
     def numbered_anew(self) -> None:
         """Its sideband comes from now on from a sender that numbers anew, and first tells the records that matter

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stages.messages import LossMark, StreamKey, ThreadEnd, ThreadKey, Tick
 from stages.segment.stream import Stream
+from stages.segment.thread_attribution import Special
 
 SLACK, SILENCE = 5.0, 300.0
 
@@ -44,7 +45,7 @@ class Threads:
         if not hz or now.tsc - self._looked.get(process, 0) < hz:
             return []
         self._looked[process] = now.tsc
-        waiting = [s for s in streams if s.key[:2] == process and s.at < s.end]
+        waiting = _waiting(s for s in streams if s.key[:2] == process and s.at < s.end)
         until, long_ago = now.tsc - round(SLACK * hz), now.tsc - round(SILENCE * hz)
         gone = [
             end
@@ -52,7 +53,7 @@ class Threads:
             if end.tsc < until
             and end.thread[:2] == process
             and end.stream.tid < 0
-            and not any(s.tsc <= end.tsc and s.may_be_of(end.thread.tid) for s in waiting)
+            and min(waiting.get(tid, end.tsc + 1) for tid in (end.thread.tid, Special.LOST)) > end.tsc
         ]
         silent = [
             ThreadEnd(key, thread.stream, thread.last)
@@ -65,3 +66,12 @@ class Threads:
         self.known.pop(end.thread, None)
         self.exits.pop(end.thread, None)
         return end
+
+
+def _waiting(streams: Iterable[Stream]) -> dict[int, int]:
+    """Thread whose bytes those that wait may be, or LOST for any → from when the oldest of them may be."""
+    since: dict[int, int] = {}
+    for stream in streams:
+        for tid in {owner.tid for owner in (stream.owner, *stream.coming)}:
+            since[tid] = min(since.get(tid, stream.tsc), stream.tsc)
+    return since

@@ -206,7 +206,7 @@ def test_records_that_wait_are_bounded(messages: list[object], monkeypatch: pyte
     for batch in batches:
         stage.feed(batch)
     (process,) = stage._processes.values()
-    assert sum(map(len, process.waiting)) <= max(1 << 16, len(process.waiting[-1]))
+    assert process.waiting_bytes == sum(map(len, process.waiting)) <= max(1 << 16, len(process.waiting[-1]))
     told = sum(len(m.data) for m in batches)
     assert stage.statistics()["reconstruct_dropped_bytes"] == told - sum(map(len, process.waiting)) > 0
     ready = True
@@ -214,6 +214,7 @@ def test_records_that_wait_are_bounded(messages: list[object], monkeypatch: pyte
     for message in [m for m in messages if isinstance(m, Paths | StreamOpen)][:3]:
         stage.feed(message)
     assert not process.waiting
+    assert process.waiting_bytes == 0
     assert process.learning is None
 
 
