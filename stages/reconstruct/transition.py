@@ -143,7 +143,8 @@ def _settle(g, s, c, t, flags, order, passed):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-def]
+def _op(g, s, c, t, op, before, bytecodes, order, passed):  # type: ignore[no-untyped-def]
+    """`before`: the other bytecode of its template, NO_OP."""
     s.at[NEXT] = 0
     if s.at[SCANNED] >= 0 and (s.front.node[0] != UNKNOWN or s.at[PHASE] == ENTERED):
         s.at[SCANNED] += 1  # a frame of an unknown method explains everything
@@ -158,6 +159,8 @@ def _op(g, s, c, t, op, bytecodes, order, passed):  # type: ignore[no-untyped-de
     elif s.at[COUNT]:
         s.at[WAITED] = 0
     if s.at[COUNT] == 0:
+        if before != NO_OP:
+            s.at[BEFORE] = s.at[BEFORE] & 0xFF00 | before
         begin(g, t.index, s, op)
         if s.at[NEXT]:
             _settle(g, s, c, t, bytecodes, order, passed)
@@ -189,9 +192,12 @@ def take_token(g, s, c, t, kind, argument, order, passed):  # type: ignore[no-un
     if kind != ENTER and s.at[PHASE] == ENTERED and s.at[ENTRY] == INTRINSIC:
         _native(g, s, c, t, order, passed)  # it did not go on to another entry
     if kind == OP:
-        _op(g, s, c, t, t.templates[2 * argument], 1, order, passed)
-        if t.templates[2 * argument + 1] != NO_OP:
-            _op(g, s, c, t, t.templates[2 * argument + 1], 1, order, passed)
+        first, second = t.templates[2 * argument], t.templates[2 * argument + 1]
+        if second == NO_OP:
+            _op(g, s, c, t, first, NO_OP, 1, order, passed)
+        else:  # both are counted with it, or none: they have one block
+            _op(g, s, c, t, first, NO_OP, 0, order, passed)
+            _op(g, s, c, t, second, first, 2, order, passed)
         return
     s.at[NEXT] = 0
     if kind == ENTER:

@@ -63,7 +63,7 @@ from stages.reconstruct.window import (
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
 AGREED = AT["AGREED"]
-IN_COMPILED = int(Token.COMPILED)
+OP, IN_COMPILED = int(Token.OP), int(Token.COMPILED)
 PLAIN, CONDITIONAL, GOTO = int(Kind.PLAIN), int(Kind.CONDITIONAL), int(Kind.GOTO)
 OFF_CODE = int(Break.OFF_CODE)
 graph_at, state_at, counts_at, blocks_at = (pointers_to(kind) for kind in (Graph, State, Counts, Blocks))
@@ -152,9 +152,12 @@ def _run_path(g, s, c, t, x, order, passed):  # type: ignore[no-untyped-def]
         if not _quick(g, s, c, t, p, order):
             b = np.int64(t.passage.block[p])
             at, count = np.int64(t.of.first[b]), np.int64(t.of.tokens[b])
+            behind = np.int64(0)  # the token that dispatches its bytecode
+            for k in range(count):
+                behind = k if t.of.token[at + k] == OP else behind
             for k in range(count):
                 take_token(g, s, c, t, t.of.token[at + k], t.of.argument[at + k], order, passed + t.passage.nth[p])
-                if k == 0:
+                if k == behind:
                     _credit(g, s, c, t, b, order, passed + t.passage.nth[p])
             if t.passage.says[p] == COMPILED_CODE:
                 _was_at(s, t.passage.called[p], t.passage.here[p])

@@ -164,8 +164,9 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
         tell(s, event, m, -1, order, passed)
     if s.at[KEEP] and event != E_NONE and not found:
         keep(s, -event, order)
-    if node >= 0 and flags & BYTECODES:
-        keep(s, node, order)
+    if node >= 0:
+        for back in range((flags & BYTECODES) - 1, -1, -1):  # of a template that is two, the first is the one before
+            keep(s, node - back, order)
     if m >= 0:
         invoked = 1 if event == E_ENTER else 0
         if invoked or flags & BYTECODES:

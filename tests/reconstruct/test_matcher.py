@@ -27,6 +27,9 @@ from tests.reconstruct import naive
 from tests.reconstruct.programs import Instruction, Program, Tokens, run, whole
 
 TEMPLATES = np.array([(opcode, 0xFF) for opcode in range(len(NAMES))], np.uint8)
+PAIR_OF = {OPCODE["nop"]: OPCODE["iconst_0"], OPCODE["iconst_0"]: OPCODE["pop"]}
+"""By the first of two bytecodes that have a template together, the second."""
+PAIRS = np.array([*TEMPLATES.tolist(), *PAIR_OF.items()], np.uint8)
 TID = 7
 Compiled = tuple[Places, Scopes]
 
@@ -143,6 +146,62 @@ def test_what_is_sure_is_what_every_explanation_says(program: Program, seed: int
     assert sum(node == -FrameEvent.ENTER and then >= 0 for node, then in pairs) == invocations.total()
     entered = entered_by(tokens, of)
     assert all(n <= entered[m] for m, n in invocations.items())
+
+
+def blocks_with_pairs(tokens: Tokens, graph: Graph) -> tuple[Blocks, list[int]]:
+    """As `blocks_of`, one for two bytecodes where a template is both, and for a jump with the next bytecode; how many
+    bytecodes each dispatches."""
+    of_blocks = list[Tokens]()
+    for token, argument in tokens:
+        before = of_blocks[-1] if of_blocks else []
+        if token == Token.OP and before and before[-1][0] == Token.OP and PAIR_OF.get(before[-1][1]) == argument:
+            before[-1] = Token.OP, len(TEMPLATES) + list(PAIR_OF).index(before[-1][1])
+        elif token == Token.OP and before == [(Token.TAKEN, 0)]:
+            before.append((token, argument))
+        else:
+            of_blocks.append([(token, argument)])
+    n = len(of_blocks)
+    paths, links = np.zeros(FIRST_PATH + n, PATH_DTYPE), np.zeros(n, LINK_DTYPE)
+    paths["link"][FIRST_PATH:], paths["links"][FIRST_PATH:], links["number"] = np.arange(n), 1, np.arange(n)
+    counts = np.array([len(block) for block in of_blocks], np.int32)
+    flat = [token for block in of_blocks for token in block]
+    of = OfBlocks(
+        np.cumsum(counts, dtype=np.int32) - counts, counts, np.ones(n, np.int32),
+        np.array([token for token, _ in flat], np.uint8), np.array([a for _, a in flat], np.int32),
+    )  # fmt: skip
+    path, passage = whole(Layout().growing(paths, links, of, PAIRS, UNKNOWN_CALLS[0].called))
+    number = np.arange(len(graph.methods.entry), dtype=np.int32)
+    blocks = Blocks(of, path, passage, PAIRS, by_opcode(graph), *UNKNOWN_CALLS, number)
+    ops = [sum(1 + (argument >= len(TEMPLATES)) for token, argument in block if token == Token.OP)
+           for block in of_blocks]  # fmt: skip
+    return blocks, ops
+
+
+@settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)  # type: ignore[attr-defined]
+@given(programs(), programs(), st.integers(0, 1 << 30), st.integers(1, 60), st.data())
+def test_a_bytecode_is_counted_with_its_block_or_not_at_all(
+    ran: Program, known: Program, seed: int, steps: int, data: st.DataObject
+) -> None:
+    """For the profile takes the blocks that are known from the templates, and puts methods' bytecodes in their place:
+    whichever classes have been told, in rows, behind holes, and in pieces."""
+    random, graph = Random(seed), known.graph()
+    tokens = [token for k in range(3) for token in run((known, ran)[k % 2], random.randrange, steps, 0, 0)[0]]
+    blocks, ops = blocks_with_pairs(tokens, graph)
+    n = len(ops)
+    matcher, order = Matcher(executed=True), np.arange(FIRST_PATH, FIRST_PATH + n, dtype=np.int32)
+    pieces = [0, *sorted(data.draw(st.sets(st.integers(1, n), max_size=2), "pieces")), n]
+    for first, last in pairwise(pieces):
+        cuts = [first, *sorted(data.draw(st.sets(st.integers(first, last), max_size=2), "cuts")), last]
+        fresh = np.array([k > 0 and data.draw(st.booleans(), "hole") for k in range(len(cuts) - 1)])
+        nothing = np.zeros(len(fresh), np.int64)
+        parts = Parts(np.column_stack((cuts[:-1], cuts[1:])), fresh, nothing, nothing, nothing)
+        found = [out for out in matcher.group(0, TID, parts, graph, blocks, order, np.zeros(0, BREAK_DTYPE)) if out][-1]
+        known_ops = sum(ops[block] * times for _, block, times in found.known.tolist())
+        assert all(times == 1 for _, _, times in found.known.tolist())
+        executed = [int(node) for part in found.executed for _, node, _ in part.tolist() if node >= 0]
+        by_events = sum(int(part["bytecodes"].sum()) for part in found.events)
+        assert counts(found)[0].total() == known_ops == len(executed) == by_events
+        assert counts(found)[0] == Counter(graph.nodes.method[executed].tolist())
 
 
 @settings(max_examples=10 if config.DISABLE_JIT else 300, deadline=None)  # type: ignore[attr-defined]
