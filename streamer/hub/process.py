@@ -85,7 +85,7 @@ class Process:
             if self.clock is not None:
                 begin, end = (self.clock.seconds_since(at * self.ticks_per_pane, wall_ns) for at in (pane, pane + 1))
                 self.delays.seen(end, begin - end)
-            self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
+            self.shift.update(self.windows, self.windows.windows[0], self.windows.windows[-1], self.ticks_per_pane)
 
     def duty(self, index: int | None) -> float:
         """The part of a window's time (None: of the run's), from the first pane on, that was traced."""

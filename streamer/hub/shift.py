@@ -21,6 +21,9 @@ Reference panes with nothing in them do not count. There is no verdict (None)
 - where either window holds less than `LEAST`: a single task of an idle process is a whole mixture by itself;
 - where one does less, by unit of time, than `LEAST_RATE` of the busiest pane of both: a service that falls idle, or
   wakes, has changed how much it does, and the few methods of its idle time say nothing about the others.
+Both are of what the process does, not of the part that was traced (a CPU budget: `capture.live.duty`), so weights are
+divided by the time that was. A pane that was traced for little of it says little: the busiest is then one of several
+panes together, which were traced for as long as one pane is.
 """
 
 from __future__ import annotations
@@ -92,12 +95,31 @@ def shares(window: Window, column: int, size: int) -> NDArray[np.float64] | None
     return weight / total if total > 0 else None
 
 
-def comparable(windows: Windows, now: Window, before: Window, column: int) -> bool:
-    """Whether both windows hold enough work, and of one order in each pane, for their mixtures to be compared."""
-    weights = [float(window.rows[:, column].sum()) for window in (now, before)]
-    least = min(weight / window.length for weight, window in zip(weights, (now, before), strict=True))
-    most = max(float(pane.rows[:, column].sum()) for window in (now, before) for pane in windows.panes(window))
-    return min(weights) >= LEAST.get(column, 1) and least >= LEAST_RATE * most
+def comparable(windows: Windows, now: Window, before: Window, column: int, ticks: int = 0) -> bool:
+    """Whether in both windows enough was done, and of one order in each pane, for their mixtures to be compared.
+    `ticks`: those of a pane; 0: it was traced all the time."""
+    rates = []  # in a pane's time
+    for window in now, before:
+        panes = min(window.length, windows.age() - window.delay)
+        weight, duty = float(window.rows[:, column].sum()), 1 - (window.off / (ticks * panes) if ticks else 0.0)
+        if duty <= 0 or weight / duty < LEAST.get(column, 1):
+            return False
+        rates.append(weight / duty / window.length)
+    return min(rates) >= LEAST_RATE * _busiest([*windows.panes(before), *windows.panes(now)], column, ticks)
+
+
+def _busiest(panes: list[Pane], column: int, ticks: int) -> float:
+    """The largest weight in a pane's time: of panes one behind the other that were traced for so long, or of all."""
+    weights = [float(pane.rows[:, column].sum()) for pane in panes]
+    parts = [1 - (pane.off / ticks if ticks else 0.0) for pane in panes]
+    first, weight, traced, most = 0, 0.0, 0.0, sum(weights) / max(sum(parts), 1e-9)
+    for last in range(len(panes)):
+        weight, traced = weight + weights[last], traced + parts[last]
+        while traced - parts[first] >= 1 - 1e-9:
+            weight, traced, first = weight - weights[first], traced - parts[first], first + 1
+        if traced >= 1 - 1e-9:
+            most = max(most, weight / traced)
+    return most
 
 
 class Detector:
@@ -117,16 +139,16 @@ class Detector:
     def held(self) -> Shift | None:
         return max((shift for _, shift in self._lately), key=lambda shift: shift.score, default=None)
 
-    def update(self, windows: Windows, now: Window, before: Window) -> None:
-        """After the pane `windows.newest` has closed."""
+    def update(self, windows: Windows, now: Window, before: Window, ticks: int = 0) -> None:
+        """After the pane `windows.newest` has closed. `ticks`: those of a pane, 0 if they are not known."""
         newest = windows.newest or 0
-        self._update(windows, now, before)
+        self._update(windows, now, before, ticks)
         if self.current is not None:
             self._lately.append((newest, self.current))
         while self._lately and self._lately[0][0] <= newest - now.length:
             self._lately.popleft()
 
-    def _update(self, windows: Windows, now: Window, before: Window) -> None:
+    def _update(self, windows: Windows, now: Window, before: Window, ticks: int) -> None:
         size = len(windows.table.names)
         p, q = shares(now, self._column, size), shares(before, self._column, size)
         busy = [pane for pane in windows.panes(before) if pane.rows[:, self._column].any()]
@@ -134,7 +156,7 @@ class Detector:
             p is None
             or q is None
             or windows.age() < 2 * now.length
-            or not comparable(windows, now, before, self._column)
+            or not comparable(windows, now, before, self._column, ticks)
         ):
             self.current = None
             return

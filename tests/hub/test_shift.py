@@ -9,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.hub.profile import COLUMNS, HITS, INSTRUCTIONS, MethodTable
-from streamer.hub.shift import Detector, distance, robust
-from streamer.hub.windows import BYTES, Windows
+from streamer.hub.shift import Detector, _busiest, distance, robust
+from streamer.hub.windows import BYTES, Pane, Windows
 from tests.narrowed import present
+
+TICKS = 1000  # of a pane
 
 
 class Program:
-    """Feeds panes of given mixtures to windows of 10 and 60 panes, and the detector after each."""
+    """Feeds panes of given mixtures to windows of 10 and 60 panes, and the detector after each. `duty`: the part of
+    each pane that is traced, so many panes, one after the other, for ever."""
 
-    def __init__(self, column: int = HITS) -> None:
-        self.column = column
+    def __init__(self, column: int = HITS, duty: tuple[float, ...] = (1.0,)) -> None:
+        self.column, self.duty = column, duty
         self.windows = Windows(MethodTable(), [(10, 0), (60, 0), (60, 10)], column)
         self.detector = Detector(column)
         self.pane = 0
@@ -27,10 +30,12 @@ class Program:
     def run(self, seconds: int, mixture: dict[str, int]) -> None:
         for _ in range(seconds):
             rows = np.zeros((len(mixture), COLUMNS), np.uint64)
-            rows[:, self.column] = [max(0, round(self.random.gauss(n, n / 20))) for n in mixture.values()]
-            self.windows.add(self.pane, list(mixture), rows, np.zeros(BYTES, np.int64))
+            on = self.duty[self.pane % len(self.duty)]
+            rows[:, self.column] = [max(0, round(on * self.random.gauss(n, n / 20))) for n in mixture.values()]
+            off = round((1 - on) * TICKS)
+            self.windows.add(self.pane, list(mixture), rows, np.zeros(BYTES, np.int64), off)
             self.windows.close(self.pane)
-            self.detector.update(self.windows, self.windows.windows[0], self.windows.windows[-1])
+            self.detector.update(self.windows, self.windows.windows[0], self.windows.windows[-1], TICKS)
             self.pane += 1
 
 
@@ -126,3 +131,40 @@ def test_a_shift_at_low_load_is_one() -> None:
     found = verdicts(Program(INSTRUCTIONS), [(200, {"serve": 9 * 10**7}), (60, {"other": 3 * 10**7})])
     assert not any(found[:200])
     assert any(found[200:215])
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, TICKS)), min_size=1, max_size=12))
+def test_the_busiest_time(told: list[tuple[int, int]]) -> None:
+    """Of all runs of panes with a pane's time traced, no shorter ones that end with the same pane."""
+    panes = []
+    for number, (weight, off) in enumerate(told):
+        pane = Pane(number)
+        pane.rows, pane.off = np.zeros((1, COLUMNS), np.uint64), off
+        pane.rows[0, HITS] = weight
+        panes.append(pane)
+    whole = sum((Fraction(TICKS - off, TICKS) for _, off in told), Fraction())
+    rates = [Fraction(sum(weight for weight, _ in told)) / max(whole, Fraction(1, 10**9))]
+    for last in range(len(told)):
+        for first in range(last, -1, -1):
+            run = told[first : last + 1]
+            if (traced := sum((Fraction(TICKS - off, TICKS) for _, off in run), Fraction())) >= 1:
+                rates.append(sum(weight for weight, _ in run) / traced)
+                break
+    assert _busiest(panes, HITS, TICKS) == pytest.approx(float(max(rates)))
+
+
+@pytest.mark.parametrize("duty", [(1.0,), (0.25,), (0.2, 0.0), (0.05,), (0.1, 0.0), (0.002,)])
+def test_what_is_traced_in_part_is_judged_by_what_the_process_does(duty: tuple[float, ...]) -> None:
+    """Ten million instructions in ten seconds are enough, however few of them were seen; panes of which nothing was
+    traced are not idle ones, and one that was traced alone is not the busiest."""
+    phases = [(100, {"serve": 5 * 10**6}), (15, {"serve": 5 * 10**6, "other": 15 * 10**6})]
+    found = verdicts(Program(INSTRUCTIONS, duty), phases)
+    assert not any(found[:100])
+    assert found[101 + (len(duty) > 1)]
+    assert not any(verdicts(Program(INSTRUCTIONS, duty), [(100, {"beat": 900_000}), (15, {"other": 900_000})]))
+
+
+@pytest.mark.parametrize("duty", [(1.0,), (0.25,), (0.05,), (0.1, 0.0)])
+def test_a_service_that_is_traced_in_part_and_falls_idle_and_wakes_is_no_shift(duty: tuple[float, ...]) -> None:
+    busy, idle = {"serve": 9 * 10**8, "parse": 10**8}, {"beat": 2_000_000}
+    assert not any(verdicts(Program(INSTRUCTIONS, duty), [(200, busy), (300, idle), (60, busy)]))

@@ -1,0 +1,1 @@
+"""What a CPU budget costs and shows (`python -m benchmarks.duty --help`)."""
