@@ -5,7 +5,10 @@ random (`capture.live.duty`). A method's share is a ratio of two sums over them,
 variance of such a ratio is that of the residuals y − p·Y (ratio estimator: Cochran, Sampling Techniques, 6.4 and 9A;
 the factor 1 − f is for the part that was seen, so that at full duty nothing is uncertain). Panes are few, so the
 interval takes Student's t. Differences between panes because the program changed count as uncertainty too: intervals
-err on the wide side.
+err on the wide side. A pane in which nothing was seen is no cluster: at small duties there is a window in
+every second one only, and to count the others would make out a larger sample than there is. A method that was met in
+few clusters may be in more of the time than the spread of so few tells: its interval holds Wilson's for the part of the
+clusters that have it (Wilson, JASA 22, 1927), each with as much of it as those had.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ def student(freedom: int) -> float:
 def half_widths(parts: F64, totals: F64, duty: float) -> F64:
     """Half of the 95 % interval of each share Σ parts / Σ totals. `parts`: (clusters, methods) weights, `totals`:
     (clusters,) weight of all methods; `duty`: part of the time that was seen. 1 where one cluster is all there is."""
-    clusters, methods = parts.shape
+    clusters, methods = int(np.count_nonzero(totals)), parts.shape[1]
     if duty >= 1 or not totals.any():
         return np.zeros(methods)
     if clusters < 2:
@@ -44,8 +47,20 @@ def half_widths(parts: F64, totals: F64, duty: float) -> F64:
     whole = totals.sum()
     residuals = parts - totals[:, None] * (parts.sum(axis=0) / whole)
     variance = (1 - duty) * clusters / (clusters - 1) * np.square(residuals).sum(axis=0) / whole**2
-    halves: F64 = np.minimum(1.0, student(clusters - 1) * np.sqrt(variance))
+    met = np.count_nonzero(parts, axis=0)
+    rare = (_most_often(met, clusters) - met / clusters) * clusters * parts.sum(axis=0) / np.maximum(met, 1) / whole
+    halves: F64 = np.minimum(1.0, np.maximum(student(clusters - 1) * np.sqrt(variance), (1 - duty) ** 0.5 * rare))
     return halves
+
+
+def _most_often(met: NDArray[np.int64], clusters: int) -> F64:
+    """The upper end of Wilson's interval of the part of all clusters in which there is something that was met in `met`
+    of them."""
+    p, z = met / clusters, student(clusters - 1)
+    found: F64 = (p + z**2 / (2 * clusters) + z * np.sqrt(p * (1 - p) / clusters + (z / (2 * clusters)) ** 2)) / (
+        1 + z**2 / clusters
+    )
+    return found
 
 
 def weights(panes: Iterable[Pane], slots: Sequence[int], column: int) -> tuple[F64, F64]:

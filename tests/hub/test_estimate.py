@@ -22,16 +22,33 @@ from tests.hub.reports import HOST, PID, Time, report
 
 
 def plainly(parts: list[list[float]], duty: float) -> list[float]:
-    """`half_widths` as the textbook has it, method by method."""
+    """`half_widths` as the textbook has it, method by method; the sample are the clusters with anything in them."""
+    parts = [row for row in parts if sum(row)]
     n = len(parts)
+    if n < 2:
+        return [1.0] * 3
     totals = [sum(row) for row in parts]
     out = []
     for method in range(len(parts[0])):
         p = sum(row[method] for row in parts) / sum(totals)
         spread = sum((row[method] - p * total) ** 2 for row, total in zip(parts, totals, strict=True)) / (n - 1)
         mean = sum(totals) / n
-        out.append(min(1.0, estimate.student(n - 1) * ((1 - duty) * spread / n) ** 0.5 / mean))
+        by_spread = estimate.student(n - 1) * ((1 - duty) * spread / n) ** 0.5 / mean
+        having = [row[method] for row in parts if row[method]]
+        each = sum(having) / max(1, len(having)) / mean
+        by_presence = (1 - duty) ** 0.5 * (wilson(len(having), n) - len(having) / n) * each
+        out.append(min(1.0, max(by_spread, by_presence)))
     return out
+
+
+def wilson(met: int, n: int) -> float:
+    """The largest part P with |met/n − P| ≤ t·√(P(1 − P)/n), found by bisection."""
+    low, high = met / n, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        inside = (middle - met / n) ** 2 <= estimate.student(n - 1) ** 2 * middle * (1 - middle) / n
+        low, high = (middle, high) if inside else (low, middle)
+    return low
 
 
 @settings(deadline=None)
@@ -141,3 +158,11 @@ def test_without_a_budget_nothing_of_it_is_shown() -> None:
 def test_ticks_off_duty_are_not_more_than_a_pane_has() -> None:
     hub, _ = traced_in_part(1 << 60)
     assert hub.hot().duty == 0
+
+
+def test_a_method_that_was_met_once_is_less_sure_than_its_spread_tells() -> None:
+    parts = np.ones((10, 2))
+    parts[1:, 1] = 0
+    half = estimate.half_widths(parts, np.full(10, 2.0), 0.05)
+    assert 0.05 + half[1] == pytest.approx(0.5 * wilson(1, 10), abs=0.005)
+    assert half[0] == 0
