@@ -378,6 +378,8 @@ class Hub:
                 if self.live(silent, max(self.windows.values())):
                     return None
                 del self.processes[silent]
+                self._gauges = {of: said for of, said in self._gauges.items() if of[:2] != silent}
+                self.ledger.forget(*silent)
                 self.trees.forget(silent)
                 if self.statements:
                     self.statements.forget(silent)

@@ -24,6 +24,8 @@ from stages.messages import Account, Loss, StreamKey
 MAX_OFFSET = 1 << 56
 """No stream is longer (at 1 GB/s it would take two years): keeps sums far from the end of 64 bits."""
 _CAUSES = frozenset(Loss)
+_FORGOTTEN = "", -1
+"""In the place of processes."""
 
 
 @dataclass(slots=True)
@@ -202,6 +204,11 @@ class Ledger:
         """`close` of those streams in `heads`, whose producers have ended, of which every byte is accounted for."""
         whole = {key: head for key, head in heads.items() if key in self._streams and self._streams[key].joined >= head}
         return self.close(whole)
+
+    def forget(self, host: str, pid: int) -> None:
+        """Of a process that the hub has forgotten: its closed streams are from now on in the sums of all alone."""
+        if (host, pid) in self._retired:
+            self._retired.setdefault(_FORGOTTEN, Totals()).add(self._retired.pop((host, pid)))
 
     def totals(self, host: str | None = None, pid: int | None = None) -> Totals:
         """Sums over the streams of a process, or of all."""

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.messages import Clock, CodeKind, Loss, PaneReport
+from stages.messages import Clock, CodeKind, Loss, PaneReport, TreeReport
+from stages.messages.trees import TREE_DTYPE
 from streamer.config import WindowConfig
 from streamer.hub.hub import Hub
 from streamer.hub.view import HotView, window_label
 from streamer.views import summary
+from tests.growth import grown, sizes
 from tests.hub.reports import HOST, PID, Time, account, report, stream
 
 
@@ -209,6 +211,22 @@ def test_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.seconds += 400
     hub.feed(report(1, {"A.a": 1}, pid=5))
     assert {pid for _, pid in hub.processes} == {1, 2, 5}
+
+
+def test_processes_that_come_and_go_leave_their_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.hub.hub.MAX_PROCESSES", 3)
+    hub, clock = make()
+    held = []
+    for pid in range(40):
+        hub.feed(replace(report(1, {"A.a": 1}, pid=pid, accounts=(account(0, 10, pid=pid),)), gauges=(("x", 1.0),)))
+        hub.trees.feed(TreeReport(HOST, pid, 0, 1, np.zeros(0, TREE_DTYPE), ()))
+        hub.end(HOST, pid)
+        hub.close_streams({stream(pid=pid): 10})
+        hub.hot(f"{clock.seconds - 5}..{clock.seconds}")
+        clock.seconds += 400
+        held.append(sizes(hub))
+    assert grown(held[10], held[-1], 0) == {}
+    assert hub.run_coverage().decoded == 400
 
 
 def test_the_view_is_json() -> None:
