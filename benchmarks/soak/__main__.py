@@ -6,8 +6,9 @@
 A JVM with 5 MB of code cache (`Tide.java`) runs under the emulated PT. Every few seconds these are measured: each
 number in the statistics of the hub and of every member, the files in the runtime directory (bytes and how many, by
 name without digits), and the memory of every process. After a warm-up of a third of the time a robust slope is fitted
-to each (`slopes`). Numbers that grow beyond noise are named, and the status is 1. Counters of events since the start
-are no gauges: `COUNTERS` names them, and a new one has to be put there or be flat.
+to each (`slopes`). Numbers that grow beyond noise are named, and those beyond their bound (`BOUNDED`); the bytes
+written have to be those decoded and in holes at the end. If anything is wrong, the status is 1. Counters of events
+since the start are no gauges: `COUNTERS` names them, and a new one has to be put there or be flat.
 
 Shown and not judged: the memory of the emulated JVM, for QEMU keeps its translations until its buffer is full; and
 `BOUNDED`, which fills up to a bound and stays there.
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.soak.slopes import Trend, trend
+from streamer import config
 
 EVERY = 5.0  # seconds
 STARTUP = 400.0
@@ -64,9 +66,21 @@ COUNTERS = re.compile(
 )
 
 
-BOUNDED = {r"^hub\.processes\..*\.methods$": 16384, r"\.jit_file_bytes$|^file jit-N\.export: bytes$": 32 << 20}
+BOUNDED = {
+    r"^hub\.processes\..*\.methods$": 16384,
+    r"\.jit_file_bytes$|^file jit-N\.export: bytes$": 32 << 20,
+    r"\.recover_window_bytes$": config.FlowConfig().recover_mib << 20,
+    r"\.cct_(nodes|activations|steps)$": 1 << 20,
+    r"\.cct_parts$": 1 << 23,
+    r"\.cct_panes$": 64,
+    r"^hub\.tree_nodes$": 5 << 18,
+}
 """With each new name the hub's table of methods fills, up to `Hub(max_methods)`; an export is made anew when it has
-grown by 8 MiB (capture/live/jit.py)."""
+grown by 8 MiB (capture/live/jit.py). The recovery's window with its index, and the tables of contexts, have the room
+that the configuration and `stages.cct.stage.Room` say; of trees the hub keeps 2²⁰ nodes, while a pane is added
+that pane's as well. Beyond its bound nothing may be at any time."""
+UNBALANCED = "THE BOOKS DO NOT BALANCE"
+"""Of the summary (`streamer.views.summary`), where bytes written are not those decoded and in holes."""
 
 
 def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -165,8 +179,8 @@ class Run:
                 pages = int((directory / "statm").read_text().split()[1])
             except (OSError, IndexError, ValueError):
                 continue
-            words = [Path(word.decode(errors="replace")).name for word in line[:4]]
-            name = "JVM (emulated)" if "qemu" in words[0] else " ".join(words).strip()
+            words = [Path(word.decode(errors="replace")).name for word in line[:8]]
+            name = "JVM (emulated)" if "qemu" in words[0] else " ".join(w for w in words if not w.isdigit()).strip()
             found[f"memory of {name}"] += pages * os.sysconf("SC_PAGE_SIZE")
         return found
 
@@ -193,6 +207,16 @@ def judge(times: list[float], measured: list[dict[str, float]], warm_up: float) 
         minutes, values_ = np.array(points).T
         found[name] = trend(minutes, values_, FLOORS[kind])
     return found
+
+
+def beyond(measured: list[dict[str, float]]) -> list[str]:
+    """Those of `BOUNDED` that were beyond their bound at some time."""
+    names = sorted({name for values in measured for name in values})
+    most = {name: max(values.get(name, 0.0) for values in measured) for name in names}
+    found = [(name, bound) for pattern, bound in BOUNDED.items() for name in names if re.search(pattern, name)]
+    for name, bound in found:
+        print(f"{'BEYOND' if most[name] > bound else '':8}{most[name]:14,.0f} at most, bound {bound:14,}  {name}")
+    return [name for name, bound in found if most[name] > bound]
 
 
 def report(trends: Mapping[str, Trend]) -> list[str]:
@@ -238,13 +262,16 @@ def main() -> int:
     print("\n".join(said.splitlines()[-12:]))
     if status:
         print(f"`streamer run` ended with {status}")
+    if UNBALANCED in said or "written" not in said:
+        status = status or 1
+        print("no balance of the bytes, or one that is none")
     return 1 if _verdict(times, measured, arguments.minutes / 3) or status else 0
 
 
 def _verdict(times: list[float], measured: list[dict[str, float]], warm_up: float) -> list[str]:
     growing = report(judge(times, measured, warm_up))
     print(f"{len(growing)} of {len({n for m in measured for n in m})} numbers grow: {', '.join(growing) or 'none'}")
-    return growing
+    return growing + beyond(measured)
 
 
 if __name__ == "__main__":

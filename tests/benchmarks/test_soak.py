@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.soak.__main__ import COUNTERS, judge, numbers, report
+from benchmarks.soak.__main__ import COUNTERS, beyond, judge, numbers, report
 from benchmarks.soak.slopes import trend
 
 MINUTES = np.arange(0, 13, 1 / 12)
@@ -57,3 +57,10 @@ def test_a_number_that_nobody_has_named_a_counter_is_a_gauge() -> None:
     assert COUNTERS.search("decode/0.statistics.stages.attribute_something") is None
     assert COUNTERS.search("decode/0.statistics.stages.decode_bytes")
     assert COUNTERS.search("capture/0.statistics.cpu_seconds")
+
+
+def test_a_number_beyond_its_bound_is_named_though_it_did_not_grow(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "decode/0.statistics.stages.cct_nodes"
+    assert beyond([{name: 1 << 20}, {}]) == []
+    assert beyond([{name: (1 << 20) + 1}, {name: 5}]) == [name]
+    assert "BEYOND" in capsys.readouterr().out
