@@ -87,12 +87,14 @@ def compared(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         out["truth"] = {"bytecodes": sum(heavy.values()), "invocations": sum(invocations.values())}
         if (kept := directory / "native.json").is_file():
             out["native"] = by_method(heavy, json.loads(kept.read_text()), 10, 1)
-        told = run.reports.invocations(run.executed.when(tid, since, a.begin))
+        begin = run.executed.when(tid, since, a.begin)
+        told, bytecodes = (run.reports.counts(column, begin) for column in ("invocations", "bytecodes"))
         return {
             "lost_bytes": 1 - run.bytes / max(run.all_bytes, 1),
             "control_flow": control_flow(a, numbers, options.top),
             "invocations": by_method(invocations, told, INVOCATIONS_OF, WITHIN_INVOCATIONS),
             "interpreted_bytecodes": by_method(heavy, seen, BYTECODES_OF, WITHIN_BYTECODES),
+            "bytecodes": by_method(heavy, bytecodes, BYTECODES_OF, WITHIN_BYTECODES),
         }
 
     for text in options.loss:
@@ -128,7 +130,7 @@ def show(found: dict[str, Any]) -> None:
         )
         for name, value in f.get("recovery", {}).items():
             print(f"  {name} {value:,}" if isinstance(value, int) else f"  {name} {value:.2%}")
-        for name in ("invocations", "interpreted_bytecodes"):
+        for name in ("invocations", "interpreted_bytecodes", "bytecodes"):
             by = f[name]
             print(f"  {name.replace('_', ' ')}: {by['within']} of {by['methods']} methods as in the truth, "
                   f"{by['top_10']} of the first 10")  # fmt: skip

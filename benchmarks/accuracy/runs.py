@@ -27,10 +27,10 @@ PANE_SECONDS = 0.1
 
 
 class Reports:
-    """The tables' invocations."""
+    """The tables' invocations, and executed bytecodes."""
 
     def __init__(self) -> None:
-        self._panes: dict[int, Counter[str]] = defaultdict(Counter)
+        self._panes: dict[int, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self._names: dict[int, str] = {}
         self.ticks = 1  # of a pane
 
@@ -38,15 +38,17 @@ class Reports:
         if isinstance(message, PaneReport):
             self._names |= dict(message.names)
             for rows in (message.profile, message.recovered):
-                for row in rows[rows["invocations"] > 0]:
-                    self._panes[message.pane][self._names[int(row["method"])]] += int(row["invocations"])
+                for column in ("invocations", "bytecodes"):
+                    counts = self._panes[message.pane][column]
+                    for row in rows[rows[column] > 0]:
+                        counts[self._names[int(row["method"])]] += int(row[column])
 
-    def invocations(self, since: int) -> Counter[str]:
-        """Of all threads, observed and of fillings, from the pane of that time on."""
+    def counts(self, column: str, since: int) -> Counter[str]:
+        """`invocations` or `bytecodes` of all threads, observed and of fillings, from the pane of that time on."""
         out = Counter[str]()
         for pane, counts in self._panes.items():
             if pane >= since // self.ticks:
-                out.update(counts)
+                out.update(counts[column])
         return out
 
 

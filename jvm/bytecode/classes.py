@@ -8,7 +8,7 @@ dropped, the oldest first, and are then not known.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,7 @@ class Classes:
         self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
         self._steps: dict[int, NDArray[np.int32] | None] = {}  # of methods; emptied when it is full, as the next
         self._calls: dict[int, tuple[tuple[int, str], ...]] = {}
+        self._stretches: dict[int, NDArray[np.int32] | None] = {}
         self.told = 0  # classes and class files, so far
 
     def add(self, record: export.Class | export.ClassDef | export.Method) -> None:
@@ -121,16 +122,26 @@ class Classes:
 
     def steps(self, method: int) -> NDArray[np.int32] | None:
         """The jumps in the bytecode of a method (`jvm.bytecode.counts.steps`); None: it is not known."""
-        if method in self._steps:
-            return self._steps[method]
+        return self._of_code(method, self._steps, bytecode.steps)
+
+    def stretches(self, method: int) -> NDArray[np.int32] | None:
+        """The stretches of a method that run in one go (`jvm.bytecode.counts.stretches`); None: it is not known."""
+        return self._of_code(method, self._stretches, bytecode.stretches)
+
+    def _of_code(
+        self, method: int, known: dict[int, NDArray[np.int32] | None], find: Callable[[bytes], NDArray[np.int32] | None]
+    ) -> NDArray[np.int32] | None:
+        """What `find` says of a method's code, once it is there, and `known` since."""
+        if method in known:
+            return known[method]
         told = self.methods.get(method)
         file = self._file(told.class_id) if told is not None else None
         code = file.code(told.name, told.signature) if told is not None and file is not None else None
         if code is None:
             return None
-        if len(self._steps) >= STEPS:
-            self._steps.clear()
-        return self._steps.setdefault(method, bytecode.steps(code))
+        if len(known) >= STEPS:
+            known.clear()
+        return known.setdefault(method, find(code))
 
     def calls(self, method: int) -> tuple[tuple[int, str], ...]:
         """The calls in a method's bytecode that can go to one method alone: bci and display name."""

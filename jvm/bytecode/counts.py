@@ -1,6 +1,6 @@
 """How often the parts of a method run by its bytecode, as far as one pass over its instructions tells.
 
-Where it jumps to, where it leaves, which variables it counts by constants, and where it calls.
+Where it jumps to, where it leaves, which variables it counts by constants, where it calls, and what runs in one go.
 """
 
 # ruff: noqa: SIM109 -- a tuple to search in costs a kernel more than comparisons
@@ -56,6 +56,38 @@ def _steps(code, out):  # type: ignore[no-untyped-def]
             n += 1
         at += size
     return n
+
+
+@kernel
+def _stretches(code, rows, head, out):  # type: ignore[no-untyped-def]
+    """`stretches` of the rows of `_steps`; `head`: by bci, zeros."""
+    head[0] = True
+    for k in range(len(rows)):
+        if rows[k, 1] == JUMP and 0 <= rows[k, 2] < len(code):
+            head[rows[k, 2]] = True
+    n, at, next_, step = -1, np.int64(0), True, 0
+    while at < len(code):
+        if head[at] or next_:
+            n += 1
+            out[n, 0], out[n, 1] = at, 0
+        out[n, 1] += 1
+        next_ = False
+        while step < len(rows) and rows[step, 0] <= at:
+            next_ = next_ or rows[step, 1] == JUMP or rows[step, 1] == LEAVE
+            step += 1
+        at += size_at(code, 0, at, len(code))
+    return n + 1
+
+
+def stretches(code: bytes) -> NDArray[np.int32] | None:
+    """(n, 2) the stretches of a method that run from their first bytecode to their last, exceptions apart: bci of the
+    first, and how many bytecodes. None: this is no bytecode."""
+    rows = steps(code)
+    if rows is None:
+        return None
+    out = np.empty((len(code), 2), np.int32)
+    n = int(_stretches(np.frombuffer(code, np.uint8), rows, np.zeros(len(code), np.bool_), out))
+    return out[:n].copy()
 
 
 def steps(code: bytes) -> NDArray[np.int32] | None:

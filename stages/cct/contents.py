@@ -29,6 +29,7 @@ from stages.cct.tables import (
     I64,
     IC,
     IN,
+    IN_BYTECODES,
     ITEM_CALLS,
     ITEM_ENTERS,
     XC,
@@ -208,12 +209,15 @@ class Contents:
         return ReadStacks(first, kind, fn, stacks["pc"].view(np.int64).copy(), place, bci)
 
     def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
-        """Notes the calls that are inlined at (n,) addresses, that way; of (m,) runs of addresses, where theirs begin
-        and end."""
+        """Notes what (n,) addresses stand for, that way: calls that are inlined, bytecodes; of (m,) runs of addresses,
+        where theirs begin and end."""
         first, last = np.zeros((2, len(addresses)), np.int64)
         count = int(inlined_at(addresses.view(np.int64), way, fn, self.functions.code, self.functions.at, first, last))
         end = self._inlined + np.concatenate(([0], np.cumsum(last - first)))
         self._inline = grown(self._inline, self._inlined + count)
-        self._inline[self._inlined : self._inlined + count] = self.functions.inlined[spans(first, last - first)[0]]
+        rows = self._inline[self._inlined : self._inlined + count]
+        rows[:] = self.functions.inlined[spans(first, last - first)[0]]
+        if self.costs is not None:  # of the interpreter alone
+            rows[:, IN_BYTECODES] = 0
         self._inlined += count
         return np.asarray(end[head]), np.asarray(end[tail + 1])

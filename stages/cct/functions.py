@@ -1,8 +1,8 @@
 """The functions of a process: versions of code, the interpreter as one, and what their instructions are.
 
 A function is a version, so that a frame is recognised though its method is compiled anew. Of an nmethod the places and
-bcis of its instructions are noted when one of its blocks is first taken, and the calls that are inlined in it
-(stages.inlining): of all nmethods one behind the other, for the kernels.
+bcis of its instructions are noted when one of its blocks is first taken, and what they stand for: calls that are
+inlined, bytecodes (stages.inlining); of all nmethods one behind the other, for the kernels.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from stages.cct.tables import (
     I32,
     I64,
     IN,
+    IN_BYTECODES,
+    IN_PLACE,
+    IN_TIMES,
     INTERPRETER,
     PC,
 )
@@ -101,7 +104,7 @@ class Functions:
         self.pc, self.pc_place, self.pc_bci = (np.zeros(1024, np.int32) for _ in range(3))
         """Of an nmethod's instructions: offsets, and behind all of them; places, bcis."""
         self.at, self.inlined = np.zeros(1024, np.int64), np.zeros((1024, IN), np.int64)
-        """Where calls inlined in nmethods are made: address * WAYS + way, ascending; place and how many at once."""
+        """What instructions of nmethods stand for: address * WAYS + way, ascending; rows of IN."""
         self._pcs = self._calls = 0
         self.place = np.zeros((1024, PC), np.int64)
         self._by_place = np.zeros(2048, np.int32)
@@ -201,15 +204,19 @@ class Functions:
         place = np.zeros(len(m.up), np.int64)
         of = self.names.numbers(m.name)
         self._places = int(find_tree(m.up, of, m.bci, self.place, self._places, self._by_place, place))
-        known = np.flatnonzero(np.array([name is not None for name in m.called], np.bool_))
-        at = (v.start + m.offset[known]) * WAYS + m.way[known]
-        order = np.argsort(at, kind="stable")
+        ran = m.ran
+        of_tree = np.append(m.place, ran.place)
+        offset, way = np.append(m.offset, ran.offset), np.append(m.way, ran.way)
+        known = np.flatnonzero(np.array([name is not None for name in m.name], np.bool_)[of_tree])
+        at = (v.start + offset[known]) * WAYS + way[known]
+        order = known[np.argsort(at, kind="stable")]
         first, last = self._rows(fn, D_AT, self._calls, len(known))
         self._calls = max(self._calls, last)
         self.at, self.inlined = grown(self.at, last), grown(self.inlined, last)
-        self.at[first:last] = at[order]
-        self.inlined[first:last, 0] = place[m.place[known[order]]]
-        self.inlined[first:last, 1] = m.times[known[order]]
+        self.at[first:last] = np.sort(at)
+        self.inlined[first:last, IN_PLACE] = place[of_tree[order]]
+        self.inlined[first:last, IN_TIMES] = np.append(m.times, np.zeros_like(ran.bytecodes))[order]
+        self.inlined[first:last, IN_BYTECODES] = np.append(np.zeros_like(m.times), ran.bytecodes)[order]
         self.code[fn, D_PC:] = begin, end, first, last
         if final:
             self._final.add(v.id)
@@ -262,7 +269,7 @@ def locate(  # type: ignore[no-untyped-def]
 
 @kernel
 def inlined_at(addresses, way, fn, code, at, begin, end):  # type: ignore[no-untyped-def]
-    """Of (n,) addresses the calls that are inlined there, that way: their rows, [begin, end). How many they are."""
+    """Of (n,) addresses what they stand for, that way: their rows, [begin, end). How many they are."""
     count = np.int64(0)
     for k in range(len(addresses)):
         f, key = fn[k], addresses[k] * WAYS + way

@@ -51,6 +51,7 @@ from stages.cct.tables import (
     I_RETURN,
     IC,
     IN,
+    IN_BYTECODES,
     IN_PLACE,
     IN_TIMES,
     INTERPRETER,
@@ -223,13 +224,13 @@ def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-
         _part(t, begin, whole, node, counts[0], counts[1], counts[2])
         for m in range(c.item[item + I_INLINED], c.item[item + I_INLINED_END]):
             at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])
-            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, _NONE)
+            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, c.inline[IN * m + IN_BYTECODES])
         if calls:
             a = called(t, c, a, c.item[item + I_RETURN], node, c.item[item + I_BCI])
     if way > 0:
         for m in range(c.block[block + B_WAYS + 2 * way - 2], c.block[block + B_WAYS + 2 * way - 1]):
             at = inlined(t, c, own, c.inline[IN * m + IN_PLACE])
-            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, _NONE)
+            _part(t, begin, whole, at, c.inline[IN * m + IN_TIMES], _NONE, c.inline[IN * m + IN_BYTECODES])
     behind = np.int64(WENT)
     ends = c.block[block + B_ENDS]
     if fn >= 0 and class_of(t, c, a) != FN_PENDING:

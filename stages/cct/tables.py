@@ -67,7 +67,7 @@ PC = 3
 P_UP, P_METHOD, P_BCI = range(3)
 
 # An item: a run of a block's instructions of one function and place. How many instructions, executed bytecodes of
-# the interpreter, entries of the function; ITEM_… ; where its call returns to, and the bci of that; inlined calls
+# the interpreter, entries of the function; ITEM_… ; where its call returns to, and the bci of that; what it stands for
 IC = 10
 I_FN, I_PLACE, I_INSTRUCTIONS, I_BYTECODES, I_INVOCATIONS, I_FLAGS, I_RETURN, I_BCI, I_INLINED, I_INLINED_END = range(
     10
@@ -80,9 +80,9 @@ BC = 11
 B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS, B_WAYS = range(8)
 BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
 
-# An inlined call: its place, and how many times it is made at once
-IN = 2
-IN_PLACE, IN_TIMES = range(2)
+# What an instruction stands for: a place, how many calls of it, and how many of its method's bytecodes
+IN = 3
+IN_PLACE, IN_TIMES, IN_BYTECODES = range(3)
 
 # A step: a state and a path from there; the state behind; its parts, begin | end << ENDS; instructions on it; how many
 # times it was made since it was settled, by certainty, and in how many ticks (see `Tables.ticks`), suspect ones

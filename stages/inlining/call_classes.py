@@ -20,7 +20,7 @@ ALWAYS, ROUND, BEHIND, CHOSEN = 0, 1, 2, 3  # kinds of classes: like the caller'
 _FAR_AWAY = np.int64(1 << 30)
 
 # columns of a class
-C_KIND, C_FRAME, C_LO, C_HI, C_MIN, C_KEY, C_END, CC = range(8)
+C_KIND, C_FRAME, C_LO, C_HI, C_MIN, C_KEY, C_END, C_OWN, CC = range(9)
 
 
 @kernel
@@ -61,9 +61,12 @@ def _condition(steps, lo, hi, bci, first, last):  # type: ignore[no-untyped-def]
 
 
 @inner
-def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, class_of):  # type: ignore[no-untyped-def]
+def classes_of(  # type: ignore[no-untyped-def]
+    up, up_bci, depth, method_of, steps, step_at, osr, chosen, calls, cls, class_of
+):  # fmt: skip
     """The classes, and which one each place of the inline tree belongs to. Class 0 is that of the nmethod itself.
-    `chosen`: of each place, whether it is CHOSEN."""
+    `chosen`: of each place, whether it is CHOSEN. Places from `calls` on are stretches of bytecode; they have classes
+    of their own, for a class is open from its first place on."""
     cls[0, C_KIND], cls[0, C_FRAME], cls[0, C_LO], cls[0, C_HI], cls[0, C_MIN] = ALWAYS, -1, 0, -1, _FAR_AWAY
     count = 1
     deepest = depth.max()
@@ -98,7 +101,7 @@ def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, c
                 continue
             c = -1
             for k in range(1, count):
-                if cls[k, C_FRAME] == f and cls[k, C_KIND] == kind:
+                if cls[k, C_FRAME] == f and cls[k, C_KIND] == kind and cls[k, C_OWN] == (p >= calls):
                     same = cls[k, C_LO] == first and cls[k, C_HI] == last
                     if (kind == ROUND and same) or (kind == BEHIND and cls[k, C_KEY] == key):
                         c = k
@@ -106,7 +109,7 @@ def classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, c
                 c = count
                 count += 1
                 cls[c, C_KIND], cls[c, C_FRAME], cls[c, C_LO], cls[c, C_HI] = kind, f, first, last
-                cls[c, C_MIN], cls[c, C_KEY] = b, key
+                cls[c, C_MIN], cls[c, C_KEY], cls[c, C_OWN] = b, key, p >= calls
             cls[c, C_MIN] = min(cls[c, C_MIN], b)
             class_of[p] = c
     for c in range(1, count):  # how far the code behind the first call runs as often as that

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.inlining.call_classes import C_END, C_FRAME, C_HI, C_KIND, C_LO, C_MIN, ROUND
+from stages.inlining.call_classes import C_END, C_FRAME, C_HI, C_KIND, C_LO, C_MIN, C_OWN, ROUND
 from stages.inlining.loop_rounds import opens as class_opens
 from stages.inlining.machine_code import (
     B_FALL,
@@ -41,17 +41,17 @@ ROUNDS = 16  # of finding where ways meet; the rest is counted where it stands
 
 @inner
 def find_evidence(  # type: ignore[no-untyped-def]
-    insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle
+    insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, up_bci, stretch_at, evidence, idle
 ):  # fmt: skip
     """The first instruction of each block that is described as one of a class's calls. Where none is anywhere, or the
     compiler keeps the order of the bytecode (C1), also the code that stands in the bytecode right behind one of
-    them."""
+    them. Of a class of stretches, one of those (`stretch_at`: where those of each place begin) that is described."""
     found = np.zeros(classes, np.bool_)
     for p in range(len(class_of)):
         found[class_of[p]] |= shown[p]
     first, after = np.full(len(class_of), -1, np.int64), np.full(classes, -1, np.int64)
     for c in range(1, classes):
-        if not found[c] or not unrolls:
+        if (not found[c] or not unrolls) and not cls[c, C_OWN]:
             after[c] = first[cls[c, C_FRAME]]
             first[cls[c, C_FRAME]] = c
     for i in range(n):
@@ -68,6 +68,16 @@ def find_evidence(  # type: ignore[no-untyped-def]
                 if cls[c, C_MIN] <= bci[f] <= cls[c, C_END] and evidence[c, b] < 0:
                     evidence[c, b] = i
                 c = after[c]
+            lo, hi = stretch_at[place[f]], stretch_at[place[f] + 1]
+            while lo < hi and bci[f] >= 0:  # the last one that begins at or before it
+                middle = (lo + hi) // 2
+                if up_bci[middle] <= bci[f]:
+                    lo = middle + 1
+                else:
+                    hi = middle
+            lo -= 1
+            if lo >= stretch_at[place[f]] and evidence[class_of[lo], b] < 0 and cls[class_of[lo], C_OWN]:
+                evidence[class_of[lo], b] = i
 
 
 @inner

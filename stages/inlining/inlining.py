@@ -27,6 +27,7 @@ from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
+from stages.inlining import executed
 from stages.inlining.call_classes import C_KIND, CC, CHOSEN, classes_of, places
 from stages.inlining.class_measures import EXECUTED, find_evidence, measure, runs
 from stages.inlining.loop_rounds import find_owners
@@ -51,6 +52,7 @@ U64 = NDArray[np.uint64]
 
 MOST = 1 << 20  # blocks × classes of an nmethod; beyond that nothing inlined is measured
 MOST_WORK = 1 << 25  # the same, of other products
+STRETCHES = 1 << 12  # of bytecode
 KEPT = 256
 """Nmethods whose measures are kept for the next one who asks."""
 SPARE = 16  # bytes behind the code that may be looked at
@@ -68,20 +70,21 @@ class Measures(NamedTuple):
     up: I64  # (m,) of a place, the one that it is called from; −1: it is the nmethod itself
     bci: I64  # (m,) of that call
     name: tuple[str | None, ...]  # (m,) display names
+    ran: executed.Ran  # bytecodes
 
 
 _NONE = np.zeros(0, np.int64)
-NOTHING = Measures(_NONE, _NONE, _NONE, (), (), _NONE, _NONE, _NONE, ())
+NOTHING = Measures(_NONE, _NONE, _NONE, (), (), _NONE, _NONE, _NONE, (), executed.NOTHING)
 
 
 @kernel
 def _analyse(  # type: ignore[no-untyped-def]
     code, base, pc, frame_at, bci, place, up, up_bci, depth, method_of, shown, choice_of, choices, steps, step_at,
-    entries, osr, unrolls, dead_ends, most, out, class_of,
+    stretch_at, entries, osr, unrolls, dead_ends, most, out, class_of,
 ):  # fmt: skip
     """Rows (offset, way, times, class) of `out`; how many, −1: too much code. A way may be LOST, or, with a choice for
     the class, NAMELESS (stages.inlining.receivers). `choice_of`: of each place the choice that leads there, −1: none;
-    `choices`: rows of HC."""
+    `choices`: rows of HC. `stretch_at`: where the stretches of each place begin among the places, behind all calls."""
     end: int = min(int(pc[-1]), len(code) - SPARE)
     insn = np.zeros((end + 1, IC), np.int64)
     n = instructions(code, end, pc, insn)
@@ -96,7 +99,9 @@ def _analyse(  # type: ignore[no-untyped-def]
         guards = find_guards(choices[h], code, insn, block, blocks, dead, frame_at, bci, place, guard)
         open_[h] = is_choice(choices[h], code, insn, n, guards, frame_at, bci, place)
     chosen = np.array([h >= 0 and open_[h] for h in choice_of])
-    classes = classes_of(up, up_bci, depth, method_of, steps, step_at, osr, chosen, cls, class_of)
+    classes = classes_of(
+        up, up_bci, depth, method_of, steps, step_at, osr, chosen, len(stretch_at) - 1, cls, class_of
+    )  # fmt: skip
     if classes * blocks > most:
         return -1
     starts = np.full(len(entries), -1, np.int64)
@@ -129,7 +134,10 @@ def _analyse(  # type: ignore[no-untyped-def]
         insn, block, blocks, loops, count, body, back, frame_at, bci, place, method_of, steps, step_at, code, unrolls
     )
     evidence, idle = np.full((classes, blocks), -1, np.int64), np.ones(blocks, np.bool_)
-    find_evidence(insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, evidence, idle)
+    find_evidence(
+        insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, up_bci, stretch_at, evidence,
+        idle,
+    )  # fmt: skip
     m = 0
     for h in range(len(choices)):
         those = class_of[(choice_of == h) & chosen]
@@ -214,9 +222,12 @@ class Inlining:
         }
         return [(place, bci, name) for name in self._image.classes.selected(invoked) if name not in told]
 
-    def _of(self, v: Version, dead_ends: U64, others: list[Call]) -> tuple[Measures, list[tuple[int, int, Invoked]]]:
+    def _of(
+        self, v: Version, dead_ends: U64, others: list[Call], stretches: int = STRETCHES
+    ) -> tuple[Measures, list[tuple[int, int, Invoked]]]:
         """`others`: calls in methods that are inlined, of methods that are not described. And the calls that lead to
-        methods that are not known."""
+        methods that are not known. `stretches`: of an nmethod that has more, or that is too large with them, bytecodes
+        are not counted."""
         d = v.debug
         if d is None or not len(d.method):
             return NOTHING, []
@@ -230,8 +241,6 @@ class Inlining:
         name = [self._image.methods.get(method) for method in d.method[first].tolist()]
         code = np.concatenate((self._image.first_code(v), np.zeros(SPARE, np.uint8)))
         hidden = self._hidden(d, place, first, up, up_bci, called_before(code, v.start, d.pc, dead_ends))
-        if not len(hidden) and not (up >= 0).any():
-            return NOTHING, []
         choices, choice_of, invoked = self._choices(v, d.method[first], up, up_bci)
         at_choice = {(int(f), int(b)): h for h, (f, b, _) in enumerate(choices.tolist())}
         of_added = [-1] * len(hidden) + [at_choice[place_, bci] for place_, bci, _ in others]
@@ -243,18 +252,28 @@ class Inlining:
             over, at, called = (list(column) for column in zip(*hidden, strict=True))
             up, up_bci, name = np.append(up, over), np.append(up_bci, at), name + called
             depth, method_of = np.append(depth, depth[over] + 1), np.append(method_of, np.zeros(len(over), np.int64))
+        calls = len(up)
         steps, step_at = self._steps(methods)
+        s = executed.stretches(self._image.classes, d.method[first].tolist(), calls, stretches)
+        up, up_bci = np.append(up, s.place), np.append(up_bci, s.bci)
+        depth, method_of = np.append(depth, depth[s.place] + 1), np.append(method_of, np.zeros_like(s.place))
+        shown, choice_of = (
+            np.append(shown, np.zeros(len(s.place), np.bool_)),
+            np.append(choice_of, np.full(len(s.place), -1)),
+        )
         rows_of = np.maximum(step_at[:, 1] - step_at[:, 0], 0)[method_of].sum()
-        inlined = np.flatnonzero(up >= 0)
+        inlined = np.flatnonzero(up[:calls] >= 0)
         if max(int(depth.max()) * max(len(up), d.size), int(rows_of)) > MOST_WORK:
             return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist())), []
         entries = np.array([v.osr_entry or v.verified_entry, v.verified_entry], np.uint64) - np.uint64(v.start)
         out, class_of = np.zeros((8 * len(up) + 8 * len(d.pc) + 64, 4), np.int64), np.zeros(len(up), np.int64)
         n = _analyse(
             code, v.start, d.pc, d.frame_at, d.bci, place, up, up_bci, depth, method_of, shown,
-            choice_of, choices, steps, step_at, entries.astype(np.int64), v.osr_entry != 0,
+            choice_of, choices, steps, step_at, calls + s.at, entries.astype(np.int64), v.osr_entry != 0,
             v.site_kind == SiteKind.C2, dead_ends, MOST, out, class_of,
         )  # fmt: skip
+        if n < 0 and len(s.place):
+            return self._of(v, dead_ends, others, 0)
         if n < 0:
             return NOTHING._replace(unmeasured=tuple(name[p] for p in inlined.tolist())), []
         rows = out[:n]
@@ -273,7 +292,8 @@ class Inlining:
         place = members[take]
         return Measures(
             each[:, 0], each[:, 1], each[:, 2], tuple(name[p] for p in place.tolist()),
-            tuple(name[p] for p in lost.tolist()), place, up.astype(np.int64), up_bci, tuple(name),
+            tuple(name[p] for p in lost.tolist()), place, up[:calls].astype(np.int64), up_bci[:calls], tuple(name),
+            executed.ran(known, class_of[calls:], s),
         ), nameless  # fmt: skip
 
     def _choices(self, v: Version, method: NDArray[np.uint32], up: I64, up_bci: I64) -> tuple[I64, I64, list[Invoked]]:

@@ -35,7 +35,7 @@ PROFILE_DTYPE = np.dtype(
 )  # fmt: skip
 """`untold`: how often an unknown number of invocations was counted as few (a cycle that leaves no packet), so that they
 are a lower bound; `uncounted`: how often code ran that may have made some, and none were counted; `bytecodes`: those
-that the interpreter executed (the bytecodes that compiled code stands for are not counted)."""
+executed by the interpreter, and those that compiled code stands for (stages.inlining.executed)."""
 
 
 class CodeKind(IntEnum):

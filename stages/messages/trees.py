@@ -15,8 +15,8 @@ TREE_DTYPE = np.dtype(
 )  # fmt: skip
 """A node: the row of its parent, which stands before it (−1: it is a thread); position in the names (of a thread,
 "[thread]" and its name); bci of the call in the parent (−1: not known, or no call of bytecode; of a thread its tid);
-its own counts, without its children's. No two rows have the same first three columns. `bytecodes` are those that the
-interpreter executed."""
+its own counts, without its children's. No two rows have the same first three columns. `bytecodes`: as in
+PROFILE_DTYPE."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,11 @@ class Contents:
         enters = ~np.append(void, np.zeros(2 * len(ended), np.bool_))[position]
         position, called, times = position[enters], called[enters], times[enters]
         told.append((whose[position] << 32 | called, INVOCATIONS, times))
+        ran, of, bytecodes = entries.ran(tsc, np.concatenate((addresses, last, last)), way)
+        stands = ~np.append(void, np.zeros(2 * len(ended), np.bool_))[ran]
+        ran, of, bytecodes = ran[stands], of[stands], bytecodes[stands]
+        told.append((whose[ran] << 32 | of, BYTECODES, bytecodes))
+        position = np.append(position, ran)
         self._branches[whose[position[way[position] != EXECUTED]] // WAYS] = True
         position, template, bytecodes = entries.bytecodes(addresses)
         told.append((owner[position] << 32 | template, BYTECODES, bytecodes))

@@ -52,6 +52,7 @@ class Entries:
         self._image = image
         self._inlining = inlining or Inlining(image)
         self._known: dict[int, tuple[Rows, bool]] = {}  # by version; all of its methods were known by name
+        self._ran: dict[int, Rows] = {}  # by version, of those known: the bytecodes that its code stands for
         self._lost: dict[int, I64] = {}  # by version, of those known: sites of methods inlined in it and not counted
         self._census = -1
         self._changes = Changes(image)
@@ -69,20 +70,18 @@ class Entries:
             self._gather()
         here, row = self._standing(tsc, addresses)
         rows = [self._of(self._versions[k]) for k in self._row[here[np.unique(row[row >= 0])]].tolist()]
-        rows.append(self._interpreter)
-        key = np.concatenate([r.key for r in rows])
-        order = np.argsort(key, kind="stable")
-        return Rows(key[order], *(np.concatenate([r[k] for r in rows])[order] for k in (1, 2)))
+        return _together([*rows, self._interpreter])
+
+    def ran(self, tsc: int, addresses: U64, way: NDArray[np.int64]) -> tuple[I64, I64, I64]:
+        """The bytecodes that compiled code stands for at (m,) addresses, left that way, for which `find` has been
+        asked: (k,) positions, (k,) sites of their methods, (k,) how many."""
+        here, row = self._standing(tsc, addresses)
+        rows = [self._ran[self._versions[k].id] for k in self._row[here[np.unique(row[row >= 0])]].tolist()]
+        return _found(_together([*rows, _none()]), addresses * np.uint64(WAYS) + way.astype(np.uint64))
 
     def find(self, tsc: int, addresses: U64, way: int | NDArray[np.int64] = EXECUTED) -> tuple[I64, I64, I64]:
         """The methods called at (m,) addresses, that way: (k,) positions, (k,) sites, (k,) how many times."""
-        rows = self.at(tsc, addresses)
-        key = addresses * np.uint64(WAYS) + np.asarray(way, np.uint64)
-        lo, hi = np.searchsorted(rows.key, key, "left"), np.searchsorted(rows.key, key, "right")
-        count = hi - lo
-        position = np.repeat(np.arange(len(addresses)), count)
-        row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-        return position, rows.site[row], rows.calls[row]
+        return _found(self.at(tsc, addresses), addresses * np.uint64(WAYS) + np.asarray(way, np.uint64))
 
     def bytecodes(self, addresses: U64) -> tuple[I64, I64, I64]:
         """The interpreter's templates that are executed at (m,) addresses, for which `find` has been asked: (k,)
@@ -111,6 +110,7 @@ class Entries:
 
     def sites_used(self) -> Iterator[I64]:
         yield from (rows.site for rows, _ in self._known.values())
+        yield from (rows.site for rows in self._ran.values())
         yield from self._lost.values()
         yield self._interpreter.site
 
@@ -134,6 +134,7 @@ class Entries:
         came, _, kept = self._changes.look()
         if kept is not None:
             self._known = {id_: rows for id_, rows in self._known.items() if id_ in kept}
+            self._ran = {id_: rows for id_, rows in self._ran.items() if id_ in kept}
             self._lost = {id_: sites for id_, sites in self._lost.items() if id_ in kept}
             stay = [k for k, v in enumerate(self._versions) if v.id in kept]
             self._versions = [self._versions[k] for k in stay]
@@ -165,15 +166,36 @@ class Entries:
         m, final = self._inlining.measured(v)
         lost = {self._image.sites.site(name, v.site_kind) for name in m.unmeasured if name is not None}
         self._lost[v.id] = np.array(sorted(lost), np.int64)
-        known = np.array([name is not None for name in m.called], np.bool_)
-        sites = [self._image.sites.site(name, v.site_kind) for name in m.called if name is not None]
+        site = np.array(
+            [-1 if name is None else self._image.sites.site(name, v.site_kind) for name in m.name], np.int64
+        )
         own = self._image.sites.site(v.name, v.site_kind)
-        key = (np.uint64(v.start) + m.offset.astype(np.uint64)) * np.uint64(WAYS) + m.way.astype(np.uint64)
-        key = np.append(key[known], np.uint64(v.verified_entry * WAYS + EXECUTED))
-        calls = np.append(m.times[known], 1)
-        pairs = np.column_stack((key, np.array([*sites, own], np.uint64)))
-        unique, where = np.unique(pairs, axis=0, return_inverse=True)
-        total = np.zeros(len(unique), np.int64)
-        np.add.at(total, where.reshape(-1), calls)
-        rows = Rows(unique[:, 0].copy(), unique[:, 1].astype(np.int64), total)
-        return rows, final
+        base = np.uint64(v.start)
+        self._ran[v.id] = _rows(base, m.ran.offset, m.ran.way, site[m.ran.place], m.ran.bytecodes)
+        offset, way = np.append(m.offset, v.verified_entry - v.start), np.append(m.way, EXECUTED)
+        return _rows(base, offset, way, np.append(site[m.place], own), np.append(m.times, 1)), final
+
+
+def _rows(base: np.uint64, offset: I64, way: I64, site: I64, times: I64) -> Rows:
+    """Of the sites that are known (≥ 0)."""
+    known = site >= 0
+    key = (base + offset[known].astype(np.uint64)) * np.uint64(WAYS) + way[known].astype(np.uint64)
+    unique, where = np.unique(np.column_stack((key, site[known].astype(np.uint64))), axis=0, return_inverse=True)
+    total = np.zeros(len(unique), np.int64)
+    np.add.at(total, where.reshape(-1), times[known])
+    return Rows(unique[:, 0].copy(), unique[:, 1].astype(np.int64), total)
+
+
+def _together(rows: list[Rows]) -> Rows:
+    key = np.concatenate([r.key for r in rows])
+    order = np.argsort(key, kind="stable")
+    return Rows(key[order], *(np.concatenate([r[k] for r in rows])[order] for k in (1, 2)))
+
+
+def _found(rows: Rows, key: U64) -> tuple[I64, I64, I64]:
+    """Of (m,) keys: (k,) positions, (k,) sites, (k,) numbers of the rows that have one of them."""
+    lo, hi = np.searchsorted(rows.key, key, "left"), np.searchsorted(rows.key, key, "right")
+    count = hi - lo
+    position = np.repeat(np.arange(len(key)), count)
+    row = np.repeat(lo - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+    return position, rows.site[row], rows.calls[row]

@@ -90,7 +90,7 @@ COMPILED = [KINDS + kind for kind in (CodeKind.C1, CodeKind.C2)]
 
 
 def _bytecodes(row: NDArray[np.uint64]) -> tuple[int | None, bool]:
-    """Of a method's sums (COLUMNS,): those that the interpreter executed, and whether that is a lower bound."""
+    """Of a method's sums (COLUMNS,): those executed, and whether compiled code stands for some of them."""
     bytecodes, compiled = int(row[BYTECODES]), bool(row[COMPILED].any())
     return (None, False) if compiled and not bytecodes else (bytecodes, compiled)
 

@@ -20,7 +20,7 @@ Rows = NDArray[np.uint64]  # (n, COLUMNS)
 Slots = NDArray[np.intp]  # (n,)
 
 HITS, INSTRUCTIONS, TICKS, INVOCATIONS, UNTOLD, UNCOUNTED, BYTECODES = range(7)
-"""UNTOLD, UNCOUNTED: how often invocations were made of which some, or none, are counted; BYTECODES: of the interpreter
+"""UNTOLD, UNCOUNTED: how often invocations were made of which some, or none, are counted; BYTECODES: executed ones
 (stages.messages.PROFILE_DTYPE)."""
 KINDS = 7
 """First of the columns that hold the primary weight by kind of code (`CodeKind`)."""

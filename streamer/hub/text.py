@@ -85,16 +85,16 @@ def holes_line(view: View) -> str | None:
 
 def invocations_text(method: View) -> str:
     """`1,234`; `≥ 1,234` where that is a lower bound, `–` where it is not known."""
-    return _count_text(method["invocations"], method["at_least"])
+    return _count_text(method["invocations"], "≥ " if method["at_least"] else "")
 
 
 def bytecodes_text(method: View) -> str:
-    """As `invocations_text`."""
-    return _count_text(method["bytecodes"], method["bytecodes_at_least"])
+    """`1,234`; `≈ 1,234` where compiled code is in it, `–` where it is not known."""
+    return _count_text(method["bytecodes"], "≈ " if method["bytecodes_about"] else "")
 
 
-def _count_text(count: int | None, at_least: bool) -> str:
-    return "–" if count is None else f"{'≥ ' if at_least else ''}{count:,}"
+def _count_text(count: int | None, mark: str) -> str:
+    return "–" if count is None else f"{mark}{count:,}"
 
 
 def share_text(method: View) -> str:

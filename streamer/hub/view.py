@@ -34,9 +34,9 @@ class HotMethod:
     at_least: bool
     """`invocations` is a lower bound: some were made in a cycle that leaves no packet."""
     bytecodes: int | None
-    """Those that the interpreter executed; None: it ran in compiled code alone, whose bytecodes are not counted."""
-    bytecodes_at_least: bool
-    """`bytecodes` is a lower bound: it ran in compiled code too."""
+    """None: it ran in compiled code alone, and how many that stands for is not known."""
+    bytecodes_about: bool
+    """`bytecodes` has those in it that compiled code stands for (stages.inlining.executed)."""
     kinds: dict[str, float]
     """Of this method's primary weight, by the kind of code it ran in, 0…1."""
     before: float

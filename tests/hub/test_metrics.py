@@ -189,7 +189,7 @@ def test_the_most_invoked_have_a_series_also_where_they_do_little() -> None:
     assert shown == {f"a.M{k}.of" for k in range(hub.config.exported)} | {"other"}
 
 
-def test_bytecodes_are_all_or_a_lower_bound_or_not_known() -> None:
+def test_bytecodes_are_exact_or_about_or_not_known() -> None:
     """Of methods that the interpreter ran alone, that compiled code ran too, that it ran alone; the heaviest `top` have
     a series."""
     hub, _ = scene(fidelity="flow", seconds=3)
@@ -202,7 +202,7 @@ def test_bytecodes_are_all_or_a_lower_bound_or_not_known() -> None:
         rows["instructions"] = [2**40 * of[column] for of in ran.values()]
         rows["bytecodes"] = [of[0] * (column == 0) for of in ran.values()]
         hub.feed(PaneReport(HOST, PID, 0, 3, rows, names, (), bool(column)))
-    told = {m.method: (m.bytecodes, m.bytecodes_at_least) for m in hub.hot("10s", top=500).methods}
+    told = {m.method: (m.bytecodes, m.bytecodes_about) for m in hub.hot("10s", top=500).methods}
     assert {name: told[name] for name in list(ran)[:3]} == {
         "a.All.of": (100, False), "a.Some.of": (300, True), "a.None.of": (None, False)
     }  # fmt: skip

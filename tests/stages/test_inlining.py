@@ -11,7 +11,7 @@ from jvm.bytecode.counts import CALL, JUMP, LEAVE, STEP
 from jvm.code.image import CodeImage
 from jvm.code.sites import SiteKind
 from stages.inlining.class_measures import EXECUTED, NOT_TAKEN, TAKEN
-from stages.inlining.inlining import Inlining
+from stages.inlining.inlining import Inlining, Measures
 from tests.jvm.codeimage.test_debuginfo import debug_info
 
 Stack = list[tuple[int, int]]
@@ -22,12 +22,12 @@ START = 0x1000
 LOOP: Rows = [(6, JUMP, 20), (12, STEP, 1), (15, JUMP, 4), (20, LEAVE, 0)]  # for (…; …; i++) { … }
 
 
-def find(
+def measured(
     code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True,
-    virtual: tuple[str, ...] = (),
-) -> tuple[Found, tuple[str | None, ...]]:  # fmt: skip
+    virtual: tuple[str, ...] = (), stretches: dict[int, list[tuple[int, int]]] | None = None,
+) -> Measures:  # fmt: skip
     """`code`: instructions with the frames that they are described with. `virtual`: the methods to which the call at
-    bci 5 of method 1 may lead, if it is a virtual one."""
+    bci 5 of method 1 may lead, if it is a virtual one. `stretches` of methods: first bci, bytecodes."""
     data, pcs = b"", []
     for instruction, stack in code:
         data += bytes.fromhex(instruction)
@@ -36,6 +36,7 @@ def find(
     classes = SimpleNamespace(
         steps=rows.get, calls=lambda method: calls if method == 1 else (), selected=lambda _: list(virtual),
         virtual=lambda method, bci: "called" if virtual and (method, bci) == (1, 5) else None,
+        stretches={method: np.array(rows, np.int32) for method, rows in (stretches or {}).items()}.get,
     )  # fmt: skip
     image: Any = SimpleNamespace(
         methods=NAMES, classes=classes, first_code=lambda v: np.frombuffer(data + bytes(16), np.uint8)
@@ -44,7 +45,14 @@ def find(
     v: Any = SimpleNamespace(
         debug=debug_info(pcs, len(data) + 16), start=START, verified_entry=START, osr_entry=0, site_kind=kind
     )
-    m = Inlining(cast(CodeImage, image)).of(v, np.zeros(0, np.uint64))
+    return Inlining(cast(CodeImage, image)).of(v, np.zeros(0, np.uint64))
+
+
+def find(
+    code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True,
+    virtual: tuple[str, ...] = (),
+) -> tuple[Found, tuple[str | None, ...]]:  # fmt: skip
+    m = measured(code, steps, calls, c2, virtual)
     found = zip(m.offset.tolist(), m.way.tolist(), m.times.tolist(), m.called, strict=True)
     return sorted((*row[:3], str(row[3])) for row in found), m.unmeasured
 

@@ -90,10 +90,9 @@ function showFigures(view) {
   }));
 }
 
-// Not known: "–"; a lower bound: "≥ 12".
-function count(number, atLeast) {
-  if (number === null) return "–";
-  return (atLeast ? "≥ " : "") + number.toLocaleString("en");
+// Not known: "–".
+function count(number, mark) {
+  return number === null ? "–" : mark + number.toLocaleString("en");
 }
 
 export function show(view) {
@@ -112,7 +111,7 @@ export function show(view) {
   classList.toggle("without-calls", view.methods.every((m) => m.invocations === 0));
   classList.toggle("without-bytecodes", !view.methods.some((m) => m.bytecodes));
   const rows = view.methods.map((m, i) => row(String(i + 1), m.method, m.share, m.sure, largest, shiftCell(m), kinds(m),
-    count(m.invocations, m.at_least), count(m.bytecodes, m.bytecodes_at_least)));
+    count(m.invocations, m.at_least ? "≥ " : ""), count(m.bytecodes, m.bytecodes_about ? "≈ " : "")));
   if (view.other > 0) rows.push(row("", "other", view.other, 0, largest, element("td"), "", "", "", "other"));
   at("methods").replaceChildren(...rows);
 }
