@@ -51,6 +51,18 @@ class Declared(NamedTuple):
     bound: bool  # no other can be called instead, whatever the receiver (Method::can_be_statically_bound)
 
 
+class Callee(NamedTuple):
+    """A method that a call leads to."""
+
+    holder: str
+    name: str
+    descriptor: str
+
+    @property
+    def display(self) -> str:
+        return names.display(f"L{self.holder};", self.name)
+
+
 class Classes:
     """Fed with export records; others than those below are left out."""
 
@@ -64,7 +76,7 @@ class Classes:
         self._bytes = 0
         self._read: OrderedDict[int, ClassFile | None] = OrderedDict()
         self._steps: dict[int, NDArray[np.int32] | None] = {}  # of methods; emptied when it is full, as the next
-        self._calls: dict[int, tuple[tuple[int, str], ...]] = {}
+        self._calls: dict[int, tuple[tuple[int, Callee], ...]] = {}
         self._stretches: dict[int, NDArray[np.int32] | None] = {}
         self.told = 0  # classes and class files, so far
 
@@ -143,8 +155,15 @@ class Classes:
             known.clear()
         return known.setdefault(method, find(code))
 
-    def calls(self, method: int) -> tuple[tuple[int, str], ...]:
-        """The calls in a method's bytecode that can go to one method alone: bci and display name."""
+    def straight(self, callee: Callee) -> int:
+        """How many bytecodes an invocation executes, if the method has no jumps; else 0, also where it is not known."""
+        file = self._file(self._named.get(callee.holder, 0))
+        code = file.code(callee.name, callee.descriptor) if file is not None else None
+        found = bytecode.stretches(code) if code is not None else None
+        return int(found[0, 1]) if found is not None and len(found) == 1 else 0
+
+    def calls(self, method: int) -> tuple[tuple[int, Callee], ...]:
+        """The calls in a method's bytecode that can go to one method alone: bci and callee."""
         if method in self._calls:
             return self._calls[method]
         steps = self.steps(method)
@@ -155,7 +174,7 @@ class Classes:
             callee = self.invoked(method, bci)
             declared = self.declared(callee) if callee is not None else None
             if callee is not None and declared is not None and declared.bound:
-                found.append((bci, names.display(f"L{declared.holder};", callee.name)))
+                found.append((bci, Callee(declared.holder, callee.name, callee.descriptor)))
         if len(self._calls) >= STEPS:
             self._calls.clear()
         return self._calls.setdefault(method, tuple(found))
@@ -178,15 +197,15 @@ class Classes:
         declared = self.declared(callee)
         return None if declared is not None and declared.bound else callee
 
-    def selected(self, callee: Invoked) -> list[str]:
-        """The display names of the methods that a virtual call may lead to: those in the class that is named, and
-        below it. None of them, if more classes than CANDIDATES have its name and its descriptor."""
+    def selected(self, callee: Invoked) -> list[Callee]:
+        """The methods that a virtual call may lead to: those in the class that is named, and below it. None of them, if
+        more classes than CANDIDATES have its name and its descriptor."""
         texts = utf8(callee.name), utf8(callee.descriptor)
         data = ((name, self._data.get(self._definition.get(id_, 0), b"")) for name, id_ in self._named.items())
         those = [name for name, of in data if all(text in of for text in texts)]
         if len(those) > CANDIDATES:
             return []
-        return sorted({names.display(f"L{name};", callee.name) for name in those if self._runs(name, callee)})
+        return sorted(Callee(name, callee.name, callee.descriptor) for name in those if self._runs(name, callee))
 
     def _runs(self, name: str, callee: Invoked) -> bool:
         """Whether class `name` has a method of its own that a virtual call of `callee` may lead to."""

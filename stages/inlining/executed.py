@@ -7,9 +7,11 @@ often is a class (stages.inlining.call_classes), measured in the machine code as
 left nothing is counted with its stretch, one that it has moved or doubled is counted once, and a vectorised or unrolled
 loop as many times as it has rounds.
 
+A method that is inlined without a description, and has neither jumps nor loops, is counted with its call.
+
 Not counted is what runs as often as nothing that is left: a stretch behind a condition that became a conditional move,
-a loop that was written out or is gone, and methods inlined without a description. Counted, and perhaps not run, is what
-stands behind a trap or an exception in the same method.
+a loop that was written out or is gone, and other methods inlined without a description. Counted, and perhaps not run,
+is what stands behind a trap or an exception in the same method.
 """
 
 from __future__ import annotations
@@ -59,10 +61,14 @@ def stretches(classes: Classes, methods: list[int], places: int, most: int) -> S
     return Stretches(np.append(0, np.cumsum(count)), np.repeat(np.arange(places), count), of[:, 0], of[:, 1])
 
 
-def ran(measured: I64, class_of: I64, s: Stretches) -> Ran:
-    """`measured`: (n, 4) offset, way, times, class; `class_of`: that of each stretch."""
-    keys, where = np.unique(np.column_stack((class_of, s.place)), axis=0, return_inverse=True)
-    bytecodes = np.bincount(where.reshape(-1), s.bytecodes, len(keys)).astype(np.int64)
+def ran(measured: I64, class_of: I64, s: Stretches, places: int, whole: list[int]) -> Ran:
+    """`measured`: (n, 4) offset, way, times, class; `class_of`: that of each of the `places`, then of each stretch;
+    `whole`: bytecodes of the last places' methods, of which nothing is described."""
+    hidden = np.arange(places - len(whole), places)
+    place, each_has = np.append(s.place, hidden), np.append(s.bytecodes, np.array(whole, np.int64))
+    key = np.column_stack((np.append(class_of[places:], class_of[hidden]), place))[each_has > 0]
+    keys, where = np.unique(key, axis=0, return_inverse=True)
+    bytecodes = np.bincount(where.reshape(-1), each_has[each_has > 0], len(keys)).astype(np.int64)
     first, behind = (np.searchsorted(keys[:, 0], measured[:, 3], side) for side in ("left", "right"))
     size = (behind - first).astype(np.int64)
     take = np.repeat(first - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.class_file import Invoked
+from jvm.bytecode.classes import Callee
 from jvm.calls.call_sites import CALL, CALL_SIZE, targets
 from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
@@ -44,8 +45,8 @@ from stages.inlining.machine_code import (
 )
 from stages.inlining.receivers import HC, LOST, NAMELESS, dead_blocks, find_guards, is_choice, measure_choice
 
-Call = tuple[int, int, str | None]
-"""The place that calls, the bci, the display name of the callee."""
+Call = tuple[int, int, Callee]
+"""The place that calls, the bci, the callee."""
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -220,7 +221,7 @@ class Inlining:
         told = {
             name for name, up, at in zip(m.name, m.up.tolist(), m.bci.tolist(), strict=True) if (up, at) == (place, bci)
         }
-        return [(place, bci, name) for name in self._image.classes.selected(invoked) if name not in told]
+        return [(place, bci, callee) for callee in self._image.classes.selected(invoked) if callee.display not in told]
 
     def _of(
         self, v: Version, dead_ends: U64, others: list[Call], stretches: int = STRETCHES
@@ -250,11 +251,12 @@ class Inlining:
         methods, method_of = np.unique(d.method[first], return_inverse=True)
         if hidden:
             over, at, called = (list(column) for column in zip(*hidden, strict=True))
-            up, up_bci, name = np.append(up, over), np.append(up_bci, at), name + called
+            up, up_bci, name = np.append(up, over), np.append(up_bci, at), name + [callee.display for callee in called]
             depth, method_of = np.append(depth, depth[over] + 1), np.append(method_of, np.zeros(len(over), np.int64))
         calls = len(up)
         steps, step_at = self._steps(methods)
         s = executed.stretches(self._image.classes, d.method[first].tolist(), calls, stretches)
+        whole = [self._image.classes.straight(callee) if stretches else 0 for _, _, callee in hidden]
         up, up_bci = np.append(up, s.place), np.append(up_bci, s.bci)
         depth, method_of = np.append(depth, depth[s.place] + 1), np.append(method_of, np.zeros_like(s.place))
         shown, choice_of = (
@@ -293,7 +295,7 @@ class Inlining:
         return Measures(
             each[:, 0], each[:, 1], each[:, 2], tuple(name[p] for p in place.tolist()),
             tuple(name[p] for p in lost.tolist()), place, up[:calls].astype(np.int64), up_bci[:calls], tuple(name),
-            executed.ran(known, class_of[calls:], s),
+            executed.ran(known, class_of, s, calls, whole),
         ), nameless  # fmt: skip
 
     def _choices(self, v: Version, method: NDArray[np.uint32], up: I64, up_bci: I64) -> tuple[I64, I64, list[Invoked]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jvm.bytecode.class_file import FINAL, INTERFACE, PRIVATE, STATIC, Invoked
-from jvm.bytecode.classes import ABSTRACT, CANDIDATES, Classes, Declared
+from jvm.bytecode.classes import ABSTRACT, CANDIDATES, Callee, Classes, Declared
 from jvm.code.image import CodeImage
 from jvm.code.version import FOREVER
 from stages.follow.repair.call_targets import Callees
@@ -77,8 +77,9 @@ def test_which_methods_a_virtual_call_may_lead_to() -> None:
     told(told(w, 3, "Leaf", of(("open", 1)), above="Mid"), 4, "Quiet", of(("mine", 1)), above="Mid")
     told(told(w, 5, "Apart", of(("open", 1))), 6, "Ring", of(("open", 1)), above="Ring")
     classes = classes_of(w)
-    assert classes.selected(Invoked(VIRTUAL, "Top", "open", "()V")) == ["Leaf.open", "Mid.open"]
-    assert classes.selected(Invoked(VIRTUAL, "Leaf", "open", "()V")) == ["Leaf.open"]
+    found = classes.selected(Invoked(VIRTUAL, "Top", "open", "()V"))
+    assert [callee.display for callee in found] == ["Leaf.open", "Mid.open"]
+    assert classes.selected(Invoked(VIRTUAL, "Leaf", "open", "()V")) == [Callee("Leaf", "open", "()V")]
     assert classes.selected(Invoked(VIRTUAL, "Top", "open", "(I)V")) == []
     for id_ in range(10, 10 + CANDIDATES):
         told(w, id_, f"C{id_}", of(("open", 1)), above="Top")

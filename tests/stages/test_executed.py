@@ -28,6 +28,12 @@ def test_what_has_no_condition_runs_with_the_method() -> None:
     ]  # fmt: skip
 
 
+def test_a_method_of_which_nothing_is_left_runs_with_its_call() -> None:
+    code: list[tuple[str, Stack]] = [("01c8", [(1, 2)]), ("c3", [(1, 8)])]
+    found = ran(code, {1: [(8, LEAVE, 0)]}, {1: [(0, 5)]}, ((3, "gone"),))
+    assert found == [(0, EXECUTED, 5, "own"), (0, EXECUTED, 9, "gone")]
+
+
 WHOLE = [(0, 3), (4, 2), (9, 4), (20, 1)]  # before the loop, its test, its body, behind it
 
 

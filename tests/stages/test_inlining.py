@@ -22,6 +22,10 @@ START = 0x1000
 LOOP: Rows = [(6, JUMP, 20), (12, STEP, 1), (15, JUMP, 4), (20, LEAVE, 0)]  # for (…; …; i++) { … }
 
 
+def named(method: str) -> SimpleNamespace:
+    return SimpleNamespace(display=method)
+
+
 def measured(
     code: list[tuple[str, Stack]], steps: dict[int, Rows], calls: tuple[tuple[int, str], ...] = (), c2: bool = True,
     virtual: tuple[str, ...] = (), stretches: dict[int, list[tuple[int, int]]] | None = None,
@@ -34,7 +38,10 @@ def measured(
         pcs.append((len(data), stack))
     rows = {method: np.array(steps.get(method, []), np.int32).reshape(-1, 3) for method in NAMES}
     classes = SimpleNamespace(
-        steps=rows.get, calls=lambda method: calls if method == 1 else (), selected=lambda _: list(virtual),
+        steps=rows.get,
+        calls=lambda method: [(bci, named(name)) for bci, name in calls] if method == 1 else [],
+        selected=lambda _: [named(name) for name in virtual],
+        straight=lambda callee: 9 if stretches else 0,
         virtual=lambda method, bci: "called" if virtual and (method, bci) == (1, 5) else None,
         stretches={method: np.array(rows, np.int32) for method, rows in (stretches or {}).items()}.get,
     )  # fmt: skip
