@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.cct.nodes import child, mixed, spread
+from stages.cct.nodes import child
+from stages.cct.slots import differs, first_slot, mixed, next_slot, row_in, spread, tag_of
 from stages.cct.tables import (
     A_BCI,
     A_CALLER,
@@ -67,18 +68,21 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
     """The activation of `fn` called from `parent`, by node `caller` at `bci`, that returns to `ret`. Code outside of
     the filter has no node of its own; nor has a part that a function calls of its own, which is no inlined caller's: as
     the stub behind an nmethod's code through which it calls an interpreted method (compiledIC.hpp, static stubs)."""
-    mask = t.size[Z_CALLS]
-    i = mixed(parent, ret, fn) & mask
+    mask, h = t.size[Z_CALLS], mixed(parent, ret, fn)
+    i, tag, tried = first_slot(parent, h, mask), tag_of(h), 1
     while t.by_call[i] != 0:
-        a = np.int64(t.by_call[i])
-        row = AC * a
-        if (
-            t.activation[row + A_PARENT] == parent
-            and t.activation[row + A_RETURN] == ret
-            and t.activation[row + A_FN] == fn
-        ):
-            return a
-        i = (i + 1) & mask
+        slot = np.int64(t.by_call[i])
+        if not differs(slot, tag):
+            a = row_in(slot)
+            row = AC * a
+            if (
+                t.activation[row + A_PARENT] == parent
+                and t.activation[row + A_RETURN] == ret
+                and t.activation[row + A_FN] == fn
+            ):
+                return a
+        i = next_slot(i, parent, h, mask, tried)
+        tried += 1
     node = caller
     if same(t, c, parent, fn) and not enters:
         node = t.activation[AC * parent + A_NODE]
@@ -86,7 +90,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
         node = child(t, caller, c.fns[FC * fn + F_METHOD], bci)
     a = new_activation(t, parent, ret, fn, node, caller, bci)
     if a != parent:
-        t.by_call[i] = a
+        t.by_call[i] = tag | a
         if 2 * a > mask:
             t.size[Z_CALLS] = spread(t.activation, np.int64(AC), a + 1, 3, t.by_call, mask)
     return a

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jvm.code.image import CodeImage
 from jvm.code.version import Kind, Version
 from jvm.kernels import inner, kernel
-from stages.cct.nodes import mixed
+from stages.cct.slots import mixed
 from stages.cct.tables import (
     FC,
     FIRST_FN,

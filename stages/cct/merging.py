@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.kernels import inner, kernel
-from stages.cct.nodes import mixed
+from stages.cct.slots import mixed
 from stages.cct.tables import (
     CERTAINTIES,
     N_BCI,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner, kernel
+from stages.cct.slots import differs, first_slot, mixed, next_slot, row_in, spread, tag_of
 from stages.cct.tables import (
     INLINED,
     N_BCI,
@@ -26,48 +27,26 @@ from stages.cct.tables import (
     tables_at,
 )
 from stages.cct.tree import OVERFLOW_NAME
-from stages.pointers import product
-
-
-@inner
-def mixed(a, b, c):  # type: ignore[no-untyped-def]
-    """A hash of three numbers; the caller masks its low bits."""
-    h = product(a ^ product(b, -4417276706812531889), -7046029254386353131)
-    h = product(h ^ (h >> 29) ^ c, -7723592293110705685)
-    return (h >> 40) ^ (h >> 20)
-
-
-@inner
-def spread(rows, width, count, keys, slots, mask):  # type: ignore[no-untyped-def]
-    """Rows [1, count) into twice as many slots of their hash table; the first `keys` columns are their key. The new
-    mask. There is memory for twice as many slots as rows."""
-    mask = 2 * mask + 1
-    for i in range(mask + 1):
-        slots[i] = 0
-    for k in range(1, count):
-        row = width * k
-        i = mixed(rows[row], rows[row + 1], rows[row + 2] if keys == 3 else np.int64(0)) & mask
-        while slots[i] != 0:
-            i = (i + 1) & mask
-        slots[i] = k
-    return mask
 
 
 @inner
 def _child(t, parent, method, bci, flags):  # type: ignore[no-untyped-def]
-    mask = t.size[Z_PARENTS]
-    i = mixed(parent, method, bci) & mask
+    mask, h = t.size[Z_PARENTS], mixed(parent, method, bci)
+    i, tag, tried = first_slot(parent, h, mask), tag_of(h), 1
     while t.by_parent[i] != 0:
-        n = np.int64(t.by_parent[i])
-        row = NC * n
-        if t.node[row + N_PARENT] == parent and t.node[row + N_METHOD] == method and t.node[row + N_BCI] == bci:
-            return n
-        i = (i + 1) & mask
+        slot = np.int64(t.by_parent[i])
+        if not differs(slot, tag):
+            n = row_in(slot)
+            row = NC * n
+            if t.node[row + N_PARENT] == parent and t.node[row + N_METHOD] == method and t.node[row + N_BCI] == bci:
+                return n
+        i = next_slot(i, parent, h, mask, tried)
+        tried += 1
     n = t.size[Z_NODES]
     if n >= (2 * t.size[Z_NODE_ROOM] if flags & NODE_OVERFLOW else t.size[Z_NODE_ROOM]):
         return np.int64(-1)
     t.size[Z_NODES] = n + 1
-    t.by_parent[i] = n
+    t.by_parent[i] = tag | n
     row = NC * n
     t.node[row + N_PARENT], t.node[row + N_METHOD], t.node[row + N_BCI], t.node[row + N_FLAGS] = (
         parent,
@@ -116,10 +95,13 @@ def rename(where, n, method):  # type: ignore[no-untyped-def]
     t = tables_at(where)
     row = NC * n
     t.node[row + N_METHOD] = method
-    i = mixed(t.node[row + N_PARENT], method, t.node[row + N_BCI]) & t.size[Z_PARENTS]
+    parent, mask = t.node[row + N_PARENT], t.size[Z_PARENTS]
+    h = mixed(parent, method, t.node[row + N_BCI])
+    i, tried = first_slot(parent, h, mask), 1
     while t.by_parent[i] != 0:
-        i = (i + 1) & t.size[Z_PARENTS]
-    t.by_parent[i] = n
+        i = next_slot(i, parent, h, mask, tried)
+        tried += 1
+    t.by_parent[i] = tag_of(h) | n
 
 
 @inner

@@ -7,7 +7,7 @@ import numpy as np
 from jvm.kernels import inner, kernel
 from stages.cct.fold import T_NODE, T_STATE
 from stages.cct.functions import Functions
-from stages.cct.nodes import spread
+from stages.cct.slots import spread
 from stages.cct.tables import (
     A_BEFORE,
     A_CALLER,

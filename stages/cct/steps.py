@@ -15,7 +15,8 @@ from jvm.kernels import apart, inner
 from stages.cct.activations import class_of, same
 from stages.cct.contexts import arrive, called, goes_on, left
 from stages.cct.interpreted import entered_at, happened
-from stages.cct.nodes import child, inlined, mixed, note, spread
+from stages.cct.nodes import child, inlined, note
+from stages.cct.slots import differs, first_slot, mixed, next_slot, row_in, spread, tag_of
 from stages.cct.tables import (
     A_FN,
     A_NODE,
@@ -26,7 +27,6 @@ from stages.cct.tables import (
     B_WAYS,
     BC,
     BEHIND,
-    BY_PATH,
     CERTAINTIES,
     COUNTS,
     ENDS,
@@ -58,7 +58,6 @@ from stages.cct.tables import (
     ITEM_CALLS,
     JUMPED,
     KINDS,
-    LAST_STEP,
     LEFT,
     OBSERVED,
     R_BYTECODES,
@@ -326,13 +325,16 @@ def _event(t, c, e, k, a, begin, whole):  # type: ignore[no-untyped-def]
 @inner
 def step_of(t, state, x):  # type: ignore[no-untyped-def]
     """The row of a step, 0: not made before; and its slot."""
-    mask = t.size[Z_STATES]
-    i = mixed(state, x, np.int64(0)) & mask
+    mask, h = t.size[Z_STATES], mixed(state, x, _NONE)
+    i, tag, tried = first_slot(state >> BEHIND, h, mask), tag_of(h), 1
     while t.by_state[i] != 0:
-        s = np.int64(t.by_state[i])
-        if t.step[SC * s + S_STATE] == state and t.step[SC * s + S_PATH] == x:
-            return s, i
-        i = (i + 1) & mask
+        slot = np.int64(t.by_state[i])
+        if not differs(slot, tag):
+            s = row_in(slot)
+            if t.step[SC * s + S_STATE] == state and t.step[SC * s + S_PATH] == x:
+                return s, i
+        i = next_slot(i, state >> BEHIND, h, mask, tried)
+        tried += 1
     return np.int64(0), i
 
 
@@ -349,7 +351,7 @@ def _put(t, state, x, after, slot, begin, end, instructions):  # type: ignore[no
     """The row of a new step with parts [begin, end)."""
     s = t.size[Z_STEPS]
     t.size[Z_STEPS] = s + 1
-    t.by_state[slot] = s
+    t.by_state[slot] = tag_of(mixed(state, x, _NONE)) | s
     t.step[SC * s + S_STATE], t.step[SC * s + S_PATH], t.step[SC * s + S_NEXT] = state, x, after
     t.step[SC * s + S_PARTS], t.step[SC * s + S_INSTRUCTIONS] = begin | end << ENDS, instructions
     mask = t.size[Z_STATES]
@@ -403,12 +405,9 @@ def joined(t, c, state, x):  # type: ignore[no-untyped-def]
     t.size[Z_PARTS] += links
     for m in range(links):
         y = link(c, x, m)
-        s = np.int64(c.by_path[BY_PATH * y + LAST_STEP])
-        if t.step[SC * s + S_STATE] != of or t.step[SC * s + S_PATH] != y:
-            s, slot = step_of(t, of, y)
-            if s == 0:
-                s = new_step(t, c, of, y, slot)
-            c.by_path[BY_PATH * y + LAST_STEP] = s
+        s, slot = step_of(t, of, y)
+        if s == 0:
+            s = new_step(t, c, of, y, slot)
         if s != last:
             t.part[RC * end + R_NODE], t.part[RC * end + R_INVOCATIONS] = -s, 0
             end += 1

@@ -130,14 +130,16 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
     Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS, Z_SIZE,
 ) = range(31)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
+ROW_BITS = 21
+"""Of a slot of a hash table (stages.cct.slots): for as many rows as any table has."""
 
 INLINED = 1 << 14
 """Rows of `Tables.inlined`."""
 
 
 class Tables(NamedTuple):
-    """A table's first row is none: of activations and nodes, the one for which there was no room. Hash tables hold
-    rows, 0: empty."""
+    """A table's first row is none: of activations and nodes, the one for which there was no room. Hash tables:
+    stages.cct.slots."""
 
     activation: I64  # (activations, AC)
     by_call: I32
@@ -177,7 +179,9 @@ tables_at, blocks_at = pointers_to(Tables), pointers_to(Blocks)
 
 
 def empty(activations: int, nodes: int, steps: int) -> Tables:
-    """With so much room. Memory is touched as it is used."""
+    """With so much room. Memory is touched as it is used. Raises ValueError for more rows than a slot can tell."""
+    if max(activations, 2 * nodes, steps) > 1 << ROW_BITS:
+        raise ValueError("too many rows")
     step = _lines(steps)
     t = Tables(
         zeros((activations, AC), np.int64), zeros(_slots(activations), np.int32),
