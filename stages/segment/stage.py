@@ -40,7 +40,21 @@ from stages.messages import (
 )
 from stages.messages.columns import joined
 from stages.messages.loss import RESYNC
-from stages.segment.stream import BAD, OVF, PGD, PGE, PSB, TIME, Piece, Run, Stream, is_tracing, overflows, was_tracing
+from stages.segment.stream import (
+    BAD,
+    MOST_SWITCHES,
+    OVF,
+    PGD,
+    PGE,
+    PSB,
+    TIME,
+    Piece,
+    Run,
+    Stream,
+    is_tracing,
+    overflows,
+    was_tracing,
+)
 from stages.segment.thread_attribution import NEAR, Bounds, Owner, Special, assign, thread
 from stages.segment.threads import Threads
 
@@ -48,8 +62,6 @@ MAX_WAITING = 4 << 20
 """Bytes that wait for a time mark at most (a trace without TSC packets): then they are decided without one."""
 HOLD_SECONDS = 0.1
 """How long the bytes of a thread that runs on wait for a time mark. Less than panes wait for reports."""
-VIEW_SECONDS = 1.0
-"""Behind a drain, packets of before it can come into view: not so long after. What was written has come by then."""
 MAX_HOLES = 32
 """Marks kept of the losses before a segment."""
 _CUTS = RESYNC | {Loss.OVERFLOW, Loss.BAD_PACKET, Loss.NO_SYNC}
@@ -117,13 +129,7 @@ class Segmentation:
         return known
 
     def _look_through(self, tick: Tick) -> list[ThreadEnd]:
-        streams = self._streams.values()
-        ends = self._threads.look_through(tick, self._hz.get((tick.host, tick.pid), 0.0), streams)
-        for end in ends:
-            for stream in streams:
-                if stream.key[:2] == end.thread[:2]:
-                    stream.ran.pop(end.thread.tid, None)
-        return ends
+        return self._threads.look_through(tick, self._hz.get((tick.host, tick.pid), 0.0), self._streams.values())
 
     def _ended(self, message: StreamEnd) -> list[object]:
         out: list[object] = []
@@ -177,15 +183,14 @@ class Segmentation:
         process = tick.host, tick.pid
         drained = self._drained.get(process, 0)
         self._drained[process] = max(drained, tick.tsc)
-        in_view = drained - round(VIEW_SECONDS * self._hz.get(process, float(_END_OF_TIME)))
         for stream in self._streams.values():
             if stream.key[:2] == process:
                 if stream.runs:
                     heard = stream.heard_until(tick.tsc)
                     settled = self._settle(stream, drained, min(heard, drained), out)
-                    if not settled and heard <= (drained if stream.is_cut else in_view):
+                    if not settled and heard <= drained and (stream.is_cut or len(stream.coming) > MOST_SWITCHES):
                         self._give_up(stream, heard, out)
-                stream.rest(in_view)
+                stream.shorten()
         return out
 
     def _settle(self, s: Stream, drained: int, heard: int, out: list[object]) -> bool:
@@ -216,22 +221,19 @@ class Segmentation:
         begin = max(s.tsc, min(owners[ran[slept]].since, until))
         self._give(s, owners, tid, s.at, s.end, begin, until, out)
         losses = [m for m in s.losses if m.offset <= s.end]
-        self._mark_holes(s, [*owners, *s.ran.values()], losses, out)
+        self._mark_holes(s, owners, losses, out)
         s.losses = [m for m in s.losses if m.offset > s.end]
         s.owner = owners[ran[-1]]  # those before it are the same thread, or none
         del s.coming[: ran[-1]]
         s.at, s.tsc, s.tracing, s.lone, s.passed = s.end, until, tracing, False, len(s.marks)
-        s.ran.clear()
         self._emit(s, out)
         s.trim()
         return True
 
     def _give_up(self, s: Stream, heard: int, out: list[object]) -> None:
         """Decides a tail that may be of several threads: the next mark would not tell more, because it stands behind a
-        hole, or because the processor has long left the code. Else as long as nothing is read of a stream its tail
-        would wait, and each switch, and each thread that has ended."""
-        if not s.is_cut and is_tracing(s.marks[s.passed :], s.tracing):
-            return
+        hole, or none has come for very long. Else as long as nothing is read of a stream its tail would wait, and each
+        thread that has ended."""
         told = bisect_right(s.coming, heard, key=lambda owner: owner.since)
         s.coming, later = s.coming[:told], s.coming[told:]
         self.counts["undated"] += 1
@@ -280,8 +282,7 @@ class Segmentation:
                 self._mark_holes(s, [Owner(0, tid)], [doubt], out, dated)
             self._give(s, owners, tid, s.at, to, s.tsc, dated, out)
         due = [m for m in s.losses if m.offset <= to]
-        self._mark_holes(s, [*owners, *s.ran.values()], due, out)
-        s.ran.clear()
+        self._mark_holes(s, owners, due, out)
         s.losses = [m for m in s.losses if m.offset > to]
         s.owner, s.at, s.tsc, s.tracing = owners[-1], to, dated, tracing
         s.passed = min(index + 1, len(s.marks))
@@ -360,7 +361,7 @@ class Segmentation:
             while at < stop:
                 due = [m for m in s.losses if m.offset <= at]
                 if due:
-                    self._mark_holes(s, [*owners, *s.ran.values()], due, out)
+                    self._mark_holes(s, owners, due, out)
                     s.losses = [m for m in s.losses if m.offset > at]
                 to = min([stop, *(m.offset for m in s.losses)])
                 since = tsc if at == start else max(tsc, s.time_at(at))

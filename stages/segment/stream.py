@@ -30,6 +30,10 @@ from stages.segment.thread_attribution import Owner, Special
 PSB, OVF, PGE, PGD, TIME, BAD = (int(kind) for kind in MarkKind)  # an enum's members are slow to get at
 
 
+MOST_SWITCHES = 1 << 12
+"""That wait for the bytes around them: minutes of a busy processor of which nothing is read."""
+
+
 class Run(NamedTuple):
     """Bytes without a hole between them."""
 
@@ -64,8 +68,7 @@ class Stream:
     marks: NDArray[np.void] = field(default_factory=lambda: np.empty(0, MARK_DTYPE))
     passed: int = 0  # so many of them have been
     losses: list[LossMark] = field(default_factory=list)
-    coming: list[Owner] = field(default_factory=list)  # switches told, by time, of since `at`; but for those in `ran`
-    ran: dict[int, Owner] = field(default_factory=dict)  # by thread: before the first of `coming`, and gave no byte
+    coming: list[Owner] = field(default_factory=list)  # switches told, by time; `MOST_SWITCHES` at most
     cut: int = -1  # a hole begins here
     last_heard: tuple[int, int] = (-1, 0)  # `end`, and by when all bytes before it had been written
     last_record: int = 0
@@ -90,17 +93,12 @@ class Stream:
         """The next bytes do not join those before them."""
         return self.cut == self.end
 
-    def rest(self, until: int) -> None:
-        """All bytes of before `until` have come: where none waits, the switches up to then need not be known one by
-        one. But a stretch of code that goes on needs its owner."""
-        if self.runs or (self.tracing and not self.is_cut):
-            return
-        told = bisect_right(self.coming, until, key=lambda owner: owner.since)
-        if told:
-            self.ran |= {owner.tid: owner for owner in (self.owner, *self.coming[: told - 1])}
-            self.owner = self.coming[told - 1]
-            self.tsc, self.lone = max(self.tsc, self.owner.since), False
-            del self.coming[:told]
+    def shorten(self) -> None:
+        """Of too many switches the older ones are as records that were lost: bytes of then may be any thread's. (They
+        cannot be put together by their age: a processor's last bytes come into view seconds later, when its buffer is
+        looked at.)"""
+        if len(self.coming) > MOST_SWITCHES:
+            self.coming = [Owner(self.coming[0].since, Special.LOST), *self.coming[-MOST_SWITCHES // 2 :]]
 
     def numbered_anew(self) -> None:
         """Its sideband comes from now on from a sender that numbers anew, and first tells the records that matter
