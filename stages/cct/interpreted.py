@@ -78,7 +78,8 @@ def events_told(events: NDArray[np.void], fns: I64, stacks: ReadStacks = NO_STAC
     interpreter, or tell its stack, and of which row each is.
 
     Behind a LOST all frames are told anew, those below compiled code and below the VM too. The machine code has told
-    those: only the ones above the last of them are left, of which LOST has the first."""
+    those: only the ones above the last of them are left, of which LOST has the first, and of
+    these the ones from the lowest on that is of a method which is known."""
     if not len(events):
         return Told._make((*(np.zeros(0, np.int64) for _ in range(5)), stacks)), np.zeros(0, np.int64)
     columns = [np.empty(len(events), np.int64) for _ in range(6)]
@@ -99,6 +100,8 @@ def _moving(events, fns, row, order, block, kind, fn, bci):  # type: ignore[no-u
                 if events[end]["kind"] != _FRAME:
                     first = end + 1
                 end += 1
+            while first < end and events[first]["method"] < 0:  # there stand those that stood there
+                first += 1
             of, at = np.int64(INTERPRETER), np.int64(max(end - first - 1, 0))
             if first < end:
                 of = fns[events[first]["method"] + 1]
@@ -143,16 +146,6 @@ def _instead(t, c, a, fn):  # type: ignore[no-untyped-def]
         told(t, a, of)
         t.activation[row + A_BEFORE] = 0
     return of
-
-
-@inner
-def _returned(t, c, a, fn):  # type: ignore[no-untyped-def]
-    """The lowest frame of this activation of the interpreter has returned to one of `fn`: which has called it, if it
-    is not known what has."""
-    root = t.activation[AC * a + A_PARENT]
-    if root == 0 or t.activation[AC * root + A_FN] != HOLE:
-        return _instead(t, c, a, fn)
-    return linked(t, c, root, fn, np.int64(0), np.int64(-1), np.int64(BY_BYTECODE))
 
 
 @inner
@@ -215,9 +208,23 @@ def _above_gap(t, c, a, fn):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _returned(t, c, a, fn):  # type: ignore[no-untyped-def]
+    """The lowest frame of this activation of the interpreter has returned to one of `fn`: which has called it, if it
+    is not known what has. Else machine code has not left that frame: the one that returned was another."""
+    root = t.activation[AC * a + A_PARENT]
+    if root == 0 or t.activation[AC * root + A_FN] != HOLE:
+        if t.activation[AC * a + A_FN] == fn or is_untold(c, fn):
+            return a
+        return _above_gap(t, c, a, fn)
+    return linked(t, c, root, fn, np.int64(0), np.int64(-1), np.int64(BY_BYTECODE))
+
+
+@inner
 def _back(t, c, a, fn):  # type: ignore[no-untyped-def]
     """The frame on top is left for the one below, which is of `fn`; a gap below may be of many."""
     below = t.activation[AC * a + A_PARENT]
+    if _is_gap(t, c, a) and is_untold(c, fn):
+        return a
     if t.activation[AC * below + A_FN] == fn or is_untold(c, fn):
         return below
     at = _nearest(t, below, fn)
@@ -249,8 +256,9 @@ def _happened(t, c, e, k, a):  # type: ignore[no-untyped-def]
         return _at_last(t, c, a, fn, e.bci[k])
     if kind == _ENTER and t.activation[AC * a + A_BEFORE]:  # seen by a return: it calls
         return _called(t, c, a, fn, e.bci[k])
-    if kind == _ENTER or kind == _FRAME:
-        return _on_top(t, c, a, fn, e.bci[k])
+    if kind == _ENTER or kind == _FRAME:  # one that was told to be of a method that is not known calls, too
+        untold = t.activation[AC * a + A_FN] == INTERPRETER and not _is_gap(t, c, a)
+        return _instead(t, c, a, fn) if untold else _called(t, c, a, fn, e.bci[k])
     if kind == _RETURN or kind == _UNWIND or kind == _OSR:
         if called_by_interpreter(t, a):
             return _back(t, c, a, fn) if kind != _OSR else t.activation[AC * a + A_PARENT]

@@ -187,6 +187,68 @@ def test_a_caller_that_is_seen_by_a_return_first_may_call_before_it_is_told() ->
     assert found(tree)[a, "instructions"] == 3
 
 
+def test_a_frame_of_a_method_that_is_not_known_calls() -> None:
+    """A.a calls a method that is not known at 3, and that calls B.b: both return."""
+    d, cct = Dictionaries(), stage()
+    told = events(
+        (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, A, -1), (2, 0, FrameEvent.ENTER, -1, 3),
+        (3, 0, FrameEvent.ENTER, B, -1), (5, 0, FrameEvent.RETURN, -1, -1), (6, 0, FrameEvent.RETURN, A, -1),
+    )  # fmt: skip
+    tree = tree_of([*explained(cct, d.message(7, [d.path([TEMPLATE])] * 9, (0, 9), False), told), *cct.flush()])
+    a = ((UNKNOWN, -1), ("A.a", -1))
+    counts = found(tree)
+    assert counts[a, "instructions"] == 1 + 3
+    assert counts[(*a, ("[interpreter]", 3), ("B.b", -1)), "instructions"] == 2
+    assert counts[(*a, ("[interpreter]", 3)), "instructions"] == 2
+
+
+def test_below_the_lowest_frame_that_is_named_stand_those_that_stood_there() -> None:
+    """A.a calls B.b at 3, and that calls C.c at 4. Then the stack is told anew, without A.a's name."""
+    d, cct = Dictionaries(), stage()
+    told = events(
+        (1, 0, FrameEvent.LOST, -1, -1), (1, 0, FrameEvent.FRAME, A, -1), (2, 0, FrameEvent.ENTER, B, 3),
+        (3, 0, FrameEvent.ENTER, C, 4), (4, 0, FrameEvent.LOST, -1, -1), (5, 0, FrameEvent.LOST, -1, -1),
+        (5, 0, FrameEvent.FRAME, -1, -1), (5, 0, FrameEvent.FRAME, B, -1), (5, 0, FrameEvent.FRAME, C, 4),
+    )  # fmt: skip
+    tree = tree_of([*explained(cct, d.message(7, [d.path([TEMPLATE])] * 9, (0, 9), False), told), *cct.flush()])
+    b = ((UNKNOWN, -1), ("A.a", -1), ("B.b", 3))
+    assert found(tree)[(*b, ("C.c", 4)), "instructions"] == 1 + 4
+
+
+def test_the_lowest_frame_is_there_until_machine_code_leaves_it() -> None:
+    """m1 calls A.a. Then it is told that a method has returned twice, to one that is not known, and to B.b: these were
+    called by A.a, however."""
+    d, cct = Dictionaries(), stage()
+    m1 = d.path([Block((Range(2 * SPACING + 16, 2 * SPACING + 21, True, ()),), BlockEnd.INDIRECT)])
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    told = events(
+        (2, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.RETURN, -1, -1), (4, 0, FrameEvent.RETURN, -1, -1),
+        (5, 0, FrameEvent.RETURN, B, -1), (7, 0, FrameEvent.RETURN, -1, -1),
+    )  # fmt: skip
+    order = [m1, entry, *[template] * 6]
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()]))
+    a = ((UNKNOWN, -1), ("m1", -1), ("A.a", 0))
+    assert counts[a, "instructions"] == 3
+    assert sum(n for (path, weight), n in counts.items() if weight == "instructions" and path[-1][0] == "B.b") == 2
+    assert {path[:4] for path, _ in counts if ("B.b", -1) in path} == {(*a, ("[interpreter]", -1))}
+
+
+def test_a_frame_that_was_told_wrong_does_not_call() -> None:
+    """m1 calls A.a. Then a stack is told of which the only frame is not known: what it calls A.a does not call."""
+    d, cct = Dictionaries(), stage()
+    m1 = d.path([Block((Range(2 * SPACING + 16, 2 * SPACING + 21, True, ()),), BlockEnd.INDIRECT)])
+    entry, template = d.path([ENTRY]), d.path([TEMPLATE])
+    told = events(
+        (2, 0, FrameEvent.ENTER, A, -1), (3, 0, FrameEvent.LOST, -1, -1), (4, 0, FrameEvent.LOST, -1, -1),
+        (4, 0, FrameEvent.FRAME, -1, -1), (5, 0, FrameEvent.ENTER, B, -1),
+    )  # fmt: skip
+    order = [m1, entry, *[template] * 6]
+    counts = found(tree_of([*explained(cct, d.message(7, order, (0, 9), False), told), *cct.flush()]))
+    a = ((UNKNOWN, -1), ("m1", -1), ("A.a", 0))
+    assert {path for path, _ in counts if path[: len(a)] == a} >= {(*a, ("[interpreter]", -1))}
+    assert not [path for path, _ in counts if ("B.b", -1) in path and path[path.index(("B.b", -1)) - 1] == a[-1]]
+
+
 @pytest.mark.parametrize("caller", [A, B])
 def test_behind_a_hole_a_frame_has_the_caller_that_it_had_before(caller: int) -> None:
     """m1 calls A.a, which calls B.b at 3; there is a hole in B.b, and behind it B.b returns to a frame of the
@@ -262,6 +324,8 @@ def plainly_told(told: NDArray[np.void], fns: NDArray[np.int64]) -> list[tuple[i
             stack.append(rows.pop(0))
             if stack[-1][1] != FrameEvent.FRAME:
                 stack.clear()
+        while stack and stack[0][2] < 0:
+            stack.pop(0)
         lowest = int(fns[stack[0][2] + 1]) if stack else PLAIN
         out.append((order, kind, lowest, max(len(stack) - 1, 0)))
         out += [(o, k, int(fns[m + 1]), at) for o, k, m, at in stack[1:]]
