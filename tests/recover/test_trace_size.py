@@ -75,6 +75,7 @@ def test_it_is_that_of_a_real_trace_but_for_a_share_that_does_not_change(
 
     write_at_once(monkeypatch)
     monkeypatch.setattr(Recover, "_wait", staticmethod(rows))
+    monkeypatch.setattr("stages.ready.stage.HOLD_SECONDS", 0.1)  # pieces short enough to differ
     chain = [*make_chain(FOLLOW, Place(config.load(fidelity="flow"), tmp_path, 0)), Recover(window_bytes=8 << 20)]
     seen = 0
     with Replay(Path(streamer.demo.__file__).parent / "shop.json") as replay:
