@@ -15,13 +15,13 @@ from jvm.kernels import apart, near
 from stages.reconstruct.candidates import (
     ALONE,
     BEFORE,
-    COUNT,
+    DEPTH,
     E_ENTER,
     E_FRAME,
     E_NONE,
+    FALLBACK,
     METHODS,
     NEXT,
-    RETRY,
     SCANNED,
     SITES,
     WAITED,
@@ -30,8 +30,6 @@ from stages.reconstruct.candidates import (
     is_bottom,
     kept,
     pushed,
-    search,
-    searched,
 )
 from stages.reconstruct.state import (
     BACK_NONE,
@@ -60,16 +58,15 @@ def any_entry(g, s, i, opening):  # type: ignore[no-untyped-def]
     known = not is_bottom(s.front.node[i])
     if not known and not _few(g, s, opening):
         return
-    caller = pushed(s, kept(s, s.front.node[i]), np.int64(s.front.cell[i])) if known else np.int64(EMPTY)
-    cell = searched(s, caller) if known else caller
+    cell = pushed(s, kept(s, s.front.node[i]), np.int64(s.front.cell[i])) if known else np.int64(EMPTY)
     s.at[WORK] += s.at[METHODS] >> 4
     for m in range(s.at[METHODS]):
         if g.methods.opening[m] == opening:
             emit(s, np.int64(g.methods.entry[m]), cell, i, E_ENTER)
-    if s.at[NEXT]:
-        search(s)
-    elif known:
-        emit(s, np.int64(UNKNOWN), caller, i, E_ENTER)
+    s.at[ALONE] = 0
+    s.at[SCANNED], s.at[FALLBACK], s.at[DEPTH] = 0, cell if known else np.int64(-1), 0
+    if s.at[NEXT] == 0 and known:
+        emit(s, np.int64(UNKNOWN), cell, i, E_ENTER)
 
 
 @apart
@@ -93,7 +90,7 @@ def returned_below(g, s, i, op):  # type: ignore[no-untyped-def]
                 break
         if fits:
             emit(s, np.int64(to), np.int64(EMPTY), i, E_FRAME)
-    s.at[SCANNED], s.at[ALONE] = 0, 0
+    s.at[SCANNED], s.at[ALONE], s.at[FALLBACK] = 0, 0, -1
     s.at[WORK] += s.at[SITES] >> 2
 
 
@@ -109,18 +106,14 @@ def _follows(g, node, back, opcode):  # type: ignore[no-untyped-def]
 
 @apart
 def begin(g, index, s, op):  # type: ignore[no-untyped-def]
-    """Nothing is known, or not of which method the frame on top is: any bytecode of this opcode that stands behind
-    those before it, if this opcode is rare, or nothing rarer came."""
+    """Nothing is known: any bytecode of this opcode that stands behind those before it, if this opcode is rare, or
+    nothing rarer came."""
     first, end = index.at[op], index.at[op + 1]
     s.at[WAITED] += 1
-    known = s.at[COUNT] != 0
-    waited = s.at[WAITED] - (s.at[RETRY] if known else 0)
     most = BEGIN[2]
-    if waited <= 0:
-        most = 0
-    elif waited <= PATIENCE[0]:
+    if s.at[WAITED] <= PATIENCE[0]:
         most = BEGIN[0]
-    elif waited <= PATIENCE[1]:
+    elif s.at[WAITED] <= PATIENCE[1]:
         most = BEGIN[1]
     before = s.at[BEFORE]
     linked = KIND[op] == Kind.PLAIN or KIND[op] == Kind.CONDITIONAL
@@ -128,13 +121,8 @@ def begin(g, index, s, op):  # type: ignore[no-untyped-def]
     if end - first > most:
         return
     s.at[WORK] += (end - first) >> 3
-    cell = np.int64(EMPTY)
     for k in range(first, end):
         node = index.node[k]
         if _follows(g, node, 1, before & 0xFF) and _follows(g, node, 2, before >> 8):
-            if known and cell == EMPTY:
-                cell = searched(s, np.int64(s.front.cell[0]))
-            emit(s, np.int64(node), cell, np.int64(BACK_NONE), E_NONE)
-    if s.at[NEXT] or not known:
-        s.at[WAITED] = 0
-        search(s)
+            emit(s, np.int64(node), np.int64(EMPTY), np.int64(BACK_NONE), E_NONE)
+    s.at[SCANNED], s.at[ALONE], s.at[FALLBACK], s.at[WAITED] = 0, 0, -1, 0

@@ -22,8 +22,6 @@ from stages.reconstruct.state import (
     MAYBE,
     NATIVE,
     NONE,
-    OPEN,
-    SURE,
     At,
     Phase,
 )
@@ -34,12 +32,9 @@ PHASE, TAKEN, LAST, ENTRY, CLEARED, COUNT, NEXT = (
     AT[name] for name in ("PHASE", "TAKEN", "LAST", "ENTRY", "CLEARED", "COUNT", "NEXT")
 )
 METHODS, SITES = AT["METHODS"], AT["SITES"]
-SCANNED, ALONE, POPPED, BEGAN, RETRY, WAITED, CELL, STAMP, BEFORE, WORK, STEP = (
-    AT[name]
-    for name in (
-        "SCANNED", "ALONE", "POPPED", "BEGAN", "RETRY", "WAITED", "CELL", "STAMP", "BEFORE", "WORK", "STEP",
-    )
-)  # fmt: skip
+SCANNED, ALONE, FALLBACK, DEPTH, WAITED, CELL, STAMP, BEFORE, WORK = (
+    AT[name] for name in ("SCANNED", "ALONE", "FALLBACK", "DEPTH", "WAITED", "CELL", "STAMP", "BEFORE", "WORK")
+)
 CALLED, HERE, NUMBERS, TOLD = (AT[name] for name in ("CALLED", "HERE", "NUMBERS", "TOLD"))
 RUN, ENTERED, BEHIND, THROWN, DEOPTIMISED = (int(phase) for phase in Phase)
 CALL, RETURN = int(Kind.CALL), int(Kind.RETURN)
@@ -58,12 +53,7 @@ NATIVE_ENTRY, INTRINSIC, ABSTRACT, SYNCHRONIZED = (
 
 @near
 def is_boundary(node):  # type: ignore[no-untyped-def]
-    return OPEN < node <= BOUNDARY
-
-
-@near
-def is_open(node):  # type: ignore[no-untyped-def]
-    return NATIVE < node <= OPEN
+    return NATIVE < node <= BOUNDARY
 
 
 @near
@@ -138,25 +128,9 @@ def scope_of(g, s, t, place, k):  # type: ignore[no-untyped-def]
 
 
 @near
-def searched(s, cell):  # type: ignore[no-untyped-def]
-    """Below a frame that is searched for, which `cell` lies below."""
-    proof = SURE if s.at[SCANNED] < 0 else min(s.at[SCANNED] - s.at[ALONE], SURE - 1)
-    return pushed(s, OPEN - proof, cell)
-
-
-@near
-def search(s):  # type: ignore[no-untyped-def]
-    """It begins with the candidates of the next frontier."""
-    s.at[SCANNED], s.at[ALONE], s.at[BEGAN] = 0, 0, s.at[STEP]
-
-
-@near
 def below(g, s, i):  # type: ignore[no-untyped-def]
     """Candidate i without its frame on top: frame and cell."""
     cell = np.int64(s.front.cell[i])
-    if cell != EMPTY and is_open(s.cells.node[cell]):
-        s.at[POPPED] = s.cells.node[cell]
-        cell = np.int64(s.cells.below[cell])
     if cell == EMPTY:
         method = owner(g, s.front.node[i])
         return (np.int64(BOTTOM) if method == NONE else np.int64(BOTTOM) - 1 - method), np.int64(EMPTY)

@@ -18,12 +18,14 @@ from jvm.kernels import apart, near
 from stages.reconstruct.anywhere import any_entry, returned_below
 from stages.reconstruct.candidates import (
     ABSTRACT,
+    ALONE,
     BEHIND,
     CALL,
     CALLED,
     CLEARED,
     COUNT,
     DEOPTIMISED,
+    DEPTH,
     E_BACK,
     E_COMPILED,
     E_ENTER,
@@ -35,12 +37,12 @@ from stages.reconstruct.candidates import (
     E_UPRETURN,
     ENTERED,
     ENTRY,
+    FALLBACK,
     HERE,
     LAST,
     NATIVE_ENTRY,
     NEXT,
     PHASE,
-    POPPED,
     RETURN,
     RUN,
     SCANNED,
@@ -54,7 +56,6 @@ from stages.reconstruct.candidates import (
     is_boundary,
     is_compiled,
     is_native,
-    is_open,
     kept,
     pushed,
     resumed,
@@ -70,6 +71,7 @@ from stages.reconstruct.state import (
     MAYBE,
     NATIVE,
     NONE,
+    SURE,
     UNKNOWN,
 )
 
@@ -136,7 +138,7 @@ def _entered(g, s, t, i, op):  # type: ignore[no-untyped-def]
             return
     elif is_native(node):
         return
-    if s.at[COUNT] == 1:
+    if s.at[COUNT] == 1 and s.at[FALLBACK] < 0:
         any_entry(g, s, i, opening)
     else:
         emit(s, np.int64(UNKNOWN), pushed(s, kept(s, node), np.int64(s.front.cell[i])), i, E_ENTER)
@@ -202,24 +204,16 @@ def on_native(g, s, t):  # type: ignore[no-untyped-def]
             emit(s, np.int64(UNKNOWN), pushed(s, kept(s, node), np.int64(s.front.cell[i])), i, E_ENTER)
 
 
-@near
-def _past(s, i):  # type: ignore[no-untyped-def]
-    """Of a frame that candidate i has gone back to: not what was searched for above it, and is left without a proof."""
-    return BACK_SEVERAL if s.at[POPPED] and s.at[SCANNED] >= 0 else i
-
-
 @apart
 def _pop_to_interpreter(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and one of the interpreter goes on."""
     node, cell = below(g, s, i)
     if node == MAYBE:  # it was nothing: the stack is told anew
         s.at[TOLD] = 0
-        if cell != EMPTY and is_open(s.cells.node[cell]):
-            s.at[POPPED] = s.cells.node[cell]
-            cell = s.cells.below[cell]
         node, cell = (s.cells.node[cell], s.cells.below[cell]) if cell != EMPTY else (BOTTOM, EMPTY)
     if (node >= 0 and g.nodes.kind[node] == CALL) or node == UNKNOWN or is_bottom(node):
-        emit(s, np.int64(node), cell, _past(s, i), event)
+        short = s.at[FALLBACK] >= 0 and s.at[DEPTH] == 1 and s.at[SCANNED] - s.at[ALONE] < SURE
+        emit(s, np.int64(node), cell, BACK_SEVERAL if short else i, event)
 
 
 @apart
@@ -267,7 +261,7 @@ def _leave(g, s, i, event):  # type: ignore[no-untyped-def]
     """The frame on top is gone, and compiled code goes on."""
     node, cell = below(g, s, i)
     if is_compiled(node):
-        emit(s, resumed(s, node), cell, _past(s, i), event)
+        emit(s, resumed(s, node), cell, i, event)
     elif is_bottom(node):
         emit(s, np.int64(COMPILED), np.int64(EMPTY), i, event)
 
@@ -348,15 +342,10 @@ def on_upreturn(s):  # type: ignore[no-untyped-def]
     bits = np.int64(-1)
     for i in range(s.at[COUNT]):
         node, cell = np.int64(s.front.node[i]), np.int64(s.front.cell[i])
-        popped = np.int64(0)
         while not is_boundary(node) and cell != EMPTY:
             node, cell = np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell])
-            if is_open(node):
-                popped = node
         if is_boundary(node) and cell != EMPTY:
             bits = BOUNDARY - node
             node = np.int64(s.cells.node[cell])
-            s.at[POPPED] = popped
-            to = resumed(s, node) if is_compiled(node) else node
-            emit(s, to, np.int64(s.cells.below[cell]), _past(s, i), E_UPRETURN)
+            emit(s, resumed(s, node) if is_compiled(node) else node, np.int64(s.cells.below[cell]), i, E_UPRETURN)
     return bits

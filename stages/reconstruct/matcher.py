@@ -25,7 +25,6 @@ from stages.reconstruct.state import (
     NATIVE,
     NO_OP,
     UNKNOWN,
-    UNKNOWN_FOR,
     At,
     Events,
     Executed,
@@ -54,8 +53,8 @@ class Thread:
     cell: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
-        self.scalars[[At.SCANNED, At.CALLED, At.HERE]] = -1
-        self.scalars[At.BEFORE], self.scalars[At.RETRY] = NO_OP << 8 | NO_OP, UNKNOWN_FOR[0]
+        self.scalars[[At.SCANNED, At.FALLBACK, At.CALLED, At.HERE]] = -1
+        self.scalars[At.BEFORE] = NO_OP << 8 | NO_OP
 
 
 class Parts(NamedTuple):
@@ -126,8 +125,8 @@ class Matcher:
             self._compact()
         s.at[[At.METHODS, At.SITES]] = len(graph.methods.entry), len(graph.sites.node)
         s.at[At.NUMBERS] = len(blocks.number)
+        self._load(thread, parts)
         where = self._graph[1], self._state_at, self._counts_at, table(blocks)
-        self._load(thread, parts, where)
         events: list[NDArray[np.void]] = []
         executed: list[NDArray[np.void]] = []
         while True:
@@ -156,15 +155,14 @@ class Matcher:
             self._counts = new_counts(max(methods, 2 * len(c.seen)), max(blocks, 2 * len(c.touched)))
             self._counts_at = table(self._counts)
 
-    def _load(self, thread: Thread, parts: Parts, where: tuple[NDArray[np.int64], ...]) -> None:
+    def _load(self, thread: Thread, parts: Parts) -> None:
         s, n = self.state, len(thread.node)
         s.at[:CARRIED_SCALARS] = thread.scalars
         s.at[[At.STEP, At.ELEMENT, At.BLOCK, At.EVENT, At.PART, At.PASSED, At.SEEN, At.TOUCHED]] = 0
-        s.at[[At.POPPED, At.BEGAN]] = 0
         s.at[At.ORDER] = -1
         s.front.node[:n], s.front.cell[:n] = thread.node, thread.cell
         row, order = (parts.row[0], parts.ends[0, 0]) if len(parts.row) else (np.int64(0), np.int64(0))
-        open_window(*where, row, order)
+        open_window(self._state_at, row, order)
 
     def _keep(self, thread: Thread) -> None:
         s = self.state
@@ -174,6 +172,8 @@ class Matcher:
         thread.scalars[:] = s.at[:CARRIED_SCALARS]
         if not n:
             thread.scalars[:] = Thread().scalars
+        elif thread.scalars[At.FALLBACK] >= 0:  # a cell of its own would have to be kept
+            thread.scalars[At.FALLBACK] = -1
         thread.node, thread.cell = s.front.node[:n].copy(), s.front.cell[:n].copy()
 
     def _compact(self) -> None:

@@ -26,16 +26,15 @@ from stages.messages.bytecodes import STACK_DTYPE, FrameEvent
 from stages.messages.columns import joined
 from stages.reconstruct.candidates import (
     AT,
-    BEGAN,
     COUNT,
     E_NONE,
     ENTERED,
+    FALLBACK,
     LAST,
     NEXT,
     PHASE,
     RUN,
     SCANNED,
-    STEP,
     TOLD,
     WAITED,
     emit,
@@ -43,7 +42,6 @@ from stages.reconstruct.candidates import (
     is_boundary,
     is_compiled,
     is_native,
-    is_open,
     pushed,
 )
 from stages.reconstruct.classes import Classes
@@ -51,8 +49,7 @@ from stages.reconstruct.compiled import Compiled
 from stages.reconstruct.frontier import LAST_AT
 from stages.reconstruct.stacks import Placed
 from stages.reconstruct.state import BOUNDARY, COMPILED, COMPILED_AT, EMPTY, FORWARD, NATIVE, UNKNOWN
-from stages.reconstruct.ways import remember, resolve
-from stages.reconstruct.window import E_LOST, drop_window, keep, tell, tell_stack
+from stages.reconstruct.window import E_LOST, STEP, drop_window, keep, remember, resolve, tell, tell_stack
 
 E_STACK = int(FrameEvent.STACK)
 AGREED, CONTINUED, REPLACED, REFUSED = range(4)
@@ -163,8 +160,6 @@ def _beside(s, n, node, cell, first, last):  # type: ignore[no-untyped-def]
         if not _fits(node, n.node[k]):
             return 0
         same = same and (node != UNKNOWN or n.node[k] == UNKNOWN)
-        if cell != EMPTY and is_open(s.cells.node[cell]):
-            same, cell = False, np.int64(s.cells.below[cell])
         if cell == EMPTY:
             return 2 if same and k == first else 1
         node, cell = np.int64(s.cells.node[cell]), np.int64(s.cells.below[cell])
@@ -218,10 +213,10 @@ def take_stack(g, s, c, t, n, k, order):  # type: ignore[no-untyped-def]
         keep(s, -E_LOST, order)
         drop_window(s, order, 0)
     s.front.node[0], s.front.cell[0], s.at[COUNT] = top, cell, 1
-    s.at[SCANNED] = -1  # all frames of it are proven
-    s.at[WAITED] = s.at[BEGAN] = 0
+    s.at[SCANNED] = s.at[FALLBACK] = -1
+    s.at[WAITED] = 0
     if outcome == CONTINUED and s.at[STEP]:
-        remember(g, s, c, t, FORWARD if entered else 0, order, 0)
+        remember(s, FORWARD if entered else 0, order, 0)
         resolve(g, s, c, t)
     if place >= 0:
         s.at[CALLED] = s.at[HERE] = place

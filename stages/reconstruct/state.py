@@ -28,8 +28,6 @@ COMPILED = -2  # compiled code, however many frames of it
 MAYBE = -4  # the same, or nothing: below the frames that took the place of a compiled one
 UNKNOWN = -3  # a frame of the interpreter, of a method that is not known
 BOUNDARY = -16  # and below: the VM calls Java, while the frame below it was in the state BOUNDARY − `packed`
-OPEN = -(1 << 13)  # and below: no frame, but between two. That above was searched for, and is UNKNOWN if it is refuted.
-# The proof of those below has come to OPEN − node bytecodes, with SURE they are proven
 NATIVE = -(1 << 14)  # and below: a native method, or one that the interpreter has code of its own for: NATIVE − method
 COMPILED_AT = -(1 << 28)  # and below: compiled code that has made the call COMPILED_AT − place (`compiled.Places`)
 BOTTOM = -(1 << 29)  # and below: below the first frame that is known, out of which method BOTTOM − 1 − method has
@@ -42,7 +40,6 @@ BEGIN = (1 << 9, 1 << 12, 1 << 16)  # of an opcode so many instructions are look
 PATIENCE = (16, 64)  # and more after so many bytecodes without a rarer one
 FEW_ENTRIES = 256  # methods that are entered alike, with which it begins
 SURE = 12  # bytecodes that must fit the last candidate, where any method might have been the one
-UNKNOWN_FOR = (4, 1 << 14)  # bytecodes, until the frame on top is searched for; twice as many each time, up to that
 CARRIED = 256  # candidates that a thread takes along from one piece to the next
 ELEMENTS, STEPS, BLOCKS = 1 << 18, 1 << 14, 1 << 16  # of the window
 CELLS = 1 << 18
@@ -68,16 +65,16 @@ class At(IntEnum):
     ENTRY = 3  # how the last method was entered (`Entry`)
     CLEARED = 4  # locals cleared since
     COUNT = 5  # candidates in the frontier
-    SCANNED = 6  # bytecodes since the search for the frame on top, or for one below it; −1: it is proven
-    RETRY = 7  # bytecodes of an unknown frame until the next search
-    WAITED = 8  # bytecodes since nothing is known of the frame on top
-    ALONE = 9  # of the bytecodes SCANNED, those until one candidate was left
-    BEFORE = 10  # where nothing is known: the opcodes before the last, NO_OP where it does not follow
-    TOLD = 11  # whether the events so far tell the stack
-    CALLED = 12  # the last call that compiled code has made (`compiled.Places`), −1
-    HERE = 13  # where compiled code was last, −1
+    SCANNED = 6  # bytecodes since any method might have been the one; −1: never
+    FALLBACK = 7  # then, the cell below that method; −1: it has returned
+    DEPTH = 8  # of the stack above it
+    WAITED = 9  # bytecodes since nothing is known
+    ALONE = 10  # of the bytecodes SCANNED, those until one candidate was left
+    BEFORE = 11  # where nothing is known: the opcodes before the last, NO_OP where it does not follow
+    TOLD = 12  # whether the events so far tell the stack
+    CALLED = 13  # the last call that compiled code has made (`compiled.Places`), −1
+    HERE = 14  # where compiled code was last, −1
     # of the piece under way
-    POPPED = 14  # the OPEN that the token's frames were popped over; 0: none
     NEXT = 15  # candidates in the next frontier
     CELL = 16  # cells in use
     STEP = 17  # steps of the window
@@ -103,10 +100,9 @@ class At(IntEnum):
     CONTINUED = 37
     REPLACED = 38
     REFUSED = 39
-    BEGAN = 40  # the window's first step of the search under way: those before are of frames below, not proven yet
 
 
-CARRIED_SCALARS = 14
+CARRIED_SCALARS = 15
 
 
 class Frames(NamedTuple):
@@ -132,9 +128,7 @@ class Cells(NamedTuple):
 
 class Steps(NamedTuple):
     """Row, and where in the order it happened; its first candidate in `elements`, its first block; how many bytecodes
-    it is, FORWARD: its blocks are of the frame of the next step, and UNPROVEN: a search was under way, SEARCHED: with
-    its first candidates, SHORT: it was left without a proof; the candidate that was right, once one is left (−1: of a
-    search that was left); the step before that search, −1; At.BEGAN."""
+    it is, and FORWARD: its blocks are of the frame of the next step; the candidate that was right, once one is left."""
 
     row: I32
     order: I64
@@ -143,8 +137,6 @@ class Steps(NamedTuple):
     block: I32
     flags: I32
     chosen: I32
-    before: I32
-    began: I32
 
 
 class Hash(NamedTuple):
@@ -165,8 +157,8 @@ class Events(NamedTuple):
     bytecodes: I64
 
 
-BYTECODES, FORWARD, UNPROVEN, SEARCHED, SHORT = 3, 4, 8, 16, 32  # of a step's flags
-KEPT_BYTECODES = 1 << 19
+BYTECODES, FORWARD = 3, 4  # of a step's flags
+KEPT_BYTECODES = 1 << 18
 """More than a call of `walk` finds: BUDGET of blocks, one path more, and the window."""
 
 

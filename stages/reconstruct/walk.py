@@ -25,20 +25,41 @@ from stages.reconstruct.candidates import (
     PHASE,
     RUN,
     SCANNED,
-    STEP,
     TAKEN,
-    TOLD,
     WORK,
     is_native,
     owner,
 )
 from stages.reconstruct.layout import COMPILED_CODE, JUMPS, NOTHING, RUNS_COMPILED
 from stages.reconstruct.read_stacks import stacks_at, take_stack
-from stages.reconstruct.state import BLOCKS, COMPILED, EMPTY, EVENTS, NONE, Counts, State
+from stages.reconstruct.state import (
+    BLOCKS,
+    COMPILED,
+    EMPTY,
+    EVENTS,
+    NONE,
+    Counts,
+    State,
+)
 from stages.reconstruct.tokens import Token
 from stages.reconstruct.transition import take_token
-from stages.reconstruct.ways import close, root
-from stages.reconstruct.window import BLOCK, EVENT, ROOM, ROW, SEEN, TOUCHED, Blocks, credit_block, keep, lose, tell
+from stages.reconstruct.window import (
+    BLOCK,
+    EVENT,
+    ROOM,
+    ROW,
+    SEEN,
+    STEP,
+    TOLD,
+    TOUCHED,
+    Blocks,
+    credit_block,
+    keep,
+    lose,
+    root,
+    tell,
+    untold,
+)
 
 ORDER, PASSED, SUSPECT, LAST_PATH, PART = (AT[name] for name in ("ORDER", "PASSED", "SUSPECT", "LAST_PATH", "PART"))
 AGREED = AT["AGREED"]
@@ -271,21 +292,19 @@ def walk(  # type: ignore[no-untyped-def]
             s.at[ORDER], s.at[PASSED] = j + 1, 0
         s.at[ORDER] = -1
         k += 1
-    if s.at[STEP]:
-        last = s.at[STEP] - 1
-        s.at[ROW] = s.steps.row[last]
-        close(g, s, c, t, s.steps.order[last], s.steps.passed[last])
+    if s.at[STEP]:  # the steps in the window stay without a method; the place is that of the first
+        untold(s, s.at[ORDER], 0)
     s.at[PART] = k
     return k
 
 
 @kernel
-def open_window(graph, state, counts, tokens, row, order):  # type: ignore[no-untyped-def]
+def open_window(state, row, order):  # type: ignore[no-untyped-def]
     """At the beginning of a piece, there: its candidates are taken along without their past."""
-    g, s, c, t = graph_at(graph), state_at(state), counts_at(counts), blocks_at(tokens)
+    s = state_at(state)
     s.at[ROW] = row
     if s.at[COUNT] > 1 or (s.at[COUNT] == 1 and s.at[SCANNED] >= 0):
-        root(g, s, c, t, order, 0)
+        root(s, order, 0)
         s.at[TOLD] = 0
 
 

@@ -1,4 +1,4 @@
-"""Bytecodes and frames that are sure are counted and told."""
+"""What is sure is counted and told; what is not waits in the window."""
 
 # mypy: disable-error-code="assignment"
 
@@ -15,35 +15,41 @@ from stages.messages.bytecodes import FrameEvent
 from stages.reconstruct.candidates import (
     AT,
     BEFORE,
-    BEGAN,
     COUNT,
     E_COMPILED,
     E_ENTER,
     E_FRAME,
     E_NONE,
+    FALLBACK,
     PHASE,
-    POPPED,
     RUN,
     SCANNED,
-    STEP,
     TAKEN,
     WAITED,
     is_bottom,
     is_boundary,
     is_compiled,
-    is_open,
     owner,
 )
 from stages.reconstruct.compiled import Places, Scopes
 from stages.reconstruct.layout import OfBlocks, OfPaths, Passages
-from stages.reconstruct.state import BYTECODES, EMPTY, EVENTS, NO_OP, NONE, OPEN, STEPS, SURE, UNKNOWN_FOR
+from stages.reconstruct.state import (
+    BACK_NONE,
+    BYTECODES,
+    ELEMENTS,
+    EMPTY,
+    EVENTS,
+    FORWARD,
+    NO_OP,
+    NONE,
+    STEPS,
+)
 
-ELEMENT, BLOCK, SEEN, TOUCHED, EVENT, ROW, TOLD = (
-    AT[name] for name in ("ELEMENT", "BLOCK", "SEEN", "TOUCHED", "EVENT", "ROW", "TOLD")
+STEP, ELEMENT, BLOCK, SEEN, TOUCHED, EVENT, ROW, TOLD = (
+    AT[name] for name in ("STEP", "ELEMENT", "BLOCK", "SEEN", "TOUCHED", "EVENT", "ROW", "TOLD")
 )
 KEEP, KEPT = AT["KEEP"], AT["KEPT"]
 E_LOST, E_UPCALL = int(FrameEvent.LOST), int(FrameEvent.UPCALL)
-FIRST_RETRY = UNKNOWN_FOR[0]
 DEEPEST = 1024  # frames of a stack that are told when it is found again
 ROOM = 2 * STEPS + 2 * DEEPEST + 4096  # events that a path may bring
 
@@ -62,7 +68,7 @@ class Blocks(NamedTuple):
 
 
 @apart
-def credit(c, s, m, invoked, bytecodes, instructions):  # type: ignore[no-untyped-def]
+def _credit(c, s, m, invoked, bytecodes, instructions):  # type: ignore[no-untyped-def]
     if c.invocations[m] == 0 and c.bytecodes[m] == 0 and c.instructions[m] == 0:
         c.seen[s.at[SEEN]] = m
         s.at[SEEN] += 1
@@ -79,7 +85,7 @@ def credit_block(c, s, t, m, b):  # type: ignore[no-untyped-def]
         c.touched[s.at[TOUCHED]] = b
         s.at[TOUCHED] += 1
     c.times[b] += 1
-    credit(c, s, m, 0, 0, t.of.weight[b])
+    _credit(c, s, m, 0, 0, t.of.weight[b])
 
 
 @near
@@ -109,21 +115,8 @@ def keep(s, node, order):  # type: ignore[no-untyped-def]
         s.at[KEPT] = n + 1
 
 
-@near
-def keep_bytecodes(s, node, bytecodes, order):  # type: ignore[no-untyped-def]
-    """Of a template that is two, the first is the one before."""
-    if node >= 0 and bytecodes:
-        if bytecodes == 2:
-            keep(s, node - 1, order)
-        keep(s, node, order)
-
-
 @apart
-def call_bci(g, s, cell):  # type: ignore[no-untyped-def]
-    if cell != EMPTY and is_open(s.cells.node[cell]):
-        if s.cells.node[cell] != OPEN - SURE:
-            return np.int64(-1)
-        cell = s.cells.below[cell]
+def _call_bci(g, s, cell):  # type: ignore[no-untyped-def]
     below = np.int64(s.cells.node[cell]) if cell != EMPTY else np.int64(NONE)
     return np.int64(g.nodes.bci[below]) if below >= 0 else np.int64(-1)
 
@@ -135,26 +128,20 @@ def tell_stack(g, s, node, cell, order, passed):  # type: ignore[no-untyped-def]
         return
     frames, frame, at = 0, node, cell
     while frames < DEEPEST - 1 and not is_bottom(frame):
-        if not is_open(frame):
-            frames += 1
+        frames += 1
         if at == EMPTY:
             break
         frame, at = np.int64(s.cells.node[at]), np.int64(s.cells.below[at])
     first = s.at[EVENT]
     _write(s, first, E_LOST, -1, -1, order, passed)
-    frame, at, proven, n = node, cell, True, first + frames
-    while n > first:
-        if is_open(frame):
-            proven = frame == OPEN - SURE
-        elif is_compiled(frame):
-            _write(s, n, E_COMPILED, -1, call_bci(g, s, at), order, passed)
+    frame, at = node, cell
+    for n in range(first + frames, first, -1):
+        if is_compiled(frame):
+            _write(s, n, E_COMPILED, -1, _call_bci(g, s, at), order, passed)
         elif is_boundary(frame):
             _write(s, n, E_UPCALL, -1, -1, order, passed)
-        elif proven:
-            _write(s, n, E_FRAME, owner(g, frame), call_bci(g, s, at), order, passed)
         else:
-            _write(s, n, E_FRAME, -1, -1, order, passed)
-        n -= not is_open(frame)
+            _write(s, n, E_FRAME, owner(g, frame), _call_bci(g, s, at), order, passed)
         frame, at = np.int64(s.cells.node[at]), np.int64(s.cells.below[at])
     s.at[EVENT] = first + 1 + frames
     s.at[TOLD] = 1
@@ -172,41 +159,106 @@ def sure(g, s, c, node, cell, event, flags, order, passed):  # type: ignore[no-u
     if not s.at[TOLD]:
         tell_stack(g, s, node, cell, order, passed)
     elif event == E_ENTER or event == E_COMPILED:  # noqa: SIM109 -- a tuple costs a kernel more
-        tell(s, event, m, call_bci(g, s, cell), order, passed)
+        tell(s, event, m, _call_bci(g, s, cell), order, passed)
     elif event != E_NONE:
         tell(s, event, m, -1, order, passed)
     if s.at[KEEP] and event != E_NONE and not found:
         keep(s, -event, order)
-    keep_bytecodes(s, node, flags & BYTECODES, order)
+    if node >= 0:
+        for back in range((flags & BYTECODES) - 1, -1, -1):  # of a template that is two, the first is the one before
+            keep(s, node - back, order)
     if m >= 0:
         invoked = 1 if event == E_ENTER else 0
         if invoked or flags & BYTECODES:
-            credit(c, s, m, invoked, flags & BYTECODES, 0)
+            _credit(c, s, m, invoked, flags & BYTECODES, 0)
         s.events.bytecodes[s.at[EVENT] - 1] += flags & BYTECODES
 
 
 @apart
 def untold(s, order, passed):  # type: ignore[no-untyped-def]
-    """What was told of the stack holds up to here. That is said: what runs from here on is not the last frame's."""
+    """The frames that were told hold up to the window's first step, or up to here if there is none. A LOST says so:
+    the bytecodes from there on are not those of the last of these frames."""
     if s.at[TOLD]:
+        now = s.at[ROW]
+        if s.at[STEP]:
+            s.at[ROW], order, passed = s.steps.row[0], s.steps.order[0], s.steps.passed[0]
         tell(s, E_LOST, -1, -1, order, passed)
+        s.at[ROW] = now
     s.at[TOLD] = 0
 
 
 @apart
 def drop_window(s, order, passed):  # type: ignore[no-untyped-def]
-    """What was told of the stack holds up to the window's first step, or up to here if there is none."""
-    now = s.at[ROW]
-    if s.at[STEP]:
-        s.at[ROW], order, passed = s.steps.row[0], s.steps.order[0], s.steps.passed[0]
+    """Its steps stay without a method."""
     untold(s, order, passed)
-    s.at[ROW] = now
-    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = s.at[BEGAN] = 0
+    s.at[STEP] = s.at[ELEMENT] = s.at[BLOCK] = 0
 
 
 @apart
 def lose(s, order, passed):  # type: ignore[no-untyped-def]
     """Nothing is known any more."""
     drop_window(s, order, passed)
-    s.at[COUNT] = s.at[WAITED] = s.at[TAKEN] = s.at[POPPED] = 0
-    s.at[PHASE], s.at[SCANNED], s.at[BEFORE] = RUN, -1, NO_OP << 8 | NO_OP
+    s.at[COUNT] = s.at[WAITED] = s.at[TAKEN] = 0
+    s.at[PHASE], s.at[SCANNED], s.at[FALLBACK], s.at[BEFORE] = RUN, -1, -1, NO_OP << 8 | NO_OP
+
+
+# ---- the window
+
+
+@apart
+def remember(s, flags, order, passed):  # type: ignore[no-untyped-def]
+    """A step whose frontier is that of now; its candidates' pasts are in `next_back`. Where there is no room left the
+    window begins anew with it: what lies before has more than one explanation, or takes too long to find."""
+    n = s.at[COUNT]
+    if s.at[STEP] >= STEPS or s.at[ELEMENT] + n > ELEMENTS:
+        drop_window(s, order, passed)
+    k, first = s.at[STEP], s.at[ELEMENT]
+    s.steps.first[k], s.steps.block[k], s.steps.flags[k] = first, s.at[BLOCK] if k else 0, flags
+    s.steps.row[k], s.steps.order[k], s.steps.passed[k] = s.at[ROW], order, passed
+    for i in range(n):
+        s.elements.node[first + i], s.elements.cell[first + i] = s.front.node[i], s.front.cell[i]
+        s.elements.back[first + i], s.elements.event[first + i] = s.next.back[i], s.next.event[i]
+    s.at[STEP], s.at[ELEMENT] = k + 1, first + n
+
+
+@apart
+def resolve(g, s, c, t):  # type: ignore[no-untyped-def]
+    """One candidate is left: its way back through the window, and forward again, counted."""
+    last = s.at[STEP] - 1
+    first = last
+    s.steps.chosen[last] = s.steps.first[last]
+    while first > 0 and s.elements.back[s.steps.chosen[first]] >= 0:
+        s.steps.chosen[first - 1] = s.steps.first[first - 1] + s.elements.back[s.steps.chosen[first]]
+        first -= 1
+    if s.elements.back[s.steps.chosen[first]] < 0:
+        untold(s, s.steps.order[first], s.steps.passed[first])
+    now = s.at[ROW]
+    for k in range(first, last + 1):
+        e, s.at[ROW] = s.steps.chosen[k], s.steps.row[k]
+        if s.at[TOLD] and (s.at[EVENT] == 0 or s.events.row[s.at[EVENT] - 1] != s.at[ROW]):
+            tell(s, E_NONE, -1, -1, s.steps.order[k], s.steps.passed[k])
+        node, cell, event = np.int64(s.elements.node[e]), np.int64(s.elements.cell[e]), s.elements.event[e]
+        sure(g, s, c, node, cell, event, s.steps.flags[k], s.steps.order[k], s.steps.passed[k])
+        whose = k
+        if s.steps.flags[k] & FORWARD:
+            if k == last:
+                break
+            whose = k + 1
+        m = owner(g, np.int64(s.elements.node[s.steps.chosen[whose]]))
+        for b in range(s.steps.block[k], s.steps.block[k + 1] if k < last else s.at[BLOCK]):
+            credit_block(c, s, t, m, s.block[b])
+    s.at[ROW] = now
+    kept = np.int64(0)
+    if s.steps.flags[last] & FORWARD:
+        for b in range(s.steps.block[last], s.at[BLOCK]):
+            s.block[kept] = s.block[b]
+            kept += 1
+    s.at[BLOCK], s.at[STEP], s.at[ELEMENT], s.at[SCANNED], s.at[FALLBACK] = kept, 0, 0, -1, -1
+
+
+@apart
+def root(s, order, passed):  # type: ignore[no-untyped-def]
+    """The window begins with the frontier of now, whose past was told, or is not known."""
+    for i in range(s.at[COUNT]):
+        s.next.back[i], s.next.event[i] = BACK_NONE, E_NONE
+    remember(s, 0, order, passed)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import streamer.demo
 from capture.recording.replay import Replay
@@ -108,12 +107,6 @@ def with_a_hole(messages: list[object], late: range) -> Iterator[object]:
         yield message
 
 
-def once(events: NDArray[np.void]) -> NDArray[np.void]:
-    """Without those that say again that nothing is known: what was known before was told in one of the two."""
-    lost = events["kind"] == FrameEvent.LOST
-    return events[~(lost & np.append(lost[1:], False))]
-
-
 def test_behind_a_stretch_that_passed_all_is_as_behind_a_hole(messages: list[object]) -> None:
     clock = Clock()
     stage = Reconstruct(now=clock)
@@ -130,13 +123,12 @@ def test_behind_a_stretch_that_passed_all_is_as_behind_a_hole(messages: list[obj
             assert of.events["row"].tolist() == list(range(len(paths.rows)))
             assert of.events["order"].tolist() == paths.rows["order"].tolist()
             continue
-        for name in ("methods", "known"):
+        for name in ("methods", "known", "events"):
             assert np.array_equal(getattr(of, name), getattr(hole, name)), (n, name)
-        assert np.array_equal(once(of.events), once(hole.events)), n
         if n < STRETCH.start:
             assert np.array_equal(of.methods, whole.methods)
     late = [sum(int(of.methods["bytecodes"].sum()) for of, _ in pairs[STRETCH.stop :]) for pairs in (found, all_)]
-    assert 0.9 * late[1] < late[0] < 1.01 * late[1] > 10_000  # a frame that is found anew may be found sooner
+    assert 0.9 * late[1] < late[0] <= late[1] > 10_000
     passed = [paths for of, paths in found if of.behind]
     size = sum(int((paths.rows["end"] - paths.rows["offset"]).sum()) for paths in passed)
     assert stage.statistics()["reconstruct_unexplained_bytes"] == size > 0
