@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from jvm.bytecode.counts import steps
+from jvm.bytecode.counts import stretches
 from jvm.cbuild import cache_dir
 from jvm.code.debug_info import DebugInfo
 from jvm.code.image import CodeImage
@@ -95,7 +95,7 @@ def compile_flow() -> None:
     path_sequence.paths(np.zeros(1, np.int32))
     rows = np.zeros(0, BLOCK_DTYPE), np.zeros(0, np.int64), np.zeros(0, RANGE_DTYPE), np.zeros(0, np.uint8)
     Bytecode(image).describe(*rows, (0, 0), nmethod.start, debug)
-    steps(b"\xb1")
+    stretches(b"\xb1")
 
 
 def _wait_for_others(directory: Path) -> None:

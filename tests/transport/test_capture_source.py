@@ -98,14 +98,14 @@ class _Taker:
         return True
 
 
-@pytest.mark.parametrize(("size", "looks"), [(8, 50), (8192, 50), (8200, 100)])
+@pytest.mark.parametrize(("size", "looks"), [(8, 50), (1 << 17, 50), ((1 << 17) + 8, 100)])
 async def test_rings_in_which_there_is_little_are_looked_at_half_as_often(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, size: int, looks: int
 ) -> None:
-    """Little is a 32nd of a ring."""
+    """Little is a 32nd of a ring; one of 4 MiB has room for 20 ms."""
     session, taker = Session(tmp_path / "session"), _Taker()
     source = CaptureSource(session.path, CaptureConfig(poll_ms=10, reread_cpu_percent=0))
-    producer = session.ring(aux_pages=64)
+    producer = session.ring(aux_pages=1024)
 
     async def write() -> None:
         await trio.sleep(0.005)  # never at the moment of a look
