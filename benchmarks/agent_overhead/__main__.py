@@ -72,7 +72,7 @@ def whole(command: list[str]) -> dict[str, float]:
 
 
 def rounds_of(said: str) -> tuple[dict[str, float], list[float]]:
-    """What `Rounds` said: CPU seconds of the start and in steady state; and when each round ended, seconds since the
+    """Of the output of `Rounds`: CPU seconds of the start and in steady state; when each round ended, seconds since the
     epoch."""
     cpu, walls = ([int(n) for n in re.findall(rf"^{name} ([\d ]+)$", said, re.MULTILINE)[-1].split()]
                   for name in ("rounds", "ended"))  # fmt: skip

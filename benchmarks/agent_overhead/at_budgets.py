@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import trio
 from rich.console import Console
@@ -34,7 +34,6 @@ from rich.table import Table
 
 from benchmarks.agent_overhead.__main__ import JAVA_OPTIONS, STEADY, compiled, in_rounds, rounds_of
 from benchmarks.real_programs import JARS, PROGRAMS
-from capture.live import ring
 from streamer import config
 from streamer.pipeline.runner import Runner
 from streamer.pipeline.spending import Spending
@@ -42,27 +41,22 @@ from streamer.pipeline.topology import topology
 from streamer.session.session import session
 from streamer.target import launch
 from streamer.target.process import TargetProcess
+from tests.capture.perfwriter import MULT, SHIFT, ZERO, Producer
 
+AUX_PAGES = 256
 LOOK_SECONDS = 0.1  # between two looks at what has been spent
 QUIET = {
     "version": 1, "state": "running", "filter": [0x1000, 1 << 47], "mtc": 9, "cyc": -1, "ctc_num": 204, "ctc_den": 2,
     "retcomp": True, "family": 6, "model": 142, "sample_type": 0x10086,
-    "clock": {"mult": 1 << 20, "shift": 21, "zero": 0, "wall_zero": 5},
+    "clock": {"mult": MULT, "shift": SHIFT, "zero": ZERO, "wall_zero": 5},
 }  # fmt: skip
 """emulator.json of a PT that writes nothing."""
 
 
 def quiet_pt(directory: Path, pid: int) -> None:
     """The files of an emulated PT for a process of which nothing is in the filter: a ring that stays empty."""
-    clock, data, aux = QUIET["clock"], ring.PAGE, 1 << 20
-    assert isinstance(clock, dict)
-    page = bytearray(ring.PAGE + data + aux)
-    struct.pack_into("<Q", page, ring.CAPABILITIES, ring.CAP_USER_TIME_ZERO)
-    struct.pack_into("<HI", page, ring.TIME_SHIFT, clock["shift"], clock["mult"])
-    struct.pack_into("<4Q", page, ring.DATA_HEAD, 0, 0, ring.PAGE, data)
-    struct.pack_into("<4Q", page, ring.AUX_HEAD, 0, 0, ring.PAGE + data, aux)
     directory.mkdir(mode=0o700, exist_ok=True)
-    (directory / "cpu0.ring").write_bytes(page)
+    Producer(directory / "cpu0.ring", aux_pages=AUX_PAGES).close()
     (directory / "new").write_text(json.dumps({**QUIET, "pid": pid}))
     (directory / "new").rename(directory / "emulator.json")
 
@@ -82,8 +76,8 @@ class Untraced(TargetProcess):
 def beside(java_argv: Sequence[str], budget: float) -> list[tuple[float, float]]:
     """Runs the JVM with the pipeline beside it: (wall time, CPU seconds spent so far by the pipeline) from the JVM's
     start on. The budget in percent of a CPU."""
-    options = {"cpu_budget": f"{budget}%"} if budget else {}
-    settings = config.load(**{f"capture.{name}": value for name, value in options.items()}, **{"web.port": 0})
+    options: dict[str, Any] = {"capture.cpu_budget": f"{budget}%"} if budget else {}
+    settings = config.load(**options, **{"web.port": 0})
     seen: list[tuple[float, float]] = []
 
     async def look(runner: Runner, jvm: TargetProcess) -> None:

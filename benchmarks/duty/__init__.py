@@ -1,1 +1,1 @@
-"""What a CPU budget costs and shows (`python -m benchmarks.duty --help`)."""
+"""Cost and figures of a run with a CPU budget (`python -m benchmarks.duty --help`)."""

@@ -1,4 +1,4 @@
-"""What is spent with a budget: a live run under the emulated PT."""
+"""The spending with a budget, of a live run under the emulated PT."""
 
 from __future__ import annotations
 

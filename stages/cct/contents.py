@@ -209,7 +209,7 @@ class Contents:
         return ReadStacks(first, kind, fn, stacks["pc"].view(np.int64).copy(), place, bci)
 
     def _calls(self, addresses: NDArray[np.uint64], way: int, fn: I64, head: I64, tail: I64) -> tuple[I64, I64]:
-        """Notes what (n,) addresses stand for, that way: calls that are inlined, bytecodes; of (m,) runs of addresses,
+        """Notes the inlined calls and the bytecodes for which (n,) addresses stand, that way; of (m,) runs of them,
         where theirs begin and end."""
         first, last = np.zeros((2, len(addresses)), np.int64)
         count = int(inlined_at(addresses.view(np.int64), way, fn, self.functions.code, self.functions.at, first, last))

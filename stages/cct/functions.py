@@ -104,7 +104,7 @@ class Functions:
         self.pc, self.pc_place, self.pc_bci = (np.zeros(1024, np.int32) for _ in range(3))
         """Of an nmethod's instructions: offsets, and behind all of them; places, bcis."""
         self.at, self.inlined = np.zeros(1024, np.int64), np.zeros((1024, IN), np.int64)
-        """What instructions of nmethods stand for: address * WAYS + way, ascending; rows of IN."""
+        """Calls and bytecodes for which instructions of nmethods stand: address * WAYS + way, ascending; rows of IN."""
         self._pcs = self._calls = 0
         self.place = np.zeros((1024, PC), np.int64)
         self._by_place = np.zeros(2048, np.int32)
@@ -269,7 +269,7 @@ def locate(  # type: ignore[no-untyped-def]
 
 @kernel
 def inlined_at(addresses, way, fn, code, at, begin, end):  # type: ignore[no-untyped-def]
-    """Of (n,) addresses what they stand for, that way: their rows, [begin, end). How many they are."""
+    """Rows of the calls and bytecodes for which (n,) addresses stand, that way: [begin, end). How many they are."""
     count = np.int64(0)
     for k in range(len(addresses)):
         f, key = fn[k], addresses[k] * WAYS + way

@@ -80,7 +80,7 @@ BC = 11
 B_ITEM, B_ITEMS, B_ENDS, B_START, B_PLACE, B_BCI, B_FLAGS, B_WAYS = range(8)
 BLOCK_HANDLER, BLOCK_STUB_START = 1, 2  # behind all that is described of its nmethod; a stub's first instruction
 
-# What an instruction stands for: a place, how many calls of it, and how many of its method's bytecodes
+# Calls and bytecodes for which an instruction stands: a place, how many calls of it, and of its method's bytecodes
 IN = 3
 IN_PLACE, IN_TIMES, IN_BYTECODES = range(3)
 

@@ -166,9 +166,10 @@ class Entries:
         m, final = self._inlining.measured(v)
         lost = {self._image.sites.site(name, v.site_kind) for name in m.unmeasured if name is not None}
         self._lost[v.id] = np.array(sorted(lost), np.int64)
-        site = np.array(
-            [-1 if name is None else self._image.sites.site(name, v.site_kind) for name in m.name], np.int64
-        )
+        site = np.full(len(m.name), -1, np.int64)  # of the places that are counted and known by name
+        for place in np.union1d(m.place, m.ran.place).tolist():
+            if (name := m.name[place]) is not None:
+                site[place] = self._image.sites.site(name, v.site_kind)
         own = self._image.sites.site(v.name, v.site_kind)
         base = np.uint64(v.start)
         self._ran[v.id] = _rows(base, m.ran.offset, m.ran.way, site[m.ran.place], m.ran.bytecodes)

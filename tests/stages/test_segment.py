@@ -178,19 +178,21 @@ steps = st.lists(
 
 def machine(operations: list[str | int], dated: bool) -> Machine:
     made = Machine(dated)
+    operate(made, operations)
+    return made
+
+
+def operate(made: Machine, operations: list[str | int]) -> None:
+    """Numbers are threads to which it switches."""
     for what in operations:
         if isinstance(what, int):
             made.switch(what)
         else:
             getattr(made, what)()
-    return made
 
 
-@settings(max_examples=120, deadline=None)
-@given(steps, st.booleans(), st.lists(st.integers(0, 500), max_size=6))
-def test_no_byte_of_code_goes_to_a_wrong_thread(operations: list[str | int], dated: bool, cuts: list[int]) -> None:
-    made = machine(operations, dated)
-    out = run(bytes(made.stream), sideband(*made.side), cuts)
+def each_byte_is_of_its_thread(made: Machine, out: list[object]) -> Account:
+    """All bytes are accounted for, and those that code has written are the right thread's; the account of all."""
     account = total(out)
     assert (account.start, account.end) == (0, len(made.stream))
     for s in segments(out):
@@ -199,6 +201,15 @@ def test_no_byte_of_code_goes_to_a_wrong_thread(operations: list[str | int], dat
         for i, byte in enumerate(data):
             if byte in (0x4D, 0x51):  # TIP, PGE with IPBytes 2, as the machine writes them
                 assert made.whose[s.offset + i] == s.thread.tid or byte in data[max(0, i - 8) : i]
+    return account
+
+
+@settings(max_examples=120, deadline=None)
+@given(steps, st.booleans(), st.lists(st.integers(0, 500), max_size=6))
+def test_no_byte_of_code_goes_to_a_wrong_thread(operations: list[str | int], dated: bool, cuts: list[int]) -> None:
+    made = machine(operations, dated)
+    out = run(bytes(made.stream), sideband(*made.side), cuts)
+    account = each_byte_is_of_its_thread(made, out)
     if dated:  # each switch has its TSC packet: every byte of code finds its thread
         lost = sum(n for cause, n in account.holes if cause == Loss.UNKNOWN_THREAD)
         tail = len(made.stream) - max((s.offset + len(s.data) for s in segments(out)), default=0)

@@ -16,7 +16,7 @@ from stages.messages.accounts import hole
 from stages.segment.stage import Segmentation
 from stages.segment.threads import SLACK
 from tests.stages.ptbytes import pgd, pge, psb_plus, tip, tsc
-from tests.stages.test_segment import CPU, FAR, Machine, segments, sideband, total
+from tests.stages.test_segment import CPU, FAR, Machine, each_byte_is_of_its_thread, operate, segments, sideband, total
 
 CLOCK = Clock(100, 0, 0, 0)
 SECOND = round(CLOCK.hz)  # ten steps of the machine: so a tail grows old while it pauses
@@ -74,20 +74,8 @@ def drained(made: Pausing, drains: list[int]) -> list[object]:
 def test_no_byte_of_code_goes_to_a_wrong_thread(operations: list[str | int], dated: bool, drains: list[int]) -> None:
     """Whenever it is drained, and however long nothing is written."""
     made = Pausing(dated)
-    for operation in operations:
-        if isinstance(operation, int):
-            made.switch(operation)
-        else:
-            getattr(made, operation)()
-    out = drained(made, drains)
-    account = total(out)
-    assert (account.start, account.end) == (0, len(made.stream))
-    for s in segments(out):
-        data = s.data.tobytes()
-        assert data == made.stream[s.offset : s.offset + len(data)]
-        for i, byte in enumerate(data):
-            if byte in (0x4D, 0x51):  # TIP, PGE with IPBytes 2, as the machine writes them
-                assert made.whose[s.offset + i] == s.thread.tid or byte in data[max(0, i - 8) : i]
+    operate(made, operations)
+    account = each_byte_is_of_its_thread(made, drained(made, drains))
     at_once = total(drained(made, []))
     lost, least = (sum(n for c, n in a.holes if c == Loss.UNKNOWN_THREAD) for a in (account, at_once))
     assert lost <= least or not dated
