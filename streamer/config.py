@@ -110,6 +110,10 @@ class FlowConfig(_Section):
     guess: bool = Field(False, description="guess a way through holes that nothing fills (docs/recovery.md)")
     recover_mib: int = Field(64, ge=1, le=4096, description="window of a process in which fillings are looked for")
     contexts: bool = Field(True, description="calling-context trees of a live run or a replay (streamer cct live)")
+    context_kirows: int = Field(
+        1 << 10, ge=4, le=1 << 10,
+        description="1,024 rows of each table of contexts: it is made anew when half of them are used (docs/cct.md)",
+    )  # fmt: skip
     presume: bool = Field(True, description="behind a hole, frames have the caller that they had before (docs/cct.md)")
 
 

@@ -4,10 +4,9 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * Some times a second a thread comes, loads a class of its own, runs it until it is compiled, and goes. Names come again
- * after NAMES classes: the hub keeps so many of them anyway, and would go on filling its table.
+ * after some classes: the hub keeps so many of them anyway, and would go on filling its table.
  */
 public class Tide {
-    static final int NAMES = 2000;
     static volatile int sink;
 
     static class Loader extends ClassLoader {
@@ -38,17 +37,18 @@ public class Tide {
         }
     }
 
-    /** Arguments: seconds; waves a second. */
+    /** Arguments: seconds; waves a second; names. */
     public static void main(String[] arguments) throws Exception {
         long end = System.nanoTime() + Long.parseLong(arguments[0]) * 1_000_000_000L;
         long pause = 1_000_000_000L / Long.parseLong(arguments[1]);
+        int names = Integer.parseInt(arguments[2]);
         byte[] template;
         try (InputStream stream = Tide.class.getResourceAsStream("Wave0000000.class")) {
             template = stream.readAllBytes();
         }
         long next = System.nanoTime();
         for (int number = 1; System.nanoTime() < end; number++) {
-            byte[] data = renamed(template, number % NAMES + 1);
+            byte[] data = renamed(template, number % names + 1);
             Thread thread = new Thread(() -> wave(data), "wave " + number);
             thread.start();
             thread.join();

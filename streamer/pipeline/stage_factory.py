@@ -129,12 +129,12 @@ def statements(place: Place) -> Any:
 
 
 def cct(place: Place) -> Any:
-    from stages.cct.stage import Cct
+    from stages.cct.stage import Cct, Room
 
-    settings = place.settings
+    settings, rows = place.settings, place.settings.flow.context_kirows << 10
     return Cct(
-        _worker(place), _images(place), pane_seconds=settings.window.pane_seconds, presume=settings.flow.presume,
-        costs=place.options.get("costs"),
+        _worker(place), _images(place), pane_seconds=settings.window.pane_seconds, room=Room(rows, rows, rows),
+        presume=settings.flow.presume, costs=place.options.get("costs"),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.cct.stage import Room
 from stages.messages import (
     MARK_DTYPE,
     PROFILE_DTYPE,
@@ -57,6 +58,12 @@ def test_the_default_is_one_group_of_workers_between_capture_and_hub() -> None:
 def test_holes_are_filled_before_all_readers_of_paths() -> None:
     assert MIDDLE["flow"][MIDDLE["flow"].index("follow") + 1] == "recover"
     assert make("recover", Place(Settings(), Path(), 0)).statistics()["recover_waiting"] == 0
+
+
+def test_the_tables_of_contexts_have_the_rows_that_are_set() -> None:
+    settings = Settings(flow=FlowConfig(context_kirows=4))
+    assert make("cct", Place(settings, Path(), 0))._room == Room(4096, 4096, 4096)
+    assert make("cct", Place(Settings(), Path(), 0))._room == Room()
 
 
 def test_every_boundary_can_be_a_socket() -> None:
