@@ -17,6 +17,7 @@
 #include "truth.h"
 
 #define CHECK_BYTES 2048      // how often the clock is looked at
+#define OFF_BYTES 16          // how often it is looked whether tracing is on again
 #define COMMIT_SECONDS 0.010  // AUX records as often as this at least, when something is written
 #define MTC_BURST \
     64  // MTCs made up for at once; after a longer pause the core has slept: no cycles, but a TSC,
@@ -60,7 +61,7 @@ static uint64_t aux_room(struct stream *s) {
 
 static void set_limit(struct stream *s) {
     if (s->stopped) {
-        s->limit = s->head + ENCODER_ROOM;
+        s->limit = s->head + (s->stopped == STOPPED_OFF ? OFF_BYTES : ENCODER_ROOM);
         return;
     }
     uint64_t room = aux_room(s), limit = s->head + CHECK_BYTES;
@@ -224,6 +225,11 @@ void service_left(struct stream *s, uint64_t tsc) {
 }
 
 void service(struct thread *t, struct stream *s, const struct block *b, bool entering) {
+    if (s->stopped == STOPPED_OFF && is_off(s)) {  // often, and nothing waits to be committed
+        count_dropped(s);
+        set_limit(s);
+        return;
+    }
     if (s->stopped) try_resume(t, s, b, entering);
     uint64_t tsc = rdtsc();
     if (full(s)) {

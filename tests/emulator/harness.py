@@ -20,7 +20,7 @@ from capture.perf.records import parse
 from stages.messages import Clock
 from tests.oracles import ipt
 
-TIMES_FULL = 4  # word of a ring's counters (docs/emulator.md)
+TIMES_FULL, NOT_WRITTEN_OFF = 4, 16  # words of a ring's counters (docs/emulator.md)
 # Calls, loops, string instructions with REP, implicit null checks, a stack overflow, threads, exceptions: everything
 # that takes another way through the encoder. Ends with its result.
 PROGRAM = """
@@ -79,6 +79,7 @@ class Run:
     config: dict[str, Any]  # emulator.json
     truth: Truth
     streams: list[Stream]
+    late: list[int]  # bytes not written after tracing had been switched on, each time, of each ring
 
     @property
     def clock(self) -> Clock:
@@ -109,6 +110,7 @@ class Drain:
         self._thread = threading.Thread(target=self._run)
         self.trace: dict[str, list[NDArray[np.uint8]]] = {}
         self.records: dict[str, list[NDArray[np.uint64]]] = {}
+        self.late: list[int] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -122,12 +124,16 @@ class Drain:
             ring.close()
 
     def _run(self) -> None:
-        on = True
+        on, before = True, dict[str, int]()
         while (self._slow or self._duty) and not self._stop.wait(0.005):
             self._take(full=True)
             on = on != self._duty
-            for ring in self._rings.values():
+            for name, ring in self._rings.items():
+                missing = ring.counter(NOT_WRITTEN_OFF)
+                if not on and name in before:
+                    self.late.append(missing - before[name])
                 ring.switch(on)
+                before[name] = ring.counter(NOT_WRITTEN_OFF)
 
     def _take(self, full: bool = False) -> None:
         """All rings, or those that have become `full`."""
@@ -176,4 +182,4 @@ def emulate(
         )
         for of in config["streams"]
     ]
-    return Run(config, Truth.load(truth), streams)
+    return Run(config, Truth.load(truth), streams, drain.late)

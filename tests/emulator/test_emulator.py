@@ -146,6 +146,8 @@ def test_tracing_is_switched_off_and_on(classes: Path, tmp_path: Path, options: 
     written = sum(len(stream.trace) for stream in run.streams)
     assert sum(stream.counters["offs"] for stream in run.streams) > 4
     assert 0.2 < dropped / (dropped + written) < 0.8
+    assert len(run.late) > 4
+    assert max(run.late) < 100, run.late  # it is looked for each 16 bytes, behind a block
 
 
 def test_strict_return_compression(classes: Path, tmp_path: Path) -> None:
