@@ -66,6 +66,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     _rule(r"(\bjavascript\.gen\.\w+?)_\d+"),
     _rule(r"(\bpycode\._pyx|^Script)\d+"),
 )
+_GENERATED = re.compile(r"\d|\$\$|\$(?:ByteBuddy|Hibernate|auxiliary)")
+"""A name without any of these is left as it is by all rules: most are."""
 # All characters that could break a line of the exposition format, a terminal or a log: control, format, surrogate code
 # points.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]")
@@ -87,7 +89,7 @@ def normalise(name: str) -> str:
     """The stable label of a method or class name, at most `MAX_NAME` characters; never raises. Idempotent for
     names that need no cutting."""
     name = _UNPRINTABLE.sub("?", name[: 16 * MAX_NAME])
-    before = ""
+    before = "" if _GENERATED.search(name) else name
     while name != before:  # neighbours of a part taken out may join into another to take out; it only shrinks
         before = name
         for pattern, replacement in _RULES:

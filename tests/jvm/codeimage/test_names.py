@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jvm import names
 from jvm.names import MAX_NAME, class_name, display, normalise
 
 
@@ -115,3 +116,16 @@ def test_any_text_is_bounded_and_printable(name: str) -> None:
 def test_idempotent(name: str) -> None:
     once = normalise(name)
     assert normalise(once) == once
+
+
+PARTS = (
+    *("A", "a.B", "$$", "Lambda", "LambdaForm$MH", "$", ".", "/", "0x1f", "7", "_", "__12", "Hibernate", "Proxy", "٣"),
+    *("HibernateProxy", "ByteBuddy", "auxiliary", "x8Yq2k1L", "abcdefgh", "MockitoMock", "CGLIB", "_$$_jvst", "Script"),
+    *("gen", "eval", "fn", "jdk.proxy", "GeneratedMethodAccessor", "EnhancerBy", "Guice", "deadbeef"),
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
+def test_a_name_on_which_no_rule_is_tried_is_one_that_none_changes(name: str) -> None:
+    if not names._GENERATED.search(name):
+        assert all(pattern.sub(label, name) == name for pattern, label in names._RULES)
