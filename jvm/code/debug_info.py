@@ -16,10 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.inner_methods import distinct, fine_bytes
 from jvm.export.records import NmethodLoad
-
-FINE = 64
-"""Bytes. A stretch of code is described finely if it is not longer, from one pc to the next."""
 
 
 class Frame(NamedTuple):
@@ -45,13 +43,16 @@ class DebugInfo:
         pc = load.pc_offset.astype(np.uint32)
         frame_at = load.frame_at.astype(np.int64)
         method, bci = load.frames["method"].astype(np.uint32), load.frames["bci"].astype(np.int32)
-        if bool((pc[1:] < pc[:-1]).any()):
+        fine = fine_bytes(pc)
+        if fine < 0:
             order = np.argsort(pc, kind="stable")
             stacks = [np.arange(frame_at[i], frame_at[i + 1]) for i in order]
             take = np.concatenate(stacks).astype(np.int64)
             frame_at = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(s) for s in stacks]))).astype(np.int64)
             pc, method, bci = pc[order], method[take], bci[take]
-        return cls(len(load.code), load.method, pc, frame_at, method, bci, _detail(pc))
+            fine = fine_bytes(pc)
+        detail = fine / int(pc[-1]) if len(pc) and pc[-1] else 0.0
+        return cls(len(load.code), load.method, pc, frame_at, method, bci, detail)
 
     def index(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
         """(n,) offsets → (n,) which pc describes each; len(pc) where none does."""
@@ -70,6 +71,14 @@ class DebugInfo:
         """(n,) the innermost method at each pc."""
         return self._inner(self.method, self.own)
 
+    def distinct_inner_methods(self) -> tuple[list[int], NDArray[np.int64]]:
+        """The innermost methods, each once, ascending; and (n,) which of them is at each pc."""
+        found, which = distinct(self.frame_at, self.method, self.own)
+        order = np.argsort(found)
+        place = np.empty(len(found), np.int64)
+        place[order] = np.arange(len(found))
+        return found[order].tolist(), place[which]
+
     def inner_bcis(self) -> NDArray[np.int32]:
         """(n,) the innermost bci at each pc."""
         return self._inner(self.bci, -1)
@@ -87,10 +96,3 @@ class DebugInfo:
         methods = np.append(self.inner_methods(), np.uint32(self.own))
         bcis = np.append(self.inner_bcis(), np.int32(-1))
         return methods[at], bcis[at]
-
-
-def _detail(pc: NDArray[np.uint32]) -> float:
-    if not len(pc) or not pc[-1]:
-        return 0.0
-    runs = np.diff(pc.astype(np.int64), prepend=0)
-    return float(runs[runs <= FINE].sum() / int(pc[-1]))

@@ -297,11 +297,6 @@ class CodeImage(KnownCode):
         self._unloaded = [gone for gone in self._unloaded if gone[0] > tsc]
 
     def statistics(self) -> dict[str, int | float]:
-        compiled = [
-            (v.debug.detail, v.end - v.start)
-            for v in self._standing.nmethods
-            if v.debug is not None and v.until == FOREVER and v.site_kind in (SiteKind.C1, SiteKind.C2)
-        ]
         return {
             **{f"code_{name}": n for name, n in sorted(self.counts.items())},
             "code_versions": len(self._register.by_id),
@@ -310,7 +305,7 @@ class CodeImage(KnownCode):
             "code_retired": len(self._retired),
             "code_bytes": self._revisions.size,
             "code_epoch": self.epoch,
-            "code_detail": sum(d * n for d, n in compiled) / sum(n for _, n in compiled) if compiled else 0.0,
+            "code_detail": self._detail.share,
         }
 
     # Inside
@@ -342,8 +337,8 @@ class CodeImage(KnownCode):
         assert v.debug is not None
         v.unresolved = False
         v.name = self._method_name(v, v.method)
-        unique, where = np.unique(v.debug.inner_methods(), return_inverse=True)
-        sites = [self.sites.site(self._method_name(v, int(m)), v.site_kind) for m in unique]
+        methods, where = v.debug.distinct_inner_methods()
+        sites = [self.sites.site(self._method_name(v, method), v.site_kind) for method in methods]
         site = self.sites.site(v.name, v.site_kind)
         self._register.describe(v, site, v.debug.pc, np.array(sites, np.int32)[where])
         self._registered()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.code.detail import Detail
 from jvm.code.entry_state import EntryState
 from jvm.code.lookup import Table
 from jvm.code.register import Register
@@ -47,6 +48,7 @@ class KnownCode:
         self.primed_at = FOREVER  # when all code there at the agent's beginning had been told
         self._standing = Standing()
         self._register = Register()
+        self._detail = Detail()  # of the nmethods that stand
         self.entry_state = EntryState()  # which nmethods were made not entrant, and when
         self._revisions = Revisions((lateness or 0) // LAG, self.entry_state.opened)
         self._view: CodeView | None = None
@@ -141,7 +143,10 @@ class KnownCode:
     # For who is told
 
     def _end(self, v: Version, tsc: int) -> None:
+        """`v` stands till now."""
         v.until = max(tsc, v.since)
+        if v.until != FOREVER:
+            self._detail.ended(v)
         self._register.end(v)
         self._revisions.ended(v)
         self._registered()
@@ -149,6 +154,7 @@ class KnownCode:
     def _add(self, v: Version, code: memoryview) -> None:
         self._revisions.begin(v, np.frombuffer(code, np.uint8))
         self._register.add(v, self.sites.site(v.name, v.site_kind))
+        self._detail.came(v)
         self._registered()
 
     def _registered(self) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jvm.arena import Arena
 from jvm.code import lookup
+from jvm.code.ended import Ended
 from jvm.code.lookup import Table
 from jvm.code.version import Version
 
@@ -28,6 +29,7 @@ class Register:
         self._data = np.zeros(1024, lookup.ROW_DTYPE)
         self._used = 0
         self._free: list[int] = []
+        self._ended = Ended()
         self._table: Table | None = None
 
     @property
@@ -66,6 +68,7 @@ class Register:
     def end(self, v: Version) -> None:
         """`v.until` has been set."""
         self._data[v.row]["until"] = v.until
+        self._ended.add(v)
         self._table = None
 
     def drop(self, versions: Iterable[Version]) -> None:
@@ -73,6 +76,7 @@ class Register:
             self._pcs.garbage += int(self._data[v.row]["pc_size"])
             self._data[v.row] = np.zeros((), lookup.ROW_DTYPE)
             self._free.append(v.row)
+            self._ended.drop(v.id)
             del self.by_id[v.id]
             self.dropped += 1
         self._table = None
@@ -90,9 +94,7 @@ class Register:
 
     def ended_before(self, tsc: int, start: int, end: int) -> int:
         """When the last of the versions that overlap [start, end) ended, of those that had ended at `tsc`; 0: none."""
-        rows = self._rows
-        before = (rows["start"] < end) & (rows["end"] > start) & (rows["until"] <= tsc)
-        return int(rows["until"][before].max(initial=0))
+        return self._ended.before(tsc, start, end)
 
     def table(self) -> Table:
         """All versions, with their times; made anew when one has come, ended, gone, or been described."""
