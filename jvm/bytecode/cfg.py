@@ -59,6 +59,12 @@ def empty_nodes(size: int) -> Nodes:
     )
 
 
+def unfilled_nodes(size: int) -> Nodes:
+    """`size` that are still to be written."""
+    i4, u1 = np.int32, np.uint8
+    return Nodes._make(np.empty(size, dtype) for dtype in (i4, u1, u1, np.uint16, i4, i4, i4))
+
+
 def part(nodes: Nodes, at: int, count: int) -> Nodes:
     """A view."""
     return Nodes._make(column[at : at + count] for column in nodes)
@@ -128,6 +134,20 @@ def method_graph(data, start, end, rest, method, nodes, base, arm, arm_base, han
                     return bad
             handlers[handler_base + k, field] = to
     return n, count_arms, rows
+
+
+@kernel
+def place_nodes(made, n, to, at, arm_at):  # type: ignore[no-untyped-def]
+    """Copies the first n nodes, numbered from 0, to where they belong: from `at` on, their arms from `arm_at`."""
+    for i in range(n):
+        k = at + i
+        kind, onward, target = made.kind[i], made.next[i], made.target[i]
+        if kind == Kind.CONDITIONAL or kind == Kind.GOTO or kind == Kind.JSR:
+            target += at
+        elif kind == Kind.SWITCH:
+            target += arm_at
+        to.method[k], to.opcode[k], to.kind[k], to.bci[k] = made.method[i], made.opcode[i], kind, made.bci[i]
+        to.next[k], to.target[k], to.arms[k] = NOWHERE if onward == NOWHERE else onward + at, target, made.arms[i]
 
 
 @kernel

@@ -13,39 +13,27 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jvm.bytecode import opcodes
+from jvm.bytecode import class_outline, opcodes
+from jvm.bytecode.class_outline import CLASS, CUT, NOTHING, OK, UTF8
 from jvm.export.parse import text
 
 _MAGIC = b"\xca\xfe\xba\xbe"
-_UTF8, _CLASS, _METHODREF, _INTERFACE_METHODREF, _NAME_AND_TYPE, _INVOKE_DYNAMIC = 1, 7, 10, 11, 12, 18
-_WIDE = 9  # bytes of a Long or Double, which take two places in the pool (JVMS 4.4.5)
-# Bytes of a constant by its tag (JVMS table 4.4-A), a Utf8 without its text; 0: there is no such tag.
-_SIZE = bytes((0, 3, 0, 5, 5, 9, 9, 3, 3, 5, 5, 5, 5, 0, 0, 4, 3, 5, 5, 3, 3)).ljust(256, b"\0")
-_CODE_NAME = b"\x01\x00\x04Code"  # the Utf8 constant, tag and all
 _LINES_NAME = b"\x01\x00\x0fLineNumberTable"
 
-# The constants that an invoke instruction may name (JVMS 6.5; invokespecial and invokestatic: since class files 52.0).
 INVOKESTATIC, INVOKEDYNAMIC = opcodes.INVOKESTATIC, opcodes.INVOKEDYNAMIC
-_INVOKES = {
-    opcodes.INVOKEVIRTUAL: (_METHODREF,),
-    opcodes.INVOKESPECIAL: (_METHODREF, _INTERFACE_METHODREF),
-    INVOKESTATIC: (_METHODREF, _INTERFACE_METHODREF),
-    opcodes.INVOKEINTERFACE: (_INTERFACE_METHODREF,),
-    INVOKEDYNAMIC: (_INVOKE_DYNAMIC,),
-}
+_INVOKES = (opcodes.INVOKEVIRTUAL, opcodes.INVOKESPECIAL, INVOKESTATIC, opcodes.INVOKEINTERFACE, INVOKEDYNAMIC)
 
 _U2 = struct.Struct(">H")
-_PAIR = struct.Struct(">HH")  # the two indices in a reference, a NameAndType, an InvokeDynamic
+_U4 = struct.Struct(">I")
 _CLASS_INFO = struct.Struct(">HHH")  # flags, itself, superclass
-_MEMBER = struct.Struct(">HHHH")  # flags, name, descriptor, attributes
 PRIVATE, STATIC, FINAL, INTERFACE = 0x2, 0x8, 0x10, 0x200
 _ATTRIBUTE = struct.Struct(">HI")  # name, bytes that follow
 HANDLER_DTYPE = np.dtype([("start", ">u2"), ("end", ">u2"), ("handler", ">u2"), ("catch", ">u2")])
@@ -54,13 +42,14 @@ of the class that constant `catch` names (`ClassFile.class_name`), or all if tha
 LINE_DTYPE = np.dtype([("bci", ">u2"), ("line", ">u2")])
 """A row of a LineNumberTable (JVMS 4.7.12): from `bci` on, to the next row by bci, code is of this source line."""
 _CODE = struct.Struct(">4xI")  # behind the maxima of stack and locals: bytes of code
-_CODE_REST = 12  # bytes of a Code attribute without code, handlers and attributes
+_REMEMBERED, _SHORT = 1 << 15, 256
+"""Names up to so many bytes that are remembered: those in a class file are mostly those in others."""
 
 
 def utf8(name: str) -> bytes:
     """The constant as it stands in a class file; of names beyond ASCII perhaps in another form (JVMS 4.4.7)."""
     data = name.encode("utf-8", "surrogatepass")
-    return bytes((_UTF8,)) + _U2.pack(min(len(data), 0xFFFF)) + data
+    return bytes((UTF8,)) + _U2.pack(min(len(data), 0xFFFF)) + data
 
 
 class ClassFileError(ValueError):
@@ -90,6 +79,26 @@ class _Method(NamedTuple):
     rest: int  # [end, rest): the part behind the code in its attribute
 
 
+def _refused(data: bytes, fault: int, at: int) -> ClassFileError:
+    match fault:
+        case class_outline.UNKNOWN_CONSTANT:
+            return ClassFileError(f"a constant of unknown kind {data[at]}", at)
+        case class_outline.OPEN_POOL:
+            (count,) = _U2.unpack_from(data, 8)
+            return ClassFileError(f"a pool of {count} places does not end with a constant", at)
+        case class_outline.NAMELESS:
+            return ClassFileError("a member without a name or descriptor", at)
+        case class_outline.TWO_CODES:
+            return ClassFileError("a method with two Code attributes", at)
+        case class_outline.BAD_LENGTH:
+            (length,), (size,) = _CODE.unpack_from(data, at), _U4.unpack_from(data, at - _U4.size)
+            return ClassFileError(f"{length} bytes of code in an attribute of {size}", at)
+        case class_outline.MORE:
+            return ClassFileError("there is more behind its end", at)
+        case _:
+            return ClassFileError("it is cut", len(data))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassFile:
     """One class file, opened. It keeps its bytes, a copy of them if they were in a memoryview."""
@@ -108,23 +117,20 @@ class ClassFile:
         data = bytes(data)
         if not data.startswith(_MAGIC):
             raise ClassFileError("it does not begin with CAFEBABE", 0)
-        try:
-            pool, at = _read_pool(data)
-            flags, this, super_ = _CLASS_INFO.unpack_from(data, at)
-            at_interfaces = at + _CLASS_INFO.size + 2
-            (interfaces,) = _U2.unpack_from(data, at_interfaces - 2)
-            _, at = _read_members(data, pool, at_interfaces + 2 * interfaces, coded=False)  # fields
-            methods, at = _read_members(data, pool, at, coded=True)
-            (attributes,) = _U2.unpack_from(data, at)
-            at += 2
-            for _ in range(attributes):
-                at += _ATTRIBUTE.size + _ATTRIBUTE.unpack_from(data, at)[1]
-        except (IndexError, struct.error):
-            at = len(data) + 1
-        if at > len(data):
-            raise ClassFileError("it is cut", len(data))
-        if at < len(data):
-            raise ClassFileError("there is more behind its end", at)
+        if len(data) < 10:
+            raise _refused(data, CUT, len(data))
+        bytes_ = np.frombuffer(data, np.uint8)
+        pool = array("I", (0,)) * _U2.unpack_from(data, 8)[0]
+        places = np.frombuffer(pool, np.uint32) if pool else np.zeros(0, np.uint32)
+        fault, info = class_outline.read_pool(bytes_, places)
+        if fault != OK:
+            raise _refused(data, fault, info)
+        fault, at, rows = class_outline.read_members(bytes_, places, info)
+        if fault != OK:
+            raise _refused(data, fault, at)
+        flags, this, super_ = _CLASS_INFO.unpack_from(data, info)
+        at_interfaces = info + _CLASS_INFO.size + 2
+        methods = [_Method(*row) for row in rows.tolist()]
         return cls(data, pool, methods, at_interfaces, flags, this, super_)
 
     def code(self, name: str, descriptor: str) -> bytes | None:
@@ -140,6 +146,11 @@ class ClassFile:
     def methods(self) -> list[tuple[str, str]]:
         """Name and descriptor of each, in the order of the file."""
         return list(self._by_name)
+
+    def method_table(self) -> NDArray[np.int64]:
+        """Of `methods`, in their order, (n, 4): flags, and `code_place`; 0 without code."""
+        rows = [(m.flags, m.start, m.end, m.rest) for m in self._by_name.values()]
+        return np.array(rows, np.int64).reshape(-1, 4)
 
     def code_place(self, name: str, descriptor: str) -> tuple[int, int, int] | None:
         """Where in `data` the bytecode of a method begins and ends, and where its Code attribute does, whose exception
@@ -217,105 +228,46 @@ class ClassFile:
 
     def named(self, opcode: int, index: int) -> Invoked | None:
         """The method that an invoke instruction names by constant `index`; None: the constant is of another kind."""
-        (found,) = self.all_named([(opcode, index)])
+        (found,) = self.all_named(np.array([opcode]), np.array([index]))
         return found
 
-    def all_named(self, invokes: Iterable[tuple[int, int]]) -> Iterator[Invoked | None]:
-        """`named` of many: a constant that several share is read once."""
-        class_name, text = cache(self.class_name), cache(self._text)
-        for opcode, index in invokes:
-            found = None
-            reference = self._pair(index, _INVOKES.get(opcode, ()))
-            described = self._pair(reference[1], (_NAME_AND_TYPE,)) if reference is not None else None
-            if reference is not None and described is not None:
-                owner = "" if opcode == INVOKEDYNAMIC else class_name(reference[0])
-                name, descriptor = text(described[0]), text(described[1])
-                if owner is not None and name is not None and descriptor is not None:
-                    found = Invoked(opcode, owner, name, descriptor)
-            yield found
+    def all_named(self, opcode: NDArray[np.int64], constant: NDArray[np.int64]) -> Iterator[Invoked | None]:
+        """`named` of (n,) opcodes and constants: a name that several share is read once."""
+        places = class_outline.named(self.data, np.frombuffer(self._pool, np.uint32), opcode, constant).tolist()
+        decoded = cache(partial(_decoded, self._data))
+        for code, (owner, name, descriptor) in zip(opcode.tolist(), places, strict=True):
+            if name == NOTHING:
+                yield None
+            else:
+                holder = "" if owner == NOTHING else decoded(owner)
+                yield Invoked(code, holder, decoded(name), decoded(descriptor))
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], _Method]:
-        text = cache(self._text)  # many methods may share a long name
-        named = ((text(method.name), text(method.descriptor), method) for method in self._methods)
-        return {
-            (name, descriptor): method
-            for name, descriptor, method in named
-            if name is not None and descriptor is not None
-        }
+        pool, decoded = self._pool, cache(partial(_decoded, self._data))  # many methods may share a long name
+        return {(decoded(pool[m.name]), decoded(pool[m.descriptor])): m for m in self._methods}
 
-    def _constant(self, index: int, tags: tuple[int, ...]) -> int:
-        """Where constant `index` begins; 0 if there is none with one of `tags`."""
+    def _constant(self, index: int, tag: int) -> int:
+        """Where constant `index` begins; 0 if there is none with `tag`."""
         at = self._pool[index] if index < len(self._pool) else 0
-        return at if self._data[at] in tags else 0
-
-    def _pair(self, index: int, tags: tuple[int, ...]) -> tuple[int, int] | None:
-        at = self._constant(index, tags)
-        return _PAIR.unpack_from(self._data, at + 1) if at else None
+        return at if self._data[at] == tag else 0
 
     def class_name(self, index: int) -> str | None:
         """The class that a constant names (internal name); None: it is no class."""
-        at = self._constant(index, (_CLASS,))
+        at = self._constant(index, CLASS)
         return self._text(_U2.unpack_from(self._data, at + 1)[0]) if at else None
 
     def _text(self, index: int) -> str | None:
-        at = self._constant(index, (_UTF8,))
-        if not at:
-            return None
-        (size,) = _U2.unpack_from(self._data, at + 1)
-        return text(memoryview(self._data)[at + 3 : at + 3 + size])
+        at = self._constant(index, UTF8)
+        return _decoded(self._data, at) if at else None
 
 
-def _read_pool(data: bytes) -> tuple[array[int], int]:
-    """Where the constants begin, and where they end. Raises IndexError where `data` is cut."""
-    (count,) = _U2.unpack_from(data, 8)
-    pool = array("I", (0,)) * count
-    at, index = 10, 1
-    while index < count:
-        tag = data[at]
-        size = _SIZE[tag]
-        if not size:
-            raise ClassFileError(f"a constant of unknown kind {tag}", at)
-        pool[index] = at
-        index += 1
-        if tag == _UTF8:
-            at += data[at + 1] << 8 | data[at + 2]
-        elif size == _WIDE:
-            index += 1
-        at += size
-    if index != count:
-        raise ClassFileError(f"a pool of {count} places does not end with a constant", at)
-    return pool, at
+def _decoded(data: bytes, at: int) -> str:
+    """The text of the Utf8 constant that begins there."""
+    raw = data[at + 3 : at + 3 + (data[at + 1] << 8 | data[at + 2])]
+    return _short(raw) if len(raw) <= _SHORT else text(memoryview(raw))
 
 
-def _read_members(data: bytes, pool: array[int], at: int, coded: bool) -> tuple[list[_Method], int]:
-    """From the number of fields or methods on: the methods (`coded`; no fields), and where they end."""
-    (count,) = _U2.unpack_from(data, at)
-    at += 2
-    found = []
-    for _ in range(count):
-        begin = at
-        flags, name, descriptor, attributes = _MEMBER.unpack_from(data, at)
-        at += _MEMBER.size
-        for index in (name, descriptor):
-            if index >= len(pool) or data[pool[index]] != _UTF8:
-                raise ClassFileError("a member without a name or descriptor", begin)
-        code = 0, 0, 0
-        for _ in range(attributes):
-            kind, size = _ATTRIBUTE.unpack_from(data, at)
-            if coded and kind < len(pool) and data.startswith(_CODE_NAME, pool[kind]):
-                if code[1]:
-                    raise ClassFileError("a method with two Code attributes", at)
-                code = _code_range(data, at + _ATTRIBUTE.size, size)
-            at += _ATTRIBUTE.size + size
-        if coded:
-            found.append(_Method(flags, name, descriptor, *code))
-    return found, at
-
-
-def _code_range(data: bytes, at: int, size: int) -> tuple[int, int, int]:
-    """[start, end) of the bytecode in a Code attribute of `size` bytes (JVMS 4.7.3), and where the attribute ends."""
-    (length,) = _CODE.unpack_from(data, at)
-    if not 0 < length < 1 << 16 or _CODE_REST + length > size:
-        raise ClassFileError(f"{length} bytes of code in an attribute of {size}", at)
-    return at + _CODE.size, at + _CODE.size + length, at + size
+@lru_cache(_REMEMBERED)
+def _short(raw: bytes) -> str:
+    return text(memoryview(raw))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.callees import OPEN, Callees, Calls, Key, slices
-from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, part
+from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, place_nodes, unfilled_nodes
 from jvm.bytecode.class_file import STATIC, ClassFile, ClassFileError, Invoked
 from jvm.bytecode.hierarchy import Hierarchy, Loaded, Selector
 from jvm.bytecode.opcode_index import sorted_by_opcode
@@ -200,13 +200,13 @@ class Icfg:
         self.remove(class_id)
         loaded = self.hierarchy.add(class_id, loader, name, file)
         selectors = file.methods()
-        places = np.array([file.code_place(*s) or (0, 0, 0) for s in selectors], np.int64).reshape(-1, 3)
-        flags = np.array([loaded.methods[s] & 0x7FFF for s in selectors], np.uint16)
+        methods = file.method_table()
+        places, flags = methods[:, 1:].copy(), (methods[:, 0] & 0x7FFF).astype(np.uint16)
         if not handlers:
             flags[places[:, 1] > 0] |= NO_HANDLERS
         slots = np.array([parameter_slots(d) for _, d in selectors], np.int64) + ((flags & STATIC) == 0)
         most = int((places[:, 1] - places[:, 0]).sum())
-        nodes, arm = empty_nodes(most), np.empty(most, np.int32)
+        nodes, arm = unfilled_nodes(most), np.empty(most, np.int32)
         rows = np.empty((int((places[:, 2] - places[:, 1]).sum()) // 8, 4), np.int32)
         method = self._methods.take(len(selectors))
         table = self._methods.columns
@@ -220,7 +220,7 @@ class Icfg:
             (self._arms, at[1], a),
             (self._handlers, at[2], h),
         ]
-        self._placed(at[0], nodes, n, at[1])
+        place_nodes(nodes, n, self._nodes.columns, at[0], at[1])
         self._arms.columns.row[at[1] : at[1] + a] = arm[:a] + at[0]
         self._handlers.columns.row[at[2] : at[2] + h] = rows[:h] + np.array((at[0], at[0], at[0], 0), np.int32)
         mine = slice(method, method + len(selectors))
@@ -232,16 +232,6 @@ class Icfg:
         yield from self._add_sites(new, file, at[0], n)
         self._changed(loaded)
 
-    def _placed(self, at: int, nodes: Nodes, n: int, arm_at: int) -> None:
-        """Copies nodes that were numbered from 0 to where they belong."""
-        to = part(self._nodes.columns, at, n)
-        for name, made in nodes._asdict().items():
-            getattr(to, name)[:] = made[:n]
-        to.next[to.next != NOWHERE] += at
-        jumps = (to.kind == Kind.CONDITIONAL) | (to.kind == Kind.GOTO) | (to.kind == Kind.JSR)
-        to.target[jumps] += at
-        to.target[to.kind == Kind.SWITCH] += arm_at
-
     def _add_sites(self, new: _Class, file: ClassFile, at: int, n: int) -> Iterator[None]:
         nodes = self._nodes.columns
         calling = np.flatnonzero(nodes.kind[at : at + n] == Kind.CALL) + at
@@ -250,7 +240,7 @@ class Icfg:
         opcode, constant = nodes.opcode[calling].astype(np.int64), nodes.target[calling].astype(np.int64)
         distinct, inverse = np.unique(opcode << 16 | constant, return_inverse=True)
         ids = np.empty(len(distinct), np.int32)
-        named = file.all_named((both >> 16, both & 0xFFFF) for both in distinct.tolist())
+        named = file.all_named(distinct >> 16, distinct & 0xFFFF)
         for k, (opcode_, found, count) in enumerate(
             zip((distinct >> 16).tolist(), named, np.bincount(inverse).tolist(), strict=True)
         ):

@@ -43,6 +43,14 @@ class DebugInfo:
         pc = load.pc_offset.astype(np.uint32)
         frame_at = load.frame_at.astype(np.int64)
         method, bci = load.frames["method"].astype(np.uint32), load.frames["bci"].astype(np.int32)
+        return cls.described(len(load.code), load.method, pc, frame_at, method, bci)
+
+    @classmethod
+    def described(
+        cls, size: int, own: int, pc: NDArray[np.uint32], frame_at: NDArray[np.int64], method: NDArray[np.uint32],
+        bci: NDArray[np.int32],
+    ) -> DebugInfo:  # fmt: skip
+        """By the pcs in any order."""
         fine = fine_bytes(pc)
         if fine < 0:
             order = np.argsort(pc, kind="stable")
@@ -51,8 +59,7 @@ class DebugInfo:
             frame_at = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(s) for s in stacks]))).astype(np.int64)
             pc, method, bci = pc[order], method[take], bci[take]
             fine = fine_bytes(pc)
-        detail = fine / int(pc[-1]) if len(pc) and pc[-1] else 0.0
-        return cls(len(load.code), load.method, pc, frame_at, method, bci, detail)
+        return cls(size, own, pc, frame_at, method, bci, fine / int(pc[-1]) if len(pc) and pc[-1] else 0.0)
 
     def index(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
         """(n,) offsets → (n,) which pc describes each; len(pc) where none does."""

@@ -163,6 +163,9 @@ def _compile_later(chain: Iterable[str]) -> None:
 
 
 def _feed(chain: Sequence[Any]) -> int:
+    from streamer.pipeline.warm_code import compile_code
+
+    compile_code()  # the beginning of the demo has none
     count = chunks = 0
     with as_file(files("streamer.demo")) as directory, Replay(directory / "shop.json") as replay:
         for message in replay.messages():

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-CLASS = bytes.fromhex("cafebabe 0000003d 0005 01 0001 41 07 0001 01 0001 42 07 0003 0000 0002 0004 0000 0000 0000 0000")
-"""Of no members: A, below B (JVMS 4.1)."""
+from streamer.pipeline.warm_code import CLASS
 
 
 def compile_reconstruct() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 import zstandard
@@ -17,16 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamer.demo
+from jvm.bytecode import class_file
 from jvm.bytecode.class_file import ClassFile, ClassFileError, Invoked
 from jvm.export import records as export
 from jvm.export.parse import iter_records
 from tests.fuzz.mutate import mutated
 from tests.jdks import tool
+from tests.jvm.bytecode import naive_class_file
 from tests.jvm.bytecode.javap import below, disassembled
 
 OPCODES = {
     "invokevirtual": 0xB6, "invokespecial": 0xB7, "invokestatic": 0xB8, "invokeinterface": 0xB9, "invokedynamic": 0xBA,
 }  # fmt: skip
+T = TypeVar("T")
 METHODREF, INTERFACE_METHODREF, STRING, FIELDREF, DYNAMIC = 10, 11, 8, 9, 17
 
 
@@ -316,17 +320,26 @@ def test_any_calls_are_found_where_they_are(methods: list[tuple[str, list[tuple[
         assert {bci: file.invoked(code, bci) for bci in at} == at
 
 
-def survives(data: bytes) -> bool:
-    """Whether it is opened; then every question is answered."""
+def opened(data: bytes, by: Callable[[bytes], T]) -> T | str:
     try:
-        file = ClassFile.of(data)
-    except ClassFileError:
+        return by(data)
+    except ClassFileError as error:
+        return str(error)
+
+
+def survives(data: bytes) -> bool:
+    """Whether it is opened, as by a plain reading; then every question is answered."""
+    plain = opened(data, naive_class_file.outline)
+    file = opened(data, ClassFile.of)
+    if isinstance(file, str):
+        assert file == plain
         return False
+    assert file._methods == plain
     for method in (("<init>", "()V"), ("<clinit>", "()V"), ("a", "()V")):
         invocations(file, file.code(*method) or b"")
     for opcode in OPCODES.values():
         for index in range(200):
-            file.invoked(call(opcode, index), 0)
+            assert file.invoked(call(opcode, index), 0) == naive_class_file.named(data, opcode, index)
     return True
 
 
@@ -369,6 +382,17 @@ def test_changed_bytes_are_read_or_refused(draw: st.DataObject) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tail: bytes) -> None:
     survives(b"\xca\xfe\xba\xbe" + tail)
+
+
+def test_names_are_remembered_up_to_a_length() -> None:
+    """A hostile class has 65,535 methods of one name of 65,535 bytes, and there are many such classes."""
+    made = small()
+    for k in range(3):
+        made.method("long" * 200 + str(k), "()V", None)
+    before = class_file._short.cache_info().currsize
+    methods = ClassFile.of(made.bytes()).methods()
+    assert [name[-2:] for name, _ in methods][-3:] == ["g0", "g1", "g2"]
+    assert class_file._short.cache_info().currsize <= before + 3
 
 
 # ---- a real JVM's
