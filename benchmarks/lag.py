@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from benchmarks.cpu import cpu_seconds
 from benchmarks.flow_truth.table import lucene
 from benchmarks.real_programs import fop, h2
 from streamer import config
@@ -103,15 +103,6 @@ class Lag:
     def within(self, seconds: float) -> float:
         """The part of all delays up to a bound."""
         return {float(b): n for b, n in self.delays.items()}[seconds] / max(1, self.delays["+Inf"])
-
-
-def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process, ended ones included; 0 if there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _emulators(streamer: Streamer) -> list[int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.agent_overhead.__main__ import JAVA_OPTIONS, STEADY, compiled, in_rounds, rounds_of
+from benchmarks.cpu import Used
 from benchmarks.real_programs import JARS, PROGRAMS
 from streamer import config
 from streamer.pipeline.runner import Runner
-from streamer.pipeline.spending import Spending
 from streamer.pipeline.topology import topology
 from streamer.session.session import session
 from streamer.target import launch
@@ -75,16 +76,18 @@ class Untraced(TargetProcess):
 
 def beside(java_argv: Sequence[str], budget: float) -> list[tuple[float, float]]:
     """Runs the JVM with the pipeline beside it: (wall time, CPU seconds spent so far by the pipeline) from the JVM's
-    start on. The budget in percent of a CPU."""
+    start on; the kernels are there by then. The budget in percent of a CPU."""
     options: dict[str, Any] = {"capture.cpu_budget": f"{budget}%"} if budget else {}
     settings = config.load(**options, **{"web.port": 0})
     seen: list[tuple[float, float]] = []
 
     async def look(runner: Runner, jvm: TargetProcess) -> None:
-        spending = Spending()
+        used = Used()
         while not jvm.over.is_set():
             if jvm.started:
-                seen.append((time.time(), spending.total(runner.supervisor.members.values())))
+                runs = (member.run for member in runner.supervisor.members.values())
+                pids = [os.getpid(), *(run.pid for run in runs if run is not None and run.pid)]
+                seen.append((time.time(), used.total(pids)))
             await trio.sleep(LOOK_SECONDS)
 
     async def both(runner: Runner, jvm: TargetProcess) -> None:

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from benchmarks.lag import Lag, cpu_seconds, table
+from benchmarks.cpu import cpu_seconds
+from benchmarks.lag import Lag, table
 from tests.e2e.harness import Ended
 
 DELAYS = {"0.5": 0, "1.0": 60, "1.5": 98, "2.0": 99, "60.0": 99, "+Inf": 100}
