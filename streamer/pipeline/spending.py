@@ -8,6 +8,15 @@ from collections.abc import Iterable
 from streamer.pipeline.keeper import Keeper
 
 
+def begun(members: Iterable[Keeper]) -> bool:
+    """Whether the work has begun: each member that is up has its kernels, and has told what they cost. That is spent
+    once, at any share of tracing; heard of later, it would be taken for the cost of tracing."""
+    return all(
+        (member.statistics or not member.up) and member.statistics.get("stages", {}).get("kernels_ready", 1)
+        for member in members
+    )
+
+
 class Spending:
     """Never goes back: the spending of a member that died stays counted, as far as it had told it. Held by member, as
     long as the supervisor lives."""

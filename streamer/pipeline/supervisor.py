@@ -27,7 +27,7 @@ from streamer.lossy import lost
 from streamer.pipeline.keeper import SAID_ALL, Keeper, Policy, State
 from streamer.pipeline.members import Starter, TaskRun, start_process
 from streamer.pipeline.spec import Spec
-from streamer.pipeline.spending import Spending
+from streamer.pipeline.spending import Spending, begun
 from streamer.pipeline.topology import Topology
 from streamer.session.selected import Watched
 from streamer.transport.control import Control, Words, control_pair
@@ -361,12 +361,12 @@ class Supervisor:
                 self._kill(keeper, "takes no words")
 
     async def _tell_what_is_spent(self) -> None:
-        """From when all are there and have their kernels: the cost before is spent once, at any share of tracing."""
+        """From when the work has begun."""
         spending = Spending()
         await self._until(self._somebody_hears)
         while True:
             await trio.sleep(SPENT_SECONDS)
-            if not all(k.statistics.get("stages", {}).get("kernels_ready", 1) for k in self.members.values()):
+            if not begun(self.members.values()):
                 continue
             for source in self._levels[0]:
                 await self._tell(source, do="spent", cpu_seconds=spending.total(self.members.values()))
