@@ -49,9 +49,6 @@ _TARGET_OPTIONS = [
     click.option("--emulate", is_flag=True, help="Run the JVM under QEMU, which writes the trace that Intel PT would."),
     click.option("--per-cpu", "hardware__per_cpu", is_flag=True, default=None,
                  help="Hardware: trace every CPU instead of each thread of the JVM; needs CAP_PERFMON."),
-    click.option("--cpu-budget", "capture__cpu_budget", metavar="SHARE",
-                 help="What the whole pipeline may spend: '25%' of one CPU, or 'machine:5%'. It then traces a random "
-                      "part of the time, says which, and how sure each share is.  [default: trace always]"),
     click.option("--agent-ring", "agent__ring_mib", type=int, metavar="MIB",
                  help="Size of the ring through which the JVM tells of its code; a power of two.  [default: 64]"),
     click.option("--agent-classes/--no-agent-classes", "agent__classes", default=None,
@@ -69,6 +66,11 @@ _TARGET_OPTIONS = [
     click.option("--truth", "emulator__truth", type=click.Path(path_type=Path, file_okay=False),
                  help="Emulation: write what really ran to this directory."),
 ]  # fmt: skip
+budget_option = click.option(
+    "--cpu-budget", "capture__cpu_budget", metavar="SHARE",
+    help="What the whole pipeline may spend: '25%' of one CPU, or 'machine:5%'. It then traces a random part of the "
+         "time, says which, and how sure each share is.  [default: trace always]",
+)  # fmt: skip
 summary_option = click.option(
     "--summary", "summary_file", type=click.Path(path_type=Path, dir_okay=False),
     help="Write the summary to this file too, as JSON with every method and exact counts.",

@@ -33,6 +33,8 @@ def record(settings: Settings, java: tuple[str, ...], output: Path, name: str, e
     tell = tell_on(console)
     if "/" in name or not name:
         raise Failure(f"{name!r} is no name for a file")
+    if settings.capture.cpu_budget is not None:
+        raise Failure("a CPU budget is kept by a pipeline: streamer run --cpu-budget SHARE --record DIRECTORY")
     with one_line(), session_for(java, settings, tell) as directory:
         argv = target.emulated(java, directory, settings) if emulate else target.native(java, directory, settings)
         drain = Drain(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
               help="Directory of the recording.")  # fmt: skip
 @click.option("--name", default="trace", show_default=True, help="NAME.json, NAME.perf.data, NAME-<pid>.export.")
 @target_options
+@click.option("--cpu-budget", "capture__cpu_budget", hidden=True)  # refused, with a word on `streamer run`
 @click.option("--pack", is_flag=True, help="Pack the files with zstd when the JVM has ended.")
 @click.argument("java", nargs=-1, required=True, type=click.UNPROCESSED)
 @pipeline_options

@@ -8,7 +8,7 @@ import click
 
 from streamer.cli import Failure
 from streamer.lossy import never_fail
-from streamer.options import pipeline_options, summary_option, target_options
+from streamer.options import budget_option, pipeline_options, summary_option, target_options
 
 if TYPE_CHECKING:
     from streamer.config import Settings
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @target_options
+@budget_option
 @click.option(
     "--record", type=click.Path(path_type=Path, file_okay=False), help="Also keep the trace, in this directory."
 )

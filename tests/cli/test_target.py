@@ -44,3 +44,13 @@ def test_a_ring_of_a_wrong_size_is_one_clear_line(command: str, size: str, why: 
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert re.fullmatch(rf"streamer: setting agent\.ring_mib: .*{why}.*\n", done.stderr)
+
+
+def test_a_recording_cannot_keep_a_budget_and_says_so(tmp_path: Path) -> None:
+    """Before, it was taken and never kept: all of the time was traced."""
+    streamer = str(Path(sys.executable).with_name("streamer"))
+    arguments = [streamer, "record", "--emulate", "-o", str(tmp_path), "--cpu-budget", "10%", "--", "java", "-version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("streamer: a CPU budget is kept by a pipeline: streamer run --cpu-budget")
+    assert not list(tmp_path.iterdir())
