@@ -147,6 +147,7 @@ class ClassFile:
         """Name and descriptor of each, in the order of the file."""
         return list(self._by_name)
 
+    @cached_property
     def method_table(self) -> NDArray[np.int64]:
         """Of `methods`, in their order, (n, 4): flags, and `code_place`; 0 without code."""
         rows = [(m.flags, m.start, m.end, m.rest) for m in self._by_name.values()]

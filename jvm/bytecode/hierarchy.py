@@ -79,7 +79,7 @@ class Hierarchy:
     def add(self, id_: int, loader: int, name: str, file: ClassFile) -> Loaded:
         """`name`: as the JVM has it; that of a hidden class is not the file's. A class of this id is replaced."""
         self.remove(id_)
-        methods = dict(zip(file.methods(), file.method_table()[:, 0].tolist(), strict=True))
+        methods = dict(zip(file.methods(), file.method_table[:, 0].tolist(), strict=True))
         new = Loaded(id_, name, loader, file.flags, file.super_name, file.interface_names, methods)
         new.below[id_] = new
         self.classes[id_] = new

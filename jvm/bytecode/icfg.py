@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jvm.bytecode.call_constants import call_constants
 from jvm.bytecode.callees import OPEN, Callees, Calls, Key, slices
 from jvm.bytecode.cfg import BAD, NOWHERE, Nodes, empty_nodes, method_graph, place_nodes, unfilled_nodes
 from jvm.bytecode.class_file import STATIC, ClassFile, ClassFileError, Invoked
@@ -200,7 +201,7 @@ class Icfg:
         self.remove(class_id)
         loaded = self.hierarchy.add(class_id, loader, name, file)
         selectors = file.methods()
-        methods = file.method_table()
+        methods = file.method_table
         places, flags = methods[:, 1:].copy(), (methods[:, 0] & 0x7FFF).astype(np.uint16)
         if not handlers:
             flags[places[:, 1] > 0] |= NO_HANDLERS
@@ -234,23 +235,19 @@ class Icfg:
 
     def _add_sites(self, new: _Class, file: ClassFile, at: int, n: int) -> Iterator[None]:
         nodes = self._nodes.columns
-        calling = np.flatnonzero(nodes.kind[at : at + n] == Kind.CALL) + at
+        calling, distinct, times, which = call_constants(nodes.opcode, nodes.kind, nodes.target, at, n)
         first = self._sites.take(len(calling))
         new.parts.append((self._sites, first, len(calling)))
-        opcode, constant = nodes.opcode[calling].astype(np.int64), nodes.target[calling].astype(np.int64)
-        distinct, inverse = np.unique(opcode << 16 | constant, return_inverse=True)
         ids = np.empty(len(distinct), np.int32)
         named = file.all_named(distinct >> 16, distinct & 0xFFFF)
-        for k, (opcode_, found, count) in enumerate(
-            zip((distinct >> 16).tolist(), named, np.bincount(inverse).tolist(), strict=True)
-        ):
+        for k, (opcode_, found, count) in enumerate(zip((distinct >> 16).tolist(), named, times.tolist(), strict=True)):
             invoked = found or Invoked(opcode_, "", "", "")
             key, ids[k] = self._callees.called(new.loaded, invoked, count)
             new.calls[key] = new.calls.get(key, 0) + count
             if k % CONSTANTS == CONSTANTS - 1:
                 yield
         self._sites.columns.node[first : first + len(calling)] = calling
-        self._sites.columns.call[first : first + len(calling)] = ids[inverse]
+        self._sites.columns.call[first : first + len(calling)] = ids[which]
         nodes.target[calling] = np.arange(first, first + len(calling))
 
     def remove(self, class_id: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jvm.code.ended import Ended
@@ -55,6 +55,7 @@ LOADS = st.lists(
 
 
 @given(LOADS)
+@settings(deadline=None)
 def test_the_detail_of_the_code_that_stands(loads: list[tuple[str, int, int, int, list[int]]]) -> None:
     code = CodeImage(lateness=100)
     writer = Writer().method(1, "La/B;", "outer")
