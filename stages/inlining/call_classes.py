@@ -61,6 +61,17 @@ def _condition(steps, lo, hi, bci, first, last):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _way_out(steps, lo, hi, bci, first, last):  # type: ignore[no-untyped-def]
+    """The last bytecode of the loop between `first` and `bci` by which it may be left; −1: none."""
+    found = np.int64(-1)
+    for k in range(lo, hi):
+        at = np.int64(steps[k, 0])
+        if first <= at < bci and (steps[k, 1] == LEAVE or (steps[k, 1] == JUMP and steps[k, 2] > last)):
+            found = max(found, at)
+    return found
+
+
+@inner
 def classes_of(  # type: ignore[no-untyped-def]
     up, up_bci, depth, method_of, steps, step_at, osr, chosen, calls, cls, class_of
 ):  # fmt: skip
@@ -93,6 +104,8 @@ def classes_of(  # type: ignore[no-untyped-def]
                 first, last = bytecode_loop(steps, lo, hi, b)
                 key = _condition(steps, lo, hi, b, max(first, 0), last)
                 kind = np.int64(BEHIND if key >= 0 else ROUND if first >= 0 else ALWAYS)
+                if kind == ROUND:
+                    key = _way_out(steps, lo, hi, b, first, last)
                 if kind == ALWAYS and f >= 0 and up[f] < 0 and osr:
                     kind, key = np.int64(BEHIND), b  # it was entered in the middle
             if kind == ALWAYS:
@@ -103,7 +116,7 @@ def classes_of(  # type: ignore[no-untyped-def]
             for k in range(1, count):
                 if cls[k, C_FRAME] == f and cls[k, C_KIND] == kind and cls[k, C_OWN] == (p >= calls):
                     same = cls[k, C_LO] == first and cls[k, C_HI] == last
-                    if (kind == ROUND and same) or (kind == BEHIND and cls[k, C_KEY] == key):
+                    if cls[k, C_KEY] == key and (kind == BEHIND or same):
                         c = k
             if c < 0:
                 c = count

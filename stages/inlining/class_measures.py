@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.inlining.call_classes import C_END, C_FRAME, C_HI, C_KIND, C_LO, C_MIN, C_OWN, ROUND
+from stages.inlining.call_classes import C_END, C_FRAME, C_HI, C_KEY, C_KIND, C_LO, C_MIN, C_OWN, ROUND, bytecode_loop
 from stages.inlining.loop_rounds import opens as class_opens
 from stages.inlining.machine_code import (
     B_FALL,
@@ -81,6 +81,21 @@ def find_evidence(  # type: ignore[no-untyped-def]
 
 
 @inner
+def share_evidence(cls, classes, evidence):  # type: ignore[no-untyped-def]
+    """A round that comes as far as behind a way out of its loop has come past it: evidence of the calls there is
+    evidence of those before it."""
+    for c in range(1, classes):
+        for later in range(1, classes):
+            same = cls[later, C_FRAME] == cls[c, C_FRAME] and cls[later, C_LO] == cls[c, C_LO]
+            same = same and cls[later, C_HI] == cls[c, C_HI] and cls[later, C_OWN] == cls[c, C_OWN]
+            if not same or cls[c, C_KIND] != ROUND or cls[later, C_KIND] != ROUND or cls[later, C_KEY] <= cls[c, C_KEY]:
+                continue
+            for b in range(evidence.shape[1]):
+                if evidence[c, b] < 0 or 0 <= evidence[later, b] < evidence[c, b]:
+                    evidence[c, b] = evidence[later, b]
+
+
+@inner
 def _bci_in(frame_at, bci, place, d, p):  # type: ignore[no-untyped-def]
     """The bci of place `p` in description `d`; −2: it is not there."""
     if d < len(frame_at) - 1:
@@ -102,9 +117,23 @@ def runs(cls, insn, n, block_of, dead, frame_at, bci, place):  # type: ignore[no
 
 
 @inner
+def repeats(cls, c, up, up_bci, method_of, steps, step_at):  # type: ignore[no-untyped-def]
+    """Whether the calls of class `c` may be made more than once while the nmethod runs once: there is a loop around
+    them in the bytecode of their caller, or around its call."""
+    frame, at = cls[c, C_FRAME], cls[c, C_MIN]
+    while frame >= 0:
+        lo, hi = step_at[method_of[frame], 0], step_at[method_of[frame], 1]
+        if hi < lo or at < 0 or bytecode_loop(steps, lo, hi, np.int64(at))[0] >= 0:
+            return True
+        at = up_bci[frame]
+        frame = up[frame]
+    return False
+
+
+@inner
 def measure(  # type: ignore[no-untyped-def]
     c, cls, insn, block, blocks, order, back, pred_at, pred, body, loops, count, evidence, idle, starts, frame_at, bci,
-    place, up, up_bci, out, m,
+    place, up, up_bci, method_of, steps, step_at, out, m,
 ):  # fmt: skip
     """Add where class `c` is measured to `out`, of which `m` rows are written; how many are, then."""
     frame, first, least = cls[c, C_FRAME], cls[c, C_LO], cls[c, C_MIN]
@@ -122,6 +151,7 @@ def measure(  # type: ignore[no-untyped-def]
                     unrolled[lp] = False
     if written:
         return -1
+    again = repeats(cls, c, up, up_bci, method_of, steps, step_at)
     # 1: some way there has the class open, 2: some has not; `go`: by a block's end
     come, go = np.zeros(blocks, np.int8), np.zeros(blocks, np.int8)
     anchor = np.full(blocks, -2, np.int64)
@@ -129,7 +159,7 @@ def measure(  # type: ignore[no-untyped-def]
     inside = np.zeros(blocks, np.bool_)
     for b in range(blocks):
         last = block[b, B_LAST]
-        if insn[last, I_KIND] == x86.COND:
+        if insn[last, I_KIND] == x86.COND and not insn[last, I_WEAK]:
             anchor[b] = _bci_in(frame_at, bci, place, insn[last, I_PC], frame)
         lp = block[b, B_LOOP]
         if lp >= 0 and max(first, 0) <= anchor[b] < least:
@@ -186,7 +216,7 @@ def measure(  # type: ignore[no-untyped-def]
                     here = 2 if here else 0
                 if shown[b] and here:
                     here = 2
-                if max(first, 0) <= anchor[b] < least and here and not inside[b]:
+                if again and max(first, 0) <= anchor[b] < least and here and not inside[b]:
                     here = 1
                 go[b] |= here
                 changed |= come[b] != was_come or go[b] != was_go

@@ -30,7 +30,7 @@ from jvm.code.version import Kind, Version
 from jvm.kernels import kernel
 from stages.inlining import executed
 from stages.inlining.call_classes import C_KIND, CC, CHOSEN, classes_of, places
-from stages.inlining.class_measures import EXECUTED, find_evidence, measure, runs
+from stages.inlining.class_measures import EXECUTED, find_evidence, measure, runs, share_evidence
 from stages.inlining.loop_rounds import find_owners
 from stages.inlining.machine_code import (
     B_FALL,
@@ -139,6 +139,7 @@ def _analyse(  # type: ignore[no-untyped-def]
         insn, n, block_of, frame_at, bci, place, cls, classes, class_of, shown, unrolls, up_bci, stretch_at, evidence,
         idle,
     )  # fmt: skip
+    share_evidence(cls, classes, evidence)
     m = 0
     for h in range(len(choices)):
         those = class_of[(choice_of == h) & chosen]
@@ -151,7 +152,7 @@ def _analyse(  # type: ignore[no-untyped-def]
             continue
         now = measure(
             c, cls, insn, block, blocks, order, back, pred_at, pred, body, loops, count, evidence[c], idle, starts,
-            frame_at, bci, place, up, up_bci, out, m,
+            frame_at, bci, place, up, up_bci, method_of, steps, step_at, out, m,
         )  # fmt: skip
         if now < 0:
             if m < len(out):

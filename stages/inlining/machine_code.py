@@ -27,6 +27,19 @@ def _polls(code, at):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _of_thread(code, at, size):  # type: ignore[no-untyped-def]
+    """Whether the instruction has an operand in the thread, [r15 + x]. It is of the JVM, not of the bytecode: an
+    allocation's, a barrier's, a poll's."""
+    i, rex = opcode_at(code, at)
+    if code[i] == 0x0F:
+        i += 1
+    if rex & 1 == 0 or i + 1 >= at + size:
+        return False
+    modrm = np.int64(code[i + 1])
+    return modrm & 7 == 7 and 0 < modrm >> 6 < 3
+
+
+@inner
 def opcode_at(code, at):  # type: ignore[no-untyped-def]
     """Where the opcode stands, and the REX prefix before it, 0 if there is none."""
     rex = np.int64(code[at])
@@ -53,6 +66,8 @@ def _weak(code, at, size):  # type: ignore[no-untyped-def]
         return True
     if op == 0xC5:  # VEX moves
         i += 2
+        if code[i] == 0x77:  # VZEROUPPER
+            return True
         op = np.int64(code[i])
         moves = op == 0x10 or op == 0x11 or op == 0x28 or op == 0x29 or op == 0x6F or op == 0x7F
         rex = np.int64(0)
@@ -131,7 +146,9 @@ def instructions(code, end, pc, insn):  # type: ignore[no-untyped-def]
             insn[n, I_WEAK] = 1
         else:
             insn[n, I_WEAK] = 1 if kind == x86.JUMP or kind == x86.RET or _weak(code, at, size) else 0
-        if kind == x86.COND and n and _polls(code, insn[n - 1, I_OFF]):
+        if _of_thread(code, at, size):
+            insn[n, I_WEAK] = 1
+        if kind == x86.COND and n and (_polls(code, insn[n - 1, I_OFF]) or _of_thread(code, insn[n - 1, I_OFF], insn[n - 1, I_SIZE])):
             insn[n, I_WEAK] = 1
         insn[n, I_OFF], insn[n, I_SIZE], insn[n, I_KIND] = at, size, kind
         insn[n, I_TARGET] = -1
@@ -140,6 +157,15 @@ def instructions(code, end, pc, insn):  # type: ignore[no-untyped-def]
         insn[n, I_PC] = d
         n += 1
         at += size
+    told, over = np.int64(x86.OTHER), False  # by the last instruction of a description; whether a jump lies between
+    for i in range(n - 1, -1, -1):
+        if i == n - 1 or insn[i, I_PC] != insn[i + 1, I_PC]:
+            told, over = x86.OTHER if insn[i, I_WEAK] else insn[i, I_KIND], False
+        else:
+            kind = insn[i, I_KIND]
+            over = over or kind == x86.JUMP or kind == x86.RET or kind == x86.JUMP_IND or kind == x86.FAR
+        if over or (insn[i, I_KIND] == x86.COND and told != x86.COND):
+            insn[i, I_WEAK] = 1
     return n
 
 

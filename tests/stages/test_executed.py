@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,10 @@ def ran(
 ) -> list[tuple[int, int, int, str]]:
     """Offset, way, bytecodes each time, method."""
     m = measured(code, steps, calls, stretches=cut)
-    rows = zip(*(column.tolist() for column in m.ran), strict=True)
-    return sorted((offset, way, times, str(m.name[place])) for offset, way, times, place in rows)
+    sums = Counter[tuple[int, int, str]]()
+    for offset, way, times, place in zip(*(column.tolist() for column in m.ran), strict=True):
+        sums[offset, way, str(m.name[place])] += times
+    return sorted((offset, way, times, name) for (offset, way, name), times in sums.items())
 
 
 def test_what_has_no_condition_runs_with_the_method() -> None:

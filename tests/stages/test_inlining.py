@@ -31,11 +31,13 @@ def measured(
     virtual: tuple[str, ...] = (), stretches: dict[int, list[tuple[int, int]]] | None = None,
 ) -> Measures:  # fmt: skip
     """`code`: instructions with the frames that they are described with. `virtual`: the methods to which the call at
-    bci 5 of method 1 may lead, if it is a virtual one. `stretches` of methods: first bci, bytecodes."""
+    bci 5 of method 1 may lead, if it is a virtual one. `stretches` of methods: first bci, bytecodes. An instruction
+    without frames is one that the compiler has no position of: it is described as the next one."""
     data, pcs = b"", []
     for instruction, stack in code:
         data += bytes.fromhex(instruction)
-        pcs.append((len(data), stack))
+        if stack:
+            pcs.append((len(data), stack))
     rows = {method: np.array(steps.get(method, []), np.int32).reshape(-1, 3) for method in NAMES}
     classes = SimpleNamespace(
         steps=rows.get,
@@ -141,6 +143,67 @@ def test_where_ways_meet_in_the_middle_of_a_call_the_ways_in_are_counted() -> No
     ]
     steps = {1: [(5, JUMP, 12), (7, JUMP, 8), (12, LEAVE, 0)]}
     assert find(code, steps) == ([(6, TAKEN, 1, "two"), (8, EXECUTED, 1, "two")], ())
+
+
+WHILE: Rows = [(5, JUMP, 20), (17, JUMP, 4), (20, LEAVE, 0)]  # while (two()) { three(); }
+
+
+def test_the_test_of_a_loop_calls_once_more_than_its_body() -> None:
+    """First the test alone; then rounds of the body and the test."""
+    code: list[tuple[str, Stack]] = [
+        ("01c8", [(2, 1), (1, 4)]),
+        ("7406", [(1, 5)]),
+        ("01d8", [(3, 1), (1, 9)]),
+        ("01ca", [(2, 1), (1, 4)]),
+        ("75fa", [(1, 5)]),
+        ("c3", [(1, 20)]),
+    ]
+    found, unmeasured = find(code, {1: WHILE})
+    assert [row for row in found if row[3] == "three"] == [(4, EXECUTED, 1, "three")] and not unmeasured
+    # a round's body has its test before it
+    assert [row for row in found if row[3] == "two"] == [(0, EXECUTED, 1, "two"), (4, EXECUTED, 1, "two")]
+
+
+AGAIN: Rows = [(6, JUMP, 20), (12, JUMP, 20), (15, JUMP, 4), (20, LEAVE, 0)]  # a loop that calls at 9
+
+
+def again(*between: tuple[str, Stack]) -> Found:
+    """Two calls' worth of code in one round, with something `between`."""
+    call: Stack = [(2, 3), (1, 9)]
+    back = 256 - 6 - sum(len(text) // 2 for text, _ in between)
+    code = [("01c8", [(1, 0)]), ("01d8", call), *between, ("01d9", call), (f"75{back:02x}", [(1, 12)]), ("c3", [(1, 20)])]
+    return find([(text, list(stack)) for text, stack in code], {1: AGAIN})[0]
+
+
+def test_a_branch_of_the_vm_begins_no_round() -> None:
+    """The compiler takes the first bytecode that needs the thread for the position of each comparison with a word of
+    it, and of all code before that has no position (JDK: Compile::copy_node_notes_to, Node::hash of ThreadLocal)."""
+    assert len(again(("85db", [(1, 7)]), ("7400", [(1, 7)]))) == 2  # a branch of the bytecode does
+    once = again()
+    assert len(once) == 1
+    assert again(("4d3b9718010000", []), ("7300", [(1, 7)])) == once
+    assert again(("85db", []), ("7400", []), ("4d3b9718010000", []), ("7300", [(1, 7)])) == once
+    assert again(("85db", []), ("7400", []), ("be22ffffff", [(1, 7)])) == once  # that of a constant
+
+
+def test_without_a_loop_nothing_is_called_again() -> None:
+    call: Stack = [(2, 3), (1, 9)]
+    test: list[tuple[str, Stack]] = [("85db", [(1, 3)]), ("7402", [(1, 3)])]
+    code = [*test, ("01d8", call), *test, ("01d9", call), ("c3", [(1, 20)])]
+    assert find(code, {1: [(3, JUMP, 12), (20, LEAVE, 0)]}) == ([(4, EXECUTED, 1, "two")], ())
+
+
+def test_code_before_a_jump_is_not_described_by_that_behind_it() -> None:
+    code: list[tuple[str, Stack]] = [
+        ("85db", [(1, 5)]),
+        ("7406", [(1, 5)]),
+        ("01c9", [(1, 12)]),  # the call is not made
+        ("01d2", []),
+        ("eb02", []),
+        ("01d8", [(2, 3), (1, 9)]),
+        ("c3", [(1, 12)]),
+    ]
+    assert find(code, {1: [(5, JUMP, 12), (12, LEAVE, 0)]}) == ([(10, EXECUTED, 1, "two")], ())
 
 
 def test_moves_are_no_evidence() -> None:

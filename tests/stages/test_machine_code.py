@@ -24,6 +24,11 @@ def _weak(code, size):  # type: ignore[no-untyped-def]
     return machine_code._weak(code, 0, size)
 
 
+@kernel
+def _of_thread(code, size):  # type: ignore[no-untyped-def]
+    return machine_code._of_thread(code, 0, size)
+
+
 def _code(text: str) -> tuple[np.ndarray, int]:
     raw = bytes.fromhex(text)
     return np.frombuffer(raw + bytes(8), np.uint8).copy(), len(raw)
@@ -59,6 +64,22 @@ def test_registers_that_an_instruction_compares(text: str, registers: set[int]) 
 
 
 @pytest.mark.parametrize(
+    ("text", "thread"),
+    [
+        ("4d 3b 97 18 01 00 00", True),  # cmp r10, [r15 + 0x118]
+        ("4d 89 97 08 01 00 00", True),  # mov [r15 + 0x108], r10
+        ("41 80 7f 38 00", True),  # cmp byte [r15 + 0x38], 0
+        ("45 0f b6 5f 38", True),  # movzx r11d, byte [r15 + 0x38]
+        ("4d 01 fa", False),  # add r10, r15
+        ("48 3b 47 18", False),  # cmp rax, [rdi + 24]
+        ("49 83 c7 01", False),  # add r15, 1
+    ],
+)
+def test_operands_in_the_thread(text: str, thread: bool) -> None:
+    assert bool(_of_thread(*_code(text))) == thread
+
+
+@pytest.mark.parametrize(
     ("text", "weak"),
     [
         ("48 89 c3", True),  # mov rbx, rax
@@ -69,6 +90,7 @@ def test_registers_that_an_instruction_compares(text: str, registers: set[int]) 
         ("45 31 c0", True),  # xor r8d, r8d
         ("41 31 c0", False),  # xor r8d, eax
         ("c5 f8 28 c1", True),  # vmovaps xmm0, xmm1
+        ("c5 f8 77", True),  # vzeroupper
     ],
 )
 def test_instructions_that_move_values_about(text: str, weak: bool) -> None:
