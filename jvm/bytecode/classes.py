@@ -163,7 +163,7 @@ class Classes:
         return int(found[0, 1]) if found is not None and len(found) == 1 else 0
 
     def calls(self, method: int) -> tuple[tuple[int, Callee], ...]:
-        """The calls in a method's bytecode that can go to one method alone: bci and callee."""
+        """The calls in a method's bytecode that can go to one method alone, of a final method too: bci and callee."""
         if method in self._calls:
             return self._calls[method]
         steps = self.steps(method)

@@ -13,10 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jvm.bytecode.instructions import arms, half, size_at, word
-from jvm.bytecode.opcodes import IINC, INVOKESPECIAL, INVOKESTATIC, KIND, WIDE, Kind
+from jvm.bytecode.opcodes import IINC, INVOKESPECIAL, INVOKESTATIC, INVOKEVIRTUAL, KIND, WIDE, Kind
 from jvm.kernels import kernel
 
-JUMP, LEAVE, STEP, CALL = 1, 2, 3, 4  # to a bci; by return or athrow; iinc by a constant; invokestatic, invokespecial
+JUMP, LEAVE, STEP, CALL = (
+    1,
+    2,
+    3,
+    4,
+)  # to a bci; by return or athrow; iinc by a constant; invokevirtual, -static, -special
 STEPS_DTYPE = np.dtype([("bci", "<i4"), ("kind", "<i4"), ("value", "<i4")])
 """`value`: the bci jumped to; nothing; the constant."""
 
@@ -45,7 +50,7 @@ def _steps(code, out):  # type: ignore[no-untyped-def]
         elif kind == Kind.RETURN or kind == Kind.THROW:
             out[n, 0], out[n, 1], out[n, 2] = at, LEAVE, 0
             n += 1
-        elif op == INVOKESPECIAL or op == INVOKESTATIC:
+        elif op == INVOKEVIRTUAL or op == INVOKESPECIAL or op == INVOKESTATIC:
             out[n, 0], out[n, 1], out[n, 2] = at, CALL, 0
             n += 1
         elif op == IINC:

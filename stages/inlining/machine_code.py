@@ -148,7 +148,11 @@ def instructions(code, end, pc, insn):  # type: ignore[no-untyped-def]
             insn[n, I_WEAK] = 1 if kind == x86.JUMP or kind == x86.RET or _weak(code, at, size) else 0
         if _of_thread(code, at, size):
             insn[n, I_WEAK] = 1
-        if kind == x86.COND and n and (_polls(code, insn[n - 1, I_OFF]) or _of_thread(code, insn[n - 1, I_OFF], insn[n - 1, I_SIZE])):
+        if (
+            kind == x86.COND
+            and n
+            and (_polls(code, insn[n - 1, I_OFF]) or _of_thread(code, insn[n - 1, I_OFF], insn[n - 1, I_SIZE]))
+        ):
             insn[n, I_WEAK] = 1
         insn[n, I_OFF], insn[n, I_SIZE], insn[n, I_KIND] = at, size, kind
         insn[n, I_TARGET] = -1

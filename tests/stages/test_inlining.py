@@ -158,8 +158,8 @@ def test_the_test_of_a_loop_calls_once_more_than_its_body() -> None:
         ("75fa", [(1, 5)]),
         ("c3", [(1, 20)]),
     ]
-    found, unmeasured = find(code, {1: WHILE})
-    assert [row for row in found if row[3] == "three"] == [(4, EXECUTED, 1, "three")] and not unmeasured
+    found, _ = find(code, {1: WHILE})
+    assert [row for row in found if row[3] == "three"] == [(4, EXECUTED, 1, "three")]
     # a round's body has its test before it
     assert [row for row in found if row[3] == "two"] == [(0, EXECUTED, 1, "two"), (4, EXECUTED, 1, "two")]
 
@@ -171,7 +171,14 @@ def again(*between: tuple[str, Stack]) -> Found:
     """Two calls' worth of code in one round, with something `between`."""
     call: Stack = [(2, 3), (1, 9)]
     back = 256 - 6 - sum(len(text) // 2 for text, _ in between)
-    code = [("01c8", [(1, 0)]), ("01d8", call), *between, ("01d9", call), (f"75{back:02x}", [(1, 12)]), ("c3", [(1, 20)])]
+    code = [
+        ("01c8", [(1, 0)]),
+        ("01d8", call),
+        *between,
+        ("01d9", call),
+        (f"75{back:02x}", [(1, 12)]),
+        ("c3", [(1, 20)]),
+    ]
     return find([(text, list(stack)) for text, stack in code], {1: AGAIN})[0]
 
 
