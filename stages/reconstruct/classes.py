@@ -23,6 +23,7 @@ ONLY = {
         RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD, RecordType.STACK,
     )
 }  # fmt: skip
+UNLOADS = {int(RecordType.CLASS_UNLOAD)}
 CALLS = 1 << 9  # looked at in one step
 MOST = 1 << 22  # numbers of the agent
 
@@ -68,6 +69,13 @@ class Classes:
                         self._stacks(record)
                     case _:
                         self.icfg.feed(record)
+        except export.ExportError:
+            self.bad_records += 1
+
+    def unloaded_in(self, data: export.Buffer) -> None:
+        """Of records that are not fed, what they say of classes that are known."""
+        try:
+            self._gone += [(r.tsc, r.id) for r in iter_records(data, only=UNLOADS) if isinstance(r, export.ClassUnload)]
         except export.ExportError:
             self.bad_records += 1
 

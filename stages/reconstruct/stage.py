@@ -73,6 +73,7 @@ class Reconstructed:
     waiting: deque[NDArray[np.uint8]] = field(default_factory=deque)  # records of which the classes are not looked at
     waiting_bytes: int = 0
     learning: Iterator[None] | None = None  # the first of them, begun
+    keep: int = 0  # classes that were unloaded before are asked about no more
     unexplained: set[int] = field(default_factory=set)  # threads whose last paths passed; dropped with the thread
 
 
@@ -130,8 +131,9 @@ class Reconstruct:
                 yield message
             case Watermark():
                 p = self._of(message.host, message.pid)
-                if not p.waiting:
-                    yield from p.classes.forget_before(max(0, message.tsc - round(KEEP_SECONDS * p.process.hz)))
+                p.keep = max(0, message.tsc - round(KEEP_SECONDS * p.process.hz))
+                if p.learning is None:
+                    yield from p.classes.forget_before(p.keep)
                 self.images.take(message)
                 yield message
             case ThreadEnd():
@@ -197,11 +199,13 @@ class Reconstruct:
         while len(p.waiting) > 1 and p.waiting_bytes > MOST_WAITING:
             first = 1 if p.learning is not None else 0
             self.counts["dropped_bytes"] += len(p.waiting[first])
+            p.classes.unloaded_in(p.waiting[first])
             p.waiting_bytes -= len(p.waiting[first])
             del p.waiting[first]
 
     def _learn(self, p: Reconstructed) -> Iterator[None]:
-        """The classes that wait become part of the graph, as long as there is time."""
+        """The classes that wait become part of the graph, as long as there is time; those that were unloaded go in
+        between, also while there is never time for all that wait."""
         while p.waiting and not self._late(p):
             p.learning = p.learning or p.classes.feed(p.waiting[0])
             for _ in p.learning:
@@ -210,6 +214,7 @@ class Reconstruct:
                     return
             p.learning = None
             p.waiting_bytes -= len(p.waiting.popleft())
+            yield from p.classes.forget_before(p.keep)
 
     def _pass(self, p: Reconstructed, message: Paths) -> Iterator[object]:
         """Unexplained: of none of its threads anything is known from here on."""

@@ -34,9 +34,12 @@ from stages.messages.bytecodes import FrameEvent
 from stages.profile.interpreted import BEHIND
 from stages.profile.stage import Profile
 from stages.ready.stage import Ready
+from stages.reconstruct import stage as reconstruct
 from stages.reconstruct.stage import Reconstruct
 from stages.segment import stage as segment
 from streamer.pipeline.topology import Stage, feed_chain, flush_chain
+from tests.jvm.bytecode import made
+from tests.jvm.exportwriter import Writer
 
 RECORDING = Path(streamer.demo.__file__).parent / "shop.json"
 CHUNKS = 700
@@ -231,3 +234,37 @@ def test_shed_pieces_tell_how_late_it_is(messages: list[object]) -> None:
     stage.feed(batch)
     (process,) = stage._processes.values()
     assert len(process.waiting) == 1
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("dropped", [False, True])
+def test_classes_go_though_there_is_never_time_for_all_that_waits(
+    dropped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two batches that come there is time for one; or for none any more, and more of them wait than are kept."""
+    file = made.classes()["p/Calls"].data.tobytes()
+    left = 0
+
+    def ready() -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0
+
+    if dropped:
+        monkeypatch.setattr(reconstruct, "MOST_WAITING", 3 * len(file))
+    behind = Reconstruct(ready=ready)
+    second = 1_000_000_000
+    for number in range(1, 200):
+        writer = Writer(number * second, step=0).class_def(number, "p/Calls", file)
+        writer.class_(number, "Lp/Calls;", definition=number).class_unload(max(number - 20, 0))
+        nothing = Writer(number * second, step=0).thread_start(number, "thread")
+        for k, batch in enumerate((writer, nothing)):
+            left = 0 if k or (dropped and number > 50) else 40
+            data = np.frombuffer(batch.bytes(), np.uint8)
+            behind.feed(JitBatch("h", 42, 2 * number + k, data, 0, number * second))
+        behind.feed(Watermark("h", 42, number * second))
+        if number == 50:
+            assert behind.statistics()["reconstruct_methods"] > 0
+    assert (behind.statistics()["reconstruct_methods"] > 0) == (not dropped)
+    assert behind.statistics()["reconstruct_methods"] < 40 * len(made.classes()["p/Calls"].methods())
+    assert (behind.counts["dropped_bytes"] > 0) == dropped
