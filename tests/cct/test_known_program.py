@@ -19,7 +19,7 @@ MODES = {
     "tiered": ["-Xbatch"], "C1": ["-Xbatch", "-XX:TieredStopAtLevel=1"], "C2": ["-Xbatch", "-XX:-TieredCompilation"],
 }  # fmt: skip
 """-Xbatch: what is hot is compiled before it goes on, so that all of it is compiled when the counting begins."""
-EACH_TIME = ("tiered", 25), ("C1", 17), ("C2", 17)
+EACH_TIME = ("tiered", 25), ("C2", 17)
 NOT_INLINED = ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Known*::*"]
 TRAPPED = {"C2": ("round", "fresh", "made")}
 """C2 makes no code of it any more behind the trap that its first code ran into: it is interpreted."""

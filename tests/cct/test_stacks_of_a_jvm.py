@@ -16,7 +16,6 @@ from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from streamer.trees.source import of_recording
 from tests.flow_events.test_inlined import run_of
-from tests.jdks import JDKS
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 SECONDS = 6
@@ -40,11 +39,9 @@ def statistics(recording: Path) -> Counter[str]:
 @pytest.mark.parametrize(
     ("mode", "version"),
     [
-        pytest.param(mode, version, marks=() if (mode, version) == ("interpreted", 25) else pytest.mark.nightly)
-        if version != 17
-        else (mode, version)
+        pytest.param(mode, version, marks=() if version == 17 else pytest.mark.nightly)
         for mode in MODES
-        for version in JDKS
+        for version in (17, 21, 25)
     ],
 )
 def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: int, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ ROUNDS, EACH = 1200, 2500  # so many calls that those which are interpreted at t
 @pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "options",
-    [[], pytest.param(["-XX:TieredStopAtLevel=1"], marks=pytest.mark.nightly), ["-XX:-TieredCompilation"]],
+    [
+        [],
+        *(pytest.param([o], marks=pytest.mark.nightly) for o in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation")),
+    ],
     ids=" ".join,
 )
 def test_calls_are_counted_however_they_were_inlined(version: int, options: list[str], tmp_path: Path) -> None:

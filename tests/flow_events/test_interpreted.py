@@ -20,7 +20,7 @@ def executed(version: int, rounds: int, tmp_path: Path) -> Counter[str]:
     return invocations(recording, (CodeKind.INTERPRETED,))
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
 def test_a_bytecode_counts_as_often_as_the_interpreter_executes_it(version: int, tmp_path: Path) -> None:
     few, many = (executed(version, rounds, tmp_path / str(rounds)) for rounds in (10, 10 + ROUNDS))
     more = {

@@ -16,7 +16,6 @@ from streamer import config
 from streamer.pipeline.topology import Place, feed_chain, flush_chain, make_chain, middle
 from tests.flow_events.methods import ROUNDS, WAIT, Interpreted, a_stream_a_thread
 from tests.flow_events.test_inlined import run_of
-from tests.jdks import JDKS
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.xdist_group("emulator")]
 PREFIX = "Methods"
@@ -96,7 +95,7 @@ def test_interpreted_methods_count_as_often_as_they_ran(
     assert found.told.total() == templates.told.total()
 
 
-@pytest.mark.parametrize("version", JDKS)
+@pytest.mark.parametrize("version", [17, *(pytest.param(v, marks=pytest.mark.nightly) for v in (21, 25))])
 def test_invocations_are_exact_where_methods_get_compiled(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ public class Early {
 """
 
 
-@pytest.mark.parametrize("version", [17, 25])
+@pytest.mark.parametrize("version", [17, pytest.param(25, marks=pytest.mark.nightly)])
 def test_a_beginning_that_is_compiled(version: int, tmp_path: Path) -> None:
     """By C1 alone: first calls of each method, places that are patched, classes that are initialised meanwhile."""
     (tmp_path / "Early.java").write_text(PROGRAM)
