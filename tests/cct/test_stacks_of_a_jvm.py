@@ -63,7 +63,8 @@ def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: i
         if path and path[0] == "Server.handle":
             calls[tuple(reversed(path))] += int(n["observed_invocations"])
     right = sum(n for path, n in calls.items() if path[-5:-1] == BELOW and not path[0].startswith("[unknown"))
-    assert right > 0.8 * calls.total() > 0, calls
+    # a stack each 0.1 s: up to half of a window of 0.2 s lies before its first one; without stacks there is none right
+    assert right > 0.5 * calls.total() > 0, calls
     wrong = sum(n for path, n in calls.items() if path[-2] not in ("Server.serve", "[interpreter]", "[unknown caller]"))
     assert wrong < 0.01 * calls.total(), calls
 
