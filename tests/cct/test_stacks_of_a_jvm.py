@@ -44,8 +44,12 @@ def statistics(recording: Path) -> Counter[str]:
         for version in (17, 21, 25)
     ],
 )
-def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: int, tmp_path: Path) -> None:
-    """A fifth of each second is traced: what runs is found below its callers, which never return."""
+def test_behind_each_hole_the_callers_are_those_of_a_stack(
+    mode: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifth of each second is traced: calls are found below their callers, which never return, from the first stack
+    of a window on. So stacks are read often enough for one to come early in each, on a busy machine too."""
+    monkeypatch.setenv("STREAMER_AGENT__STACKS_MS", "20")
     options = ["-XX:+UseSerialGC", "-XX:CompileCommand=quiet", *MODES[mode]]
     recording = run_of("Server", version, options, [str(1000 * SECONDS)], tmp_path, Path(__file__).parent)
     counts = statistics(recording)
@@ -63,8 +67,7 @@ def test_behind_each_hole_the_callers_are_those_of_a_stack(mode: str, version: i
         if path and path[0] == "Server.handle":
             calls[tuple(reversed(path))] += int(n["observed_invocations"])
     right = sum(n for path, n in calls.items() if path[-5:-1] == BELOW and not path[0].startswith("[unknown"))
-    # a stack each 0.1 s: up to half of a window of 0.2 s lies before its first one; without stacks there is none right
-    assert right > 0.5 * calls.total() > 0, calls
+    assert right > 0.8 * calls.total() > 0, calls
     wrong = sum(n for path, n in calls.items() if path[-2] not in ("Server.serve", "[interpreter]", "[unknown caller]"))
     assert wrong < 0.01 * calls.total(), calls
 
