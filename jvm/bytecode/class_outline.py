@@ -108,7 +108,7 @@ def _members(data, pool, at, methods, coded):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_members(data: NDArray[np.uint8], pool: NDArray[np.uint32], info: Int) -> tuple[Int, Int, NDArray[np.int64]]:
-    """What is behind the constants, from the flags at `info` on: the fault, where it is, and the methods (n, 6), of
+    """The part behind the constants, from the flags at `info` on: the fault, where it is, and the methods (n, 6), of
     each its flags, the constants of its name and descriptor, where its code begins and ends (0: it has none), and where
     its Code attribute does."""
     end = len(data)

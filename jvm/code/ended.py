@@ -11,7 +11,7 @@ from jvm.code.version import Version
 
 
 class Ended:
-    """Of one process. A version is dropped by `drop`."""
+    """Of one process. A version is dropped with the register's, when its time is asked about no more."""
 
     def __init__(self) -> None:
         self._rows = np.zeros((64, 3), np.uint64)  # start, end, until

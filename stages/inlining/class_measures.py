@@ -85,10 +85,12 @@ def share_evidence(cls, classes, evidence):  # type: ignore[no-untyped-def]
     """A round that comes as far as behind a way out of its loop has come past it: evidence of the calls there is
     evidence of those before it."""
     for c in range(1, classes):
+        if cls[c, C_KIND] != ROUND:
+            continue
         for later in range(1, classes):
             same = cls[later, C_FRAME] == cls[c, C_FRAME] and cls[later, C_LO] == cls[c, C_LO]
             same = same and cls[later, C_HI] == cls[c, C_HI] and cls[later, C_OWN] == cls[c, C_OWN]
-            if not same or cls[c, C_KIND] != ROUND or cls[later, C_KIND] != ROUND or cls[later, C_KEY] <= cls[c, C_KEY]:
+            if not same or cls[later, C_KIND] != ROUND or cls[later, C_KEY] <= cls[c, C_KEY]:
                 continue
             for b in range(evidence.shape[1]):
                 if evidence[c, b] < 0 or 0 <= evidence[later, b] < evidence[c, b]:

@@ -134,6 +134,7 @@ def compared(code, at, size):  # type: ignore[no-untyped-def]
 def instructions(code, end, pc, insn):  # type: ignore[no-untyped-def]
     """The instructions in the order of addresses; how many. Descriptions stand between instructions."""
     n, at, d = 0, 0, 0
+    compares = False  # the instruction before is the JVM's, as a comparison with a word of the thread
     while at < end:
         while d < len(pc) and pc[d] <= at:
             d += 1
@@ -146,14 +147,10 @@ def instructions(code, end, pc, insn):  # type: ignore[no-untyped-def]
             insn[n, I_WEAK] = 1
         else:
             insn[n, I_WEAK] = 1 if kind == x86.JUMP or kind == x86.RET or _weak(code, at, size) else 0
-        if _of_thread(code, at, size):
+        of_thread = _of_thread(code, at, size)
+        if of_thread or (kind == x86.COND and compares):
             insn[n, I_WEAK] = 1
-        if (
-            kind == x86.COND
-            and n
-            and (_polls(code, insn[n - 1, I_OFF]) or _of_thread(code, insn[n - 1, I_OFF], insn[n - 1, I_SIZE]))
-        ):
-            insn[n, I_WEAK] = 1
+        compares = of_thread or _polls(code, at)
         insn[n, I_OFF], insn[n, I_SIZE], insn[n, I_KIND] = at, size, kind
         insn[n, I_TARGET] = -1
         if kind == x86.JUMP or kind == x86.COND or kind == x86.CALL:

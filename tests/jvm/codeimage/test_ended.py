@@ -1,4 +1,4 @@
-"""What has ended, what stands: kept up to date, against a look at all versions."""
+"""Versions that have ended, and those that stand: kept up to date, against a look at all versions."""
 
 from __future__ import annotations
 
