@@ -161,6 +161,7 @@ static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
 
 static void JNICALL on_vm_death(jvmtiEnv *env, JNIEnv *jni) {
     __atomic_store_n(&dying, true, __ATOMIC_RELEASE);
+    code_write_handlers();  // the last (of Shutdown.halt0) are too young to have been read from outside
     ring_write(REC_VM_DEATH, NULL, 0);
     ring_set_state(STATE_ENDED);
 }

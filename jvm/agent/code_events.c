@@ -238,8 +238,24 @@ static int compare(const void *left, const void *right) {
     return (b->type == REC_BLOB) - (a->type == REC_BLOB);
 }
 
+// Into this buffer the JVM puts a handler for each new shape of a native method's arguments, one behind the other, and
+// tells nobody (JDK: interpreter/interpreterRuntime.cpp, SignatureHandlerLibrary). The last that was told of, which
+// stays where it is.
+static const char HANDLERS[] = "native signature handlers";
+static uint64_t handlers, handlers_end;
+
 static void write_range(const struct piece *piece, uint64_t start, uint64_t end) {
-    if (start < end) write_code(piece->type, start, end, piece->name, piece->kind);
+    if (start >= end) return;
+    write_code(piece->type, start, end, piece->name, piece->kind);
+    if (strcmp(piece->name, HANDLERS) != 0) return;
+    __atomic_store_n(&handlers_end, end, __ATOMIC_RELAXED);
+    __atomic_store_n(&handlers, start, __ATOMIC_RELEASE);
+}
+
+void code_write_handlers(void) {
+    uint64_t start = __atomic_load_n(&handlers, __ATOMIC_ACQUIRE);
+    uint64_t end = __atomic_load_n(&handlers_end, __ATOMIC_RELAXED);
+    if (start < end) write_code(REC_BLOB, start, end, HANDLERS, BLOB_BUFFER);
 }
 
 // Each address goes to the innermost piece that holds it: the records do not overlap.
