@@ -3,8 +3,8 @@
 For a reader that begins anew, the past of the code is of no use: code that was unloaded, overlapped or told again,
 bytes that patches changed, threads and classes that are gone. So of each thing the record that describes it now is
 enough: of a stub, a class, a thread, the last one; of a method the first, which stands before all that use its id, and
-of an nmethod too, which stands before its states. Patches become part of the bytes that they changed. Stacks are of the
-past, all of them; of the methods that only they use the last ones stay.
+of an nmethod too, which stands before its states. Patches become part of the bytes that they changed. Stacks and
+mounts are of the past, all of them; of the methods that only stacks use the last ones stay.
 
 The rules by which code gives way to code are those of `jvm.code.image`.
 """

@@ -34,6 +34,7 @@ from jvm.export.records import (
     Heap,
     Interpreter,
     Method,
+    Mount,
     NmethodLoad,
     NmethodState,
     NmethodUnload,
@@ -107,6 +108,7 @@ _THREAD = struct.Struct("<II")
 _OVERFLOW = struct.Struct("<QQ")
 _NUMBER = struct.Struct("<II")
 _STACK = struct.Struct("<IIIIQ")
+_MOUNT = struct.Struct("<Q")
 _PATCH = struct.Struct("<QQQII")
 
 _U4 = np.dtype("<u4")
@@ -237,6 +239,10 @@ def _stack(head: _Head, p: _Payload) -> Record:
     return Stack(*head, tid, flags, before, p.array(STACK_FRAME_DTYPE, count))
 
 
+def _mount(head: _Head, p: _Payload) -> Record:
+    return Mount(*head, *p.fields(_MOUNT))
+
+
 def code_patch(address: int, before: int, after: int, code: bytes) -> bytes:
     """A CODE_PATCH record."""
     payload = _PATCH.pack(address, before, after, len(code), 0) + code
@@ -267,6 +273,7 @@ _PARSERS: dict[int, Callable[[_Head, _Payload], Record]] = {
     RecordType.CODE_PATCH: _code_patch,
     RecordType.CLASS_UNLOAD: _class_unload,
     RecordType.STACK: _stack,
+    RecordType.MOUNT: _mount,
 }
 
 

@@ -54,6 +54,7 @@ class RecordType(IntEnum):
     CODE_PATCH = 20
     CLASS_UNLOAD = 21
     STACK = 22
+    MOUNT = 23
 
 
 class RecordFlag(IntFlag):
@@ -345,3 +346,11 @@ class Stack(Record):
     stack_flags: int  # StackFlag
     before: int
     frames: NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount(Record):
+    """From `tsc` on, the virtual thread `thread` (Thread.threadId()) runs on the carrier `tid`. Thread 0: from here on
+    mounts were not told, so of no carrier it is known what runs there, until it is told of that one again."""
+
+    thread: int

@@ -177,3 +177,9 @@ class Writer:
         """`frames`: (pc, method, bci), innermost first."""
         head = struct.pack("<IIIIQ", os_tid, len(frames), flags, 0, self.tsc - 1 if before is None else before)
         return self.record(RecordType.STACK, head + b"".join(struct.pack("<QIi", *frame) for frame in frames))
+
+    def mount(self, tid: int, thread: int) -> Self:
+        self.tid, before = tid, self.tid
+        self.record(RecordType.MOUNT, struct.pack("<Q", thread))
+        self.tid = before
+        return self
