@@ -325,7 +325,14 @@ def jcmd(pid: int, command: str, timeout: float = 10.0) -> str:
 
 
 def attach(
-    pid: int, ring: Path, *, classes: bool = True, size: str = "64m", stacks_ms: int = 100, timeout: float = 10.0
+    pid: int,
+    ring: Path,
+    *,
+    classes: bool = True,
+    size: str = "64m",
+    stacks_ms: int = 100,
+    mounts: int = 20000,
+    timeout: float = 10.0,
 ) -> Attached:
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.
 
@@ -342,7 +349,8 @@ def attach(
             machine_code = agent.read_bytes()
         if "," in str(inner_ring):
             raise AttachError(f"the path of the ring must not hold a comma: {inner_ring}")
-        options = f"ring={inner_ring},size={size},classes={'on' if classes else 'off'},stacks={stacks_ms}"
+        options = f"ring={inner_ring},size={size},classes={'on' if classes else 'off'}"
+        options += f",stacks={stacks_ms},mounts={mounts}"
 
         def work() -> str:
             if below:

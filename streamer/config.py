@@ -77,6 +77,9 @@ class AgentConfig(_Section):
     ring_mib: int = Field(64, ge=1, le=16384, description="size of the ring that the agent writes; a power of two")
     classes: bool = Field(True, description="export class files: flow then knows what each call calls")
     stacks_ms: int = Field(100, ge=0, le=60000, description="between two stacks told of a thread; 0: none are told")
+    mounts_per_second: int = Field(
+        20000, ge=0, le=10_000_000, description="mounts of virtual threads told at most (JDK 21 and later); 0: none"
+    )
 
     @field_validator("ring_mib")
     @classmethod
@@ -91,6 +94,13 @@ class AgentConfig(_Section):
         if 0 < period < 10:
             raise ValueError("must be 0 or at least 10")
         return period
+
+    @field_validator("mounts_per_second")
+    @classmethod
+    def _is_off_or_not_too_few(cls, most: int) -> int:
+        if 0 < most < 100:
+            raise ValueError("must be 0 or at least 100")
+        return most
 
 
 class FlowConfig(_Section):

@@ -55,6 +55,8 @@ _TARGET_OPTIONS = [
                  help="Export class files too: flow then knows what each call calls.  [default: export them]"),
     click.option("--agent-stacks", "agent__stacks_ms", type=int, metavar="MS",
                  help="Between two stacks told of a thread that runs; 0: none.  [default: 100]"),
+    click.option("--agent-mounts", "agent__mounts_per_second", type=int, metavar="N",
+                 help="Mounts of virtual threads told at most a second; 0: none.  [default: 20000]"),
     click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None,
                  help="Emulation: a ring a thread."),
     click.option("--aux-kib", "emulator__aux_kib", type=int,

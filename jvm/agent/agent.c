@@ -19,6 +19,7 @@
 #include "code_events.h"
 #include "codecache.h"
 #include "interpreter.h"
+#include "mounts.h"
 #include "names.h"
 #include "options.h"
 #include "record.h"
@@ -105,6 +106,7 @@ static uint64_t milliseconds(void) {
 static void poll(JNIEnv *jni) {
     static unsigned turn;
     static uint32_t done;
+    mounts_poll(jni, options.mounts);
     uint32_t requested = ring_replay_requested();
     bool due = __atomic_exchange_n(&dump_due, false, __ATOMIC_ACQ_REL);
     if (due || requested != done) {
@@ -156,6 +158,7 @@ static jvmtiError listen_to(jvmtiEvent event) {
 // together again (class_files.c).
 static void JNICALL on_vm_init(jvmtiEnv *env, JNIEnv *jni, jthread thread) {
     if (options.classes) listen_to(JVMTI_EVENT_CLASS_FILE_LOAD_HOOK);
+    mounts_poll(jni, options.mounts);
     start_thread();
 }
 

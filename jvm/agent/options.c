@@ -29,15 +29,25 @@ static uint64_t parse_size(const char *text) {
     return value >= 262144 && value <= (uint64_t)1 << 34 && !(value & (value - 1)) ? value : 0;
 }
 
-// "100" → milliseconds between two stacks of a thread, "0" → 0; −1 if it is neither.
-static long parse_period(const char *text) {
+// "100" → 100, if it is within the bounds, "0" → 0; −1 if it is neither.
+static long parse_number(const char *text, long least, long most) {
     char *end;
     long value = strtol(text, &end, 10);
-    return !*end && end != text && (!value || (value >= 10 && value <= 60000)) ? value : -1;
+    return !*end && end != text && (!value || (value >= least && value <= most)) ? value : -1;
+}
+
+// Milliseconds between two stacks of a thread.
+static long parse_period(const char *text) {
+    return parse_number(text, 10, 60000);
+}
+
+// Mounts of virtual threads that are told a second.
+static long parse_mounts(const char *text) {
+    return parse_number(text, 100, 10000000);
 }
 
 bool options_parse(const char *text, struct options *o, char *error, size_t error_size) {
-    *o = (struct options){.size = 64 << 20, .classes = true, .stacks_ms = 100};
+    *o = (struct options){.size = 64 << 20, .classes = true, .stacks_ms = 100, .mounts = 20000};
     if (text && strlen(text) >= sizeof o->text) {
         snprintf(error, error_size, "options are too long");
         return false;
@@ -60,10 +70,12 @@ bool options_parse(const char *text, struct options *o, char *error, size_t erro
             o->classes = !strcmp(value, "on");
         } else if (value && !strcmp(option, "stacks") && parse_period(value) >= 0) {
             o->stacks_ms = (unsigned)parse_period(value);
+        } else if (value && !strcmp(option, "mounts") && parse_mounts(value) >= 0) {
+            o->mounts = (unsigned)parse_mounts(value);
         } else {
             snprintf(error, error_size,
                      "bad option '%s%s%s' (known: ring=/PATH, dir=/DIR, size=N[k|m|g] a power of two from 256k, "
-                     "classes=on|off, stacks=0 or 10 to 60000)",
+                     "classes=on|off, stacks=0 or 10 to 60000, mounts=0 or 100 to 10000000)",
                      option, value ? "=" : "", value ? value : "");
             return false;
         }

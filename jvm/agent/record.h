@@ -31,6 +31,7 @@ enum record_type {
     REC_NMETHOD_STATE = 19,
     REC_CLASS_UNLOAD = 21,  // 20 is capture's
     REC_STACK = 22,
+    REC_MOUNT = 23,
 };
 
 enum { FLAG_REPLAYED = 1, FLAG_RECONSTRUCTED = 2 };
@@ -174,6 +175,9 @@ struct rec_stack_frame {
     int32_t bci;
 };
 _Static_assert(sizeof(struct rec_stack_frame) == 16, "frame of a stack record");
+struct rec_mount {
+    uint64_t thread;  // Thread.threadId() of the virtual thread; 0: what runs on the carriers is not known from here on
+};
 struct rec_nmethod_state {
     uint64_t address;
     int32_t compile_id, state;

@@ -26,7 +26,8 @@ def with_agent(java_argv: Sequence[str], session: Path, agent: AgentConfig) -> l
     if not java_argv:
         raise TargetError("no command to run: streamer run --emulate -- java …")
     classes = "on" if agent.classes else "off"
-    options = f"dir={session},size={agent.ring_mib}m,classes={classes},stacks={agent.stacks_ms}"
+    options = f"dir={session},size={agent.ring_mib}m,classes={classes}"
+    options += f",stacks={agent.stacks_ms},mounts={agent.mounts_per_second}"
     return [java_argv[0], f"-agentpath:{build.library()}={options}", *java_argv[1:]]
 
 

@@ -23,10 +23,11 @@ def test_the_agent_is_told_its_options() -> None:
         pytest.skip(str(error))
     java = ["java", "-Xint", "Main"]
     assert target.with_agent(java, Path("/s"), AgentConfig()) == [
-        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on,stacks=100", "-Xint", "Main",
+        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on,stacks=100,mounts=20000", "-Xint", "Main",
     ]  # fmt: skip
-    small = load(**{"agent.ring_mib": 4, "agent.classes": False, "agent.stacks_ms": 0}).agent
-    assert target.with_agent(java, Path("/s"), small)[1].endswith("=dir=/s,size=4m,classes=off,stacks=0")
+    none = {"agent.classes": False, "agent.stacks_ms": 0, "agent.mounts_per_second": 0}
+    small = load(**{"agent.ring_mib": 4, **none}).agent
+    assert target.with_agent(java, Path("/s"), small)[1].endswith("=dir=/s,size=4m,classes=off,stacks=0,mounts=0")
 
 
 @pytest.mark.parametrize("period", [-1, 1, 9, 60001])
@@ -34,6 +35,13 @@ def test_a_period_of_stacks_is_none_or_one_that_costs_little(period: int) -> Non
     with pytest.raises(ValidationError, match=r"stacks_ms"):
         AgentConfig(stacks_ms=period)
     assert [AgentConfig(stacks_ms=ms).stacks_ms for ms in (0, 10, 60000)] == [0, 10, 60000]
+
+
+@pytest.mark.parametrize("most", [-1, 1, 99, 10_000_001])
+def test_mounts_are_told_or_not_but_hardly_none(most: int) -> None:
+    with pytest.raises(ValidationError, match=r"mounts_per_second"):
+        AgentConfig(mounts_per_second=most)
+    assert [AgentConfig(mounts_per_second=n).mounts_per_second for n in (0, 100, 10_000_000)] == [0, 100, 10_000_000]
 
 
 @pytest.mark.parametrize("command", ["run", "record"])

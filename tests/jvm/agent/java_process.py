@@ -84,12 +84,16 @@ class Subject:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
-    def tell(self, line: str) -> None:
+    def tell(self, line: str) -> list[str]:
+        """What it prints meanwhile."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        while self._line() != f"done {line}":
+        said = []
+        while (answer := self._line()) != f"done {line}":
             assert self.process.poll() is None, f"the JVM ended at '{line}'"
+            said.append(answer)
+        return said
 
     def finish(self) -> int:
         """Lets it come to its end; its exit status."""
