@@ -5,11 +5,11 @@
 // run, of a yield when Continuation.yield has returned (JDK: share/classes/java/lang/VirtualThread.java, run,
 // yieldContinuation). A thread that was pinned and did not leave is told of again.
 //
-// A mount costs its thread some 0.1 µs for the event and 1 µs for the record. So that a program which does hardly
+// A mount costs its thread some 1.6 µs, most of it the record (docs/overhead.md). So that a program which does hardly
 // anything but change threads is not slowed down, there is an allowance: so many mounts as the option says, and as many
-// more each second. When it is used up nothing more is written, and at its next look the agent's thread switches the
-// event off for a second. It does so too when half of the ring is unread, which is left to the code. From then on nobody
-// knows what runs on the carriers: a record without a thread says so.
+// more each second. When it is used up, or half of the ring is unread (the rest is left to the code), nothing more is
+// written, and at its next look the agent's thread switches the event off for a second. From then on nobody knows what
+// runs on the carriers: a record without a thread says so.
 #include "mounts.h"
 
 #include <stdarg.h>
@@ -52,7 +52,9 @@ static void JNICALL on_mount(jvmtiEnv *env, ...) {
     JNIEnv *jni = va_arg(arguments, JNIEnv *);
     jthread thread = va_arg(arguments, jthread);
     va_end(arguments);
-    tell(left ? (uint64_t)(*jni)->GetLongField(jni, thread, at.tid) : 0);
+    bool may = left && ring_has_spare_room();
+    if (!may) __atomic_store_n(&allowance, -1, __ATOMIC_RELAXED);
+    tell(may ? (uint64_t)(*jni)->GetLongField(jni, thread, at.tid) : 0);
 }
 
 static bool add_capability(void) {
@@ -116,15 +118,14 @@ void mounts_poll(JNIEnv *jni, unsigned most_a_second) {
     if (!at.usable) return;
     uint64_t now = clock_ns(CLOCK_MONOTONIC), passed = now - last;
     last = now;
-    bool may = most_a_second && ring_has_spare_room();
-    if (on && (!may || __atomic_load_n(&allowance, __ATOMIC_RELAXED) < 0)) {
+    if (on && (!most_a_second || __atomic_load_n(&allowance, __ATOMIC_RELAXED) < 0)) {
         on = !listen_to(JVMTI_DISABLE);
         __atomic_store_n(&allowance, -1, __ATOMIC_RELAXED);
         tell(0);  // again: others may have written between the last one that was allowed and the one that was not
         off_until = now + SECOND;
     } else if (on) {
         refill(passed, most_a_second);
-    } else if (may && now >= off_until) {
+    } else if (most_a_second && now >= off_until && ring_has_spare_room()) {
         __atomic_store_n(&allowance, most_a_second, __ATOMIC_RELAXED);
         on = listen_to(JVMTI_ENABLE);
     }
