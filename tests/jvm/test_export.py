@@ -169,6 +169,15 @@ def test_a_stack_has_no_more_frames_than_its_record(frames: int) -> None:
     assert not len(none.frames)
 
 
+def test_a_mount_says_what_runs_on_which_carrier() -> None:
+    data = Writer(tsc=5, tid=77).mount(123, 1 << 40).mount(9, 0).vm_death().bytes()
+    *mounts, end = iter_records(data)
+    assert mounts == [export.Mount(5, 123, 0, 1 << 40), export.Mount(15, 9, 0, 0)]
+    assert end.tid == 77
+    with pytest.raises(ExportError, match="past its record"):
+        list(iter_records(Writer().record(export.RecordType.MOUNT, b"").bytes()))
+
+
 def survives(data: bytes) -> None:
     skipped: Counter[int] = Counter()
     try:
@@ -186,7 +195,7 @@ def test_random_bytes_never_crash(data: bytes) -> None:
     survives(data)
 
 
-@given(kind=st.integers(1, 22), payload=st.binary(max_size=200))
+@given(kind=st.integers(1, 23), payload=st.binary(max_size=200))
 @settings(max_examples=500, deadline=None)
 @example(kind=9, payload=bytes(80) + b"\xff" * 8)
 @example(kind=5, payload=bytes(8) + b"\xff" * 8)

@@ -549,6 +549,8 @@ def test_the_ring_can_be_put_into_a_directory(tmp_path: Path, monkeypatch: pytes
         ("bogus=1", "bad option"),
         ("size=65m", "bad option"),
         ("stacks=9", "bad option"),
+        ("mounts=99", "bad option"),
+        ("mounts=10000001", "bad option"),
         ("ring=/proc/x/y", "cannot make|no directory"),
     ],
 )

@@ -231,8 +231,12 @@ def test_the_command(ring: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["999999999"], ["1", "--timeout", "0"], ["x"], ["5", "--size", "1"], ["5", "--stacks", "9"]]
-)
+    "arguments",
+    [
+        ["999999999"], ["1", "--timeout", "0"], ["x"], ["5", "--size", "1"], ["5", "--stacks", "9"],
+        ["5", "--mounts", "99"],
+    ],
+)  # fmt: skip
 def test_the_command_fails_with_one_line(arguments: list[str]) -> None:
     result = subprocess.run(
         [sys.executable, "-c", "from streamer.cli import main; main()", "attach", *arguments],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 
 from jvm.agent.build import library
 from jvm.export import records as export
-from jvm.export.ring import RingReader
+from jvm.export.ring import STATE_RUNNING, RingReader
 from tests.jdks import JDKS
 from tests.jvm.agent.java_process import Subject, attach, eventually
 from tests.jvm.agent.known import Known
@@ -67,3 +68,81 @@ def test_an_agent_that_is_attached_tells_them_too(version: int, ring: Path) -> N
             known = Known()
             eventually("the replay", lambda: (known.read(reader), known.of(export.ReplayEnd))[1])
             each_is_told(jvm, reader, known)
+
+
+def ended(known: Known, reader: RingReader) -> list[export.Mount]:
+    """The records that say that the telling has ended."""
+    known.read(reader)
+    return [mount for mount in known.of(export.Mount) if not mount.thread]
+
+
+@with_virtual_threads
+def test_of_many_mounts_few_are_told_and_then_all_again(version: int, ring: Path) -> None:
+    begin = time.monotonic()
+    with mounts(version, ring, f",mounts={MOST}") as (jvm, reader):
+        known = Known()
+        (made,) = jvm.tell("fast 2500")
+        assert ended(known, reader)
+        told = [mount for mount in known.of(export.Mount) if mount.thread]
+        assert 0 < len(told) <= MOST * (time.monotonic() - begin + 1)
+        assert int(made) > 10 * len(told)
+        assert len({mount.thread for mount in told}) == 1
+
+        def told_again() -> bool:
+            thread = int(jvm.tell("each 0")[0].split()[0])
+            known.read(reader)
+            return any(mount.thread == thread for mount in known.of(export.Mount))
+
+        eventually("mounts are told again", told_again)
+        last = known.of(export.Mount)[-1]
+        assert last.thread
+        assert last.tsc > ended(known, reader)[-1].tsc
+
+
+@with_virtual_threads
+def test_half_of_the_ring_is_left_to_the_rest(version: int, ring: Path) -> None:
+    with mounts(version, ring, ",mounts=10000000,size=2m,classes=off") as (jvm, reader):
+        known = Known()
+        replayed(known, reader)
+        dropped = reader.dropped
+        jvm.tell("fast 1000")
+        assert reader.dropped == dropped
+        assert ended(known, reader)
+        assert 100 << 10 < 32 * len(known.of(export.Mount)) < 1100 << 10
+
+
+@pytest.mark.parametrize("version", JDKS)
+def test_mounts_can_be_left_out(version: int, ring: Path) -> None:
+    with mounts(version, ring, ",mounts=0") as (jvm, reader):
+        if version > 17:
+            jvm.tell("each 100 100")
+        known = Known()
+        replayed(known, reader)
+        assert not known.of(export.Mount)
+        assert reader.state == STATE_RUNNING
+
+
+def test_without_virtual_threads_there_is_nothing_to_tell(ring: Path) -> None:
+    with mounts(17, ring) as (jvm, reader):
+        known = Known()
+        replayed(known, reader)
+        assert not known.of(export.Mount)
+        assert "main" in known.threads.values()
+        assert jvm.finish() == 0
+
+
+@with_virtual_threads
+def test_another_session_may_want_them(version: int, tmp_path: Path) -> None:
+    """Though the agent was loaded without; and the next one may not."""
+    with Subject(version, main="Mounts") as jvm:
+        for session, most in (("one", 0), ("two", 20000), ("three", 0)):
+            attach(jvm.pid, tmp_path / session / "jit.ring", mounts=most)
+            with RingReader(tmp_path / session / "jit.ring") as reader:
+                known = Known()
+                replayed(known, reader)
+                if most:
+                    each_is_told(jvm, reader, known)
+                else:
+                    jvm.tell("each 20")
+                    replayed(known, reader)
+                    assert not [mount for mount in known.of(export.Mount) if mount.thread]
