@@ -75,6 +75,7 @@ from stages.cct.tables import (
     Z_STRANGE,
 )
 from stages.cct.unknowns import hole, linked, resumed_stack
+from stages.cct.virtual import unknown_of_virtual
 
 
 @inner
@@ -139,13 +140,15 @@ def _named(t, c, a, b, fn):  # type: ignore[no-untyped-def]
         t.size[Z_STRANGE] += 1
         return _first(t, c, root, fn)
     if t.activation[AC * root + A_FN] == BOTTOM:
+        if class_of(t, c, a) == FN_THAWS:
+            return _first(t, c, unknown_of_virtual(t, c, a), fn)
         t.size[Z_STRANGE] += 1
         return _first(t, c, resumed_stack(t, c, a, t.activation[AC * root + A_NODE]), fn)
     if t.activation[AC * root + A_FN] == SHARED:
         to = _returned_to(t, c, t.activation[AC * root + A_PARENT], c.block[BC * b + B_START])
         return _as(t, c, to, fn) if to >= 0 else _first(t, c, root, fn)
     if class_of(t, c, a) == FN_THAWS:  # its frames are not the callers of those of the carrier
-        return _first(t, c, resumed_stack(t, c, a, t.activation[AC * root + A_CALLER]), fn)
+        return _first(t, c, unknown_of_virtual(t, c, a), fn)
     return linked(t, c, root, fn, c.block[BC * b + B_PLACE], c.block[BC * b + B_BCI], c.block[BC * b + B_START])
 
 
@@ -190,6 +193,8 @@ def _returned(t, c, a, behind, b, fn):  # type: ignore[no-untyped-def]
             return _becomes(t, c, of, fn, False)
     if behind == STUB_RETURNED and same(t, c, a, fn):
         return a
+    if kind == FN_THAWS and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
+        return a  # the return barrier, in the place of the caller's address: it brings that frame, and goes on there
     if _is_stub(c.fns[FC * f + F_CLASS]) and same(t, c, t.activation[AC * a + A_PARENT], fn):
         return t.activation[AC * a + A_PARENT]  # to an exception's handler
     to = _returned_to(t, c, a, c.block[BC * b + B_START])

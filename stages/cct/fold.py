@@ -24,6 +24,7 @@ from stages.cct.steps import (
     parts_of,
     settled,
     step_of,
+    switches,
     told_step,
     touch,
     walk,
@@ -151,11 +152,22 @@ def _count(t, s, sure, times, rate):  # type: ignore[no-untyped-def]
         t.suspect_ticks[s] += ticks
 
 
+@inner
+def _switch(e, event, events, j):  # type: ignore[no-untyped-def]
+    """Whether a virtual thread is put away at position `j`, or goes on: where it does, it left another time."""
+    for k in range(event, events):
+        if e.order[k] != j:
+            break
+        if switches(e, k):
+            return True
+    return False
+
+
 @apart
 def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
     """A part of the order in which there are events. The state, and the event, behind it. Which method is called is not
     in the path: of one pass, path and events together are a step; else it is added to the nodes at once."""
-    if times == 1 and x != _DISABLED:  # a stack that was read is never met again
+    if times == 1 and x != _DISABLED and not _switch(e, event, events, j):  # a stack that was read is never met again
         s = told_step(t, c, e, event, events, j, state, x)
         if s:
             _count(t, s, sure, times, rate)

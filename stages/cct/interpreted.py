@@ -51,6 +51,7 @@ from stages.messages.paths import BlockEnd, PathKind
 _ENTER, _FRAME, _LOST = int(FrameEvent.ENTER), int(FrameEvent.FRAME), int(FrameEvent.LOST)
 _RETURN, _UNWIND, _OSR = int(FrameEvent.RETURN), int(FrameEvent.UNWIND), int(FrameEvent.OSR)
 _COMPILED, _UPCALL, _STACK = int(FrameEvent.COMPILED), int(FrameEvent.UPCALL), int(FrameEvent.STACK)
+_MOUNT, _UNMOUNT = int(FrameEvent.MOUNT), int(FrameEvent.UNMOUNT)
 _OF_PATHS = int(PathKind.OF_PATHS)
 _BY_RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
 OUT, WITHIN = 1, 2
@@ -60,7 +61,8 @@ OUT, WITHIN = 1, 2
 class Told(NamedTuple):
     """Events of a message, by row, in the order in which they happened: position in the order, block of the path,
     FrameEvent, the function of the method, bci of the call. LOST: the function of the lowest frame that is
-    known, and how many are on it. STACK: its number among `stacks`, and whether its top has executed nothing."""
+    known, and how many are on it. STACK: its number among `stacks`, and whether its top has executed nothing. MOUNT,
+    UNMOUNT: the virtual thread's number, as bci."""
 
     order: I64
     block: I64
@@ -75,7 +77,7 @@ told_at = pointers_to(Told)
 
 def events_told(events: NDArray[np.void], fns: I64, stacks: ReadStacks = NO_STACKS) -> tuple[Told, I64]:
     """(n,) EVENT_DTYPE and, by method from −1 on, its function: the events that move a thread between two frames of the
-    interpreter, or tell its stack, and of which row each is.
+    interpreter, or tell its stack, or mount a virtual thread, and of which row each is.
 
     Behind a LOST all frames are told anew, those below compiled code and below the VM too. The machine code has told
     those: only the ones above the last of them are left, of which LOST has the first, and of
@@ -115,6 +117,8 @@ def _moving(events, fns, row, order, block, kind, fn, bci):  # type: ignore[no-u
             or what == _RETURN
             or what == _UNWIND
             or what == _OSR
+            or what == _MOUNT
+            or what == _UNMOUNT
         ):
             row[n], order[n], block[n] = e["row"], e["order"], e["block"]
             kind[n], fn[n], bci[n] = what, of, at

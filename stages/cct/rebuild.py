@@ -1,4 +1,4 @@
-"""New tables with nothing in them but the stacks of the threads."""
+"""New tables with nothing in them but the stacks of the threads, those of virtual ones that are put away too."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ from stages.cct.tables import (
     N_METHOD,
     N_PARENT,
     NC,
+    PARKED,
+    PK,
+    PK_NUMBER,
+    PK_STACK,
     PRESUMED_BCI,
     PRESUMED_NODE,
     QC,
     SHARED,
+    Z_ACTIVATION_ROOM,
     Z_ACTIVATIONS,
     Z_CALLS,
     Z_GAPS,
     Z_HOLES,
     Z_LINKS,
+    Z_MOUNTED,
     Z_NODES,
     Z_OVERFLOW,
     Z_OWN_HOLES,
@@ -55,6 +61,7 @@ from stages.fresh import zeros
 _KEPT = (
     Z_HOLES, Z_OWN_HOLES, Z_SHARED_HOLES, Z_LINKS, Z_STRANGE, Z_OVERFLOW, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT,
     Z_PRESUMED_WRONG, Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS,
+    Z_MOUNTED,
 )  # fmt: skip
 HOLES = 64
 """So many holes back a thread's stack is kept."""
@@ -101,29 +108,40 @@ def _node(before, t, n, copied, stack):  # type: ignore[no-untyped-def]
     return copied[first]
 
 
+@inner
+def _stack(before, t, a, copied, moved, stack):  # type: ignore[no-untyped-def]
+    """Copies activation `a`, and those below it, as far as they are not yet."""
+    holes = 0
+    while a and moved[a] == 0:
+        new = t.size[Z_ACTIVATIONS]
+        t.size[Z_ACTIVATIONS] = new + 1
+        moved[a] = new
+        for q in range(AC):
+            t.activation[AC * new + q] = before.activation[AC * a + q]
+        for q in (A_NODE, A_CALLER):
+            t.activation[AC * new + q] = _node(before, t, before.activation[AC * a + q], copied, stack)
+        if before.activation[AC * a + A_FN] != HOLE:
+            a = before.activation[AC * a + A_PARENT]
+        elif holes < HOLES:
+            a = before.activation[AC * a + A_BEFORE]
+            holes += 1
+        else:
+            break
+
+
 @kernel
 def _copy(tables_before, tables, threads, slots, copied, moved, stack):  # type: ignore[no-untyped-def]
     before, t = tables_at(tables_before), tables_at(tables)
     mask = (1 << BEHIND) - 1
     for slot in slots:
         threads[slot, T_NODE] = _node(before, t, threads[slot, T_NODE], copied, stack)
-        a, holes = threads[slot, T_STATE] >> BEHIND, 0
-        while a and moved[a] == 0:
-            new = t.size[Z_ACTIVATIONS]
-            t.size[Z_ACTIVATIONS] = new + 1
-            moved[a] = new
-            for q in range(AC):
-                t.activation[AC * new + q] = before.activation[AC * a + q]
-            for q in (A_NODE, A_CALLER):
-                t.activation[AC * new + q] = _node(before, t, before.activation[AC * a + q], copied, stack)
-            if before.activation[AC * a + A_FN] != HOLE:
-                a = before.activation[AC * a + A_PARENT]
-            elif holes < HOLES:
-                a = before.activation[AC * a + A_BEFORE]
-                holes += 1
-            else:
-                break
+        _stack(before, t, threads[slot, T_STATE] >> BEHIND, copied, moved, stack)
         threads[slot, T_STATE] = moved[threads[slot, T_STATE] >> BEHIND] << BEHIND | threads[slot, T_STATE] & mask
+    for k in range(PARKED):
+        a = before.parked[PK * k + PK_STACK]
+        if a and 4 * t.size[Z_ACTIVATIONS] < t.size[Z_ACTIVATION_ROOM]:  # of those behind nothing is known any more
+            _stack(before, t, a, copied, moved, stack)
+            t.parked[PK * k + PK_NUMBER], t.parked[PK * k + PK_STACK] = before.parked[PK * k + PK_NUMBER], moved[a]
     more = True
     while more:  # a caller that is presumed may have others above it
         more = False

@@ -35,6 +35,7 @@ from stages.cct.tables import (
     Z_HOLES,
     Z_LINKS,
     Z_MOST,
+    Z_MOUNTED,
     Z_NODES,
     Z_OVERFLOW,
     Z_OWN_HOLES,
@@ -67,7 +68,7 @@ _COUNTERS = (
     ("holes", Z_HOLES), ("shared_holes", Z_SHARED_HOLES), ("links", Z_LINKS), ("strange_returns", Z_STRANGE),
     ("overflow", Z_OVERFLOW), ("presumed", Z_PRESUMED), ("presumed_right", Z_PRESUMED_RIGHT),
     ("presumed_wrong", Z_PRESUMED_WRONG), ("stacks", Z_STACKS), ("stacks_agreed", Z_STACKS_AGREED),
-    ("stacks_refused", Z_STACKS_REFUSED),
+    ("stacks_refused", Z_STACKS_REFUSED), ("mounted", Z_MOUNTED),
 )  # fmt: skip
 
 SPARE_FUNCTIONS = 4096

@@ -95,6 +95,7 @@ from stages.cct.tables import (
     Z_TOUCHED,
     Z_TOUCHED_LAST,
 )
+from stages.cct.virtual import mounted, unmounted
 from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import DISABLED, FIRST_PATH, BlockEnd, PathKind
 
@@ -104,6 +105,7 @@ _RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(
 _MASK = (1 << BEHIND) - 1
 _NONE = np.int64(0)
 _ENTER, _STACK = int(FrameEvent.ENTER), int(FrameEvent.STACK)
+_MOUNT, _UNMOUNT = int(FrameEvent.MOUNT), int(FrameEvent.UNMOUNT)
 
 
 @inner
@@ -295,6 +297,10 @@ def walk_told(t, c, e, event, end, j, state, x, times):  # type: ignore[no-untyp
                 continue
             for q in range(links_of(c, part)):
                 while event < end and e.order[event] == j and e.block[event] <= n:
+                    if switches(e, event):
+                        a, behind = _switched(t, c, e, event, a, behind)
+                        event += 1
+                        continue
                     if class_of(t, c, a) != FN_INTERPRETER and e.block[event] == n:
                         break  # it comes there with this block
                     a = _event(t, c, e, event, a, begin, whole)
@@ -305,9 +311,28 @@ def walk_told(t, c, e, event, end, j, state, x, times):  # type: ignore[no-untyp
                     a, behind = _through(t, c, a, behind, b, way, begin, whole)
                 n += 1
     while event < end and e.order[event] == j:
-        a = _event(t, c, e, event, a, begin, whole)
+        if switches(e, event):
+            a, behind = _switched(t, c, e, event, a, behind)
+        else:
+            a = _event(t, c, e, event, a, begin, whole)
         event += 1
     return a << BEHIND | behind, event
+
+
+@inner
+def switches(e, k):  # type: ignore[no-untyped-def]
+    """Whether event `k` is of a virtual thread."""
+    return e.kind[k] == _MOUNT or e.kind[k] == _UNMOUNT
+
+
+@inner
+def _switched(t, c, e, k, a, behind):  # type: ignore[no-untyped-def]
+    """A virtual thread is put away, or goes on: with the return out of the stub that has thawed its frames."""
+    if e.kind[k] == _UNMOUNT:
+        unmounted(t, c, e.bci[k], a)
+        return a, behind
+    to = mounted(t, c, e.bci[k], a)
+    return to, behind if to == a else np.int64(STUB_RETURNED)
 
 
 @inner

@@ -122,14 +122,22 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
 # is room (of nodes, as many again for overflows); how many parts of a step come of one block at most; how many holes
 # may yet have an unknown of their own in this pane, how many had none; steps that were worked out; whether callers are
 # presumed, how many were, and of those that were found out later, how many were right, and wrong;
-# stacks that were read, how many were known, and how many were not of the frame on top; gaps with a node of their own
+# stacks that were read, how many were known, and how many were not of the frame on top; gaps with a node of their own;
+# virtual threads that went on in frames that are known
 (
     Z_ACTIVATIONS, Z_NODES, Z_STEPS, Z_PARTS, Z_TOUCHED, Z_TOUCHED_LAST, Z_NOTED, Z_HOLES, Z_LINKS, Z_STRANGE,
     Z_OVERFLOW, Z_CALLS, Z_PARENTS, Z_STATES, Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM, Z_MOST,
     Z_OWN_HOLES, Z_SHARED_HOLES, Z_MADE, Z_PRESUME, Z_PRESUMED, Z_PRESUMED_RIGHT, Z_PRESUMED_WRONG,
-    Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS, Z_SIZE,
-) = range(31)  # fmt: skip
+    Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS, Z_MOUNTED, Z_SIZE,
+) = range(32)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
+# A virtual thread's stack that is put away: its number, and the activation on top
+PK = 2
+PK_NUMBER, PK_STACK = range(PK)
+PARKED = 1 << 16
+"""So many are kept: one for each last digits of a number, the one that was put away last."""
+DEEPEST = 1 << 14
+"""Frames of a virtual thread that goes on on another carrier."""
 ROW_BITS = 21
 """Of a slot of a hash table (stages.cct.slots): for as many rows as any table has."""
 
@@ -157,6 +165,8 @@ class Tables(NamedTuple):
     counts: I64  # (nodes, CERTAINTIES, COUNTS): zeros but from `settle` to `clear`
     spent: NDArray[np.float64]  # (nodes, CERTAINTIES)
     noted: I32  # (nodes,) to which of these something was added, each once
+    parked: I64  # (PARKED, PK)
+    way: I64  # (DEEPEST,) nothing between two calls
     one: I64  # (CERTAINTIES,) of a step for which there is no room: how many times it is made,
     one_ticks: NDArray[np.float64]  # and in how many ticks
     size: I64  # (Z_SIZE,)
@@ -190,7 +200,8 @@ def empty(activations: int, nodes: int, steps: int) -> Tables:
         step, zeros(_slots(steps), np.int32), step.view(np.float64), zeros(steps), zeros(steps, np.int32),
         zeros((PARTS * steps + SPARE_PARTS, RC), np.int32), zeros(2 * nodes, np.int32),
         zeros((2 * nodes, CERTAINTIES, COUNTS), np.int64), zeros((2 * nodes, CERTAINTIES)),
-        zeros(2 * nodes, np.int32), np.zeros(CERTAINTIES, np.int64), np.zeros(CERTAINTIES),
+        zeros(2 * nodes, np.int32), zeros((PARKED, PK), np.int64), zeros(DEEPEST, np.int64),
+        np.zeros(CERTAINTIES, np.int64), np.zeros(CERTAINTIES),
         np.zeros(Z_SIZE, np.int64),
     )  # fmt: skip
     t.size[[Z_ACTIVATION_ROOM, Z_NODE_ROOM, Z_STEP_ROOM, Z_PART_ROOM]] = activations, nodes, steps, len(t.part)

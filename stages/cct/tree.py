@@ -24,9 +24,14 @@ class Tree:
 
 EMPTY = Tree(np.zeros(0, TREE_DTYPE), ())
 
-# names that are no method's
-THREAD, UNKNOWN_CALLER, OVERFLOW_NAME, INTERPRETER_NAME = range(4)
-NAMES = ("[thread]", "[unknown caller]", "[overflow]", "[interpreter]")
+# names that are no method's, and of methods that mean something
+THREAD, UNKNOWN_CALLER, OVERFLOW_NAME, INTERPRETER_NAME, VIRTUAL_NAME, ENTERS_NAME, YIELDS_NAME = range(7)
+NAMES = (
+    "[thread]", "[unknown caller]", "[overflow]", "[interpreter]", "[thread] virtual threads",
+    "jdk.internal.vm.Continuation.enterSpecial", "jdk.internal.vm.Continuation.doYield",
+)  # fmt: skip
+"""VIRTUAL_NAME: of the root of all virtual threads; ENTERS_NAME, YIELDS_NAME: methods between a carrier and a virtual
+thread."""
 
 
 def thread_method(name: str) -> str:

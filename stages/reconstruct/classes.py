@@ -21,6 +21,7 @@ ONLY = {
     int(t)
     for t in (
         RecordType.CLASS, RecordType.CLASS_DEF, RecordType.CLASS_UNLOAD, RecordType.METHOD, RecordType.STACK,
+        RecordType.MOUNT,
     )
 }  # fmt: skip
 UNLOADS = {int(RecordType.CLASS_UNLOAD)}
@@ -30,14 +31,17 @@ MOST = 1 << 22  # numbers of the agent
 
 class Classes:
     def __init__(
-        self, going: Callable[[range, range], None], stacks: Callable[[export.Stack], None] = lambda _: None
+        self,
+        going: Callable[[range, range], None],
+        stacks: Callable[[export.Stack], None] = lambda _: None,
+        mounts: Callable[[export.Mount], None] = lambda _: None,
     ) -> None:
         """`going` hears of nodes and methods that go, before they do; `stacks` of stacks, once the methods in them are
-        told."""
+        told; `mounts` of virtual threads that are mounted."""
         self.icfg = Icfg()
         self.bad_records = 0
         self._graph: tuple[int, Graph] | None = None  # with its epoch
-        self._hears, self._stacks = going, stacks
+        self._hears, self._stacks, self._mounts = going, stacks, mounts
         self._named = np.zeros(1024, np.bool_)  # methods that were given
         self._definition: dict[int, int] = {}  # of each class
         self.numbers = np.full(1024, NOWHERE, np.int32)  # methods of the graph, by the agent's number
@@ -67,6 +71,8 @@ class Classes:
                         self._tell(record)
                     case export.Stack():
                         self._stacks(record)
+                    case export.Mount():
+                        self._mounts(record)
                     case _:
                         self.icfg.feed(record)
         except export.ExportError:

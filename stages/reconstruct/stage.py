@@ -40,6 +40,7 @@ from stages.paths.groups import grouped
 from stages.reconstruct.blocks import TokensOfBlocks
 from stages.reconstruct.classes import Classes
 from stages.reconstruct.matcher import Found, Matcher, Parts
+from stages.reconstruct.mounts import Mounts
 from stages.reconstruct.read_stacks import NO_STACKS, ReadStacks, read_stacks
 from stages.reconstruct.stacks import Stacks
 from stages.reconstruct.window import Blocks
@@ -65,6 +66,7 @@ class Reconstructed:
     matcher: Matcher
     classes: Classes
     stacks: Stacks
+    mounts: Mounts
     dictionary: Dictionary = field(default_factory=Dictionary)
     last: JitBatch | None = None
     places: int = 0  # how often places in compiled code have been numbered anew
@@ -140,6 +142,7 @@ class Reconstruct:
                 if p_ := self._processes.get(message.thread[:2]):
                     p_.matcher.forget(message.thread.tid)
                     p_.stacks.forget(message.thread.tid)
+                    p_.mounts.forget(message.thread.tid)
                     p_.unexplained.discard(message.thread.tid)
                 yield message
             case _:
@@ -163,6 +166,7 @@ class Reconstruct:
         for p in self._processes.values():
             counts.update(p.matcher.counts)
             counts.update({f"stacks_{name}": n for name, n in p.stacks.counts.items()})
+            counts.update({f"mounts_{name}": n for name, n in p.mounts.counts.items()})
         return counts
 
     def introduce(self) -> list[object]:
@@ -181,8 +185,9 @@ class Reconstruct:
             each = self._each_bytecode or self._executed is not None
             process, matcher = self.images.of(host, pid), Matcher(executed=each)
             tokens = TokensOfBlocks(process.image)
-            stacks = Stacks(process.image)
-            known = Reconstructed(process, tokens, matcher, Classes(matcher.going, stacks.told), stacks)
+            stacks, mounts = Stacks(process.image), Mounts(process.image)
+            classes = Classes(matcher.going, stacks.told, mounts.told)
+            known = Reconstructed(process, tokens, matcher, classes, stacks, mounts)
             self._processes[host, pid] = known
         if self._now is not None and known.shedder is None and known.process.clocked:
             known.shedder = Shedder(self._now, round(self._most_behind_seconds * known.process.hz))
@@ -218,8 +223,7 @@ class Reconstruct:
 
     def _pass(self, p: Reconstructed, message: Paths) -> Iterator[object]:
         """Unexplained: of none of its threads anything is known from here on."""
-        if p.dictionary.take(message):
-            p.tokens.forget()
+        self._take(p, message)
         rows = message.rows
         self.counts["unexplained_bytes"] += int((rows["end"] - rows["offset"]).sum())
         events = np.zeros(len(rows), EVENT_DTYPE)
@@ -234,15 +238,20 @@ class Reconstruct:
                 yield Account(stream, at, at, 0, (), (), ((Loss.UNEXPLAINED, 1),))
         yield Bytecodes(
             message.host, message.pid, message.generation, message.first_path, len(message.order),
-            np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE), events, (), behind=True,
+            np.zeros(0, METHOD_DTYPE), np.zeros(0, KNOWN_DTYPE), _with_mounts(events, p, message), (), behind=True,
         )  # fmt: skip
         yield message
 
     # Explaining
 
-    def _match(self, p: Reconstructed, message: Paths) -> Iterator[object]:
+    @staticmethod
+    def _take(p: Reconstructed, message: Paths) -> None:
         if p.dictionary.take(message):
             p.tokens.forget()
+            p.mounts.continuations.forget()
+
+    def _match(self, p: Reconstructed, message: Paths) -> Iterator[object]:
+        self._take(p, message)
         ticks = self._pane_ticks or max(1, round(self._pane_seconds * p.process.hz))
         groups, rows = grouped(message, ticks)
         icfg = p.classes.icfg
@@ -308,6 +317,7 @@ class Reconstruct:
             bcis = bcis[:0]
         if (np.diff(events["row"]) < 0).any():
             events, bcis = _by_row(events, bcis)
+        events = _with_mounts(events, p, message)
         names = list[tuple[int, str]]()
         for m in p.classes.unnamed(np.concatenate((methods["method"], events["method"], stacks["method"]))):
             names.append((m, p.classes.name(m)))
@@ -320,6 +330,23 @@ class Reconstruct:
             message.host, message.pid, message.generation, message.first_path, len(message.order), methods, known,
             events, tuple(names), bcis=bcis, stacks=stacks,
         )  # fmt: skip
+
+
+def _with_mounts(events: NDArray[np.void], p: Reconstructed, message: Paths) -> NDArray[np.void]:
+    """`events`, by row, with the mounts of virtual threads among them. No bytecodes are behind these alone."""
+    mounts = p.mounts.events(message, p.dictionary, p.process.clock_step)
+    if not len(mounts):
+        return events
+    place = [of["row"].astype(np.int64) << 40 | of["order"] for of in (events, mounts)]
+    both = joined([mounts, events])
+    keys = np.concatenate(place[::-1])
+    in_order = np.lexsort((both["block"], keys)) if _in_order(events, place[0]) else np.argsort(keys, kind="stable")
+    return both[in_order]
+
+
+def _in_order(events: NDArray[np.void], place: NDArray[np.int64]) -> bool:
+    """Whether those of one place stand in the order of its blocks."""
+    return not ((np.diff(place) == 0) & (np.diff(events["block"]) < 0)).any()
 
 
 def _by_row(events: NDArray[np.void], bcis: NDArray[np.uint16]) -> tuple[NDArray[np.void], NDArray[np.uint16]]:

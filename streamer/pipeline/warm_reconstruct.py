@@ -24,9 +24,11 @@ def _steps() -> Iterator[object]:
     from stages.messages.paths import BLOCK_DTYPE, BREAK_DTYPE, LINK_DTYPE, PATH_DTYPE
     from stages.paths.dictionary import Dictionary
     from stages.reconstruct.blocks import TokensOfBlocks
+    from stages.reconstruct.continuations import compile_kernels
     from stages.reconstruct.matcher import Matcher, Parts
     from stages.reconstruct.walk import compact
 
+    compile_kernels()
     events_told(np.zeros(1, EVENT_DTYPE), np.zeros(2, np.int64))
     dictionary, icfg = Dictionary(), Icfg()
     icfg.add(1, 0, "A", ClassFile.of(CLASS))
