@@ -21,10 +21,6 @@ from stages.cct.tables import (
     BLOCK_HANDLER,
     BLOCK_STUB_START,
     FN_NMETHOD,
-    FN_STUB,
-    FN_THAWS,
-    FN_UNPACKS,
-    FN_UNWINDS,
     I32,
     I64,
     IC,
@@ -32,6 +28,7 @@ from stages.cct.tables import (
     IN_BYTECODES,
     ITEM_CALLS,
     ITEM_ENTERS,
+    STUBS,
     XC,
     Blocks,
 )
@@ -133,7 +130,7 @@ class Contents:
         b[:, 3] = rows["start"].view(np.int64)
         same = fn[before] == fn[here]
         b[:, 4], b[:, 5] = np.where(same, place[before], 0), np.where(same, bci[before], -1)
-        stub = np.isin(self.functions.rows[fn[here], 0], (FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_THAWS))
+        stub = np.isin(self.functions.rows[fn[here], 0], STUBS)
         b[:, 6] = (stub & (starts[here] > 0)) * BLOCK_STUB_START + (bci[here] == BEHIND_ALL) * BLOCK_HANDLER
         b[:, 5][b[:, 5] == BEHIND_ALL] = -1
         some = np.flatnonzero(np.diff(first))  # blocks with an instruction

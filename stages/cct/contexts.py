@@ -52,6 +52,7 @@ from stages.cct.tables import (
     FN_NMETHOD,
     FN_OUTSIDE,
     FN_PENDING,
+    FN_RESOLVES,
     FN_STUB,
     FN_THAWS,
     FN_UNPACKS,
@@ -80,7 +81,7 @@ from stages.cct.virtual import unknown_of_virtual
 
 @inner
 def _is_stub(kind):  # type: ignore[no-untyped-def]
-    return kind == FN_STUB or kind == FN_UNPACKS or kind == FN_UNWINDS or kind == FN_THAWS
+    return kind == FN_STUB or kind == FN_UNPACKS or kind == FN_UNWINDS or kind == FN_THAWS or kind == FN_RESOLVES
 
 
 @inner
@@ -195,6 +196,12 @@ def _returned(t, c, a, behind, b, fn):  # type: ignore[no-untyped-def]
         return a
     if kind == FN_THAWS and c.block[BC * b + B_FLAGS] & BLOCK_STUB_START:
         return a  # the return barrier, in the place of the caller's address: it brings that frame, and goes on there
+    if t.activation[AC * a + A_RETURN] == NO_RETURN:  # behind a call that was not seen, or taken for another one
+        up = t.activation[AC * a + A_PARENT]
+        if t.activation[AC * up + A_RETURN] == c.block[BC * b + B_START]:
+            return t.activation[AC * up + A_PARENT]
+        if t.activation[AC * up + A_FN] == fn:
+            return up
     if _is_stub(c.fns[FC * f + F_CLASS]) and same(t, c, t.activation[AC * a + A_PARENT], fn):
         return t.activation[AC * a + A_PARENT]  # to an exception's handler
     to = _returned_to(t, c, a, c.block[BC * b + B_START])
@@ -256,6 +263,9 @@ def _resumed(t, c, a, b, fn, enters):  # type: ignore[no-untyped-def]
         return _named(t, c, a, b, fn)
     if t.activation[AC * a + A_FN] == OUTSIDE:
         a = t.activation[AC * a + A_PARENT]
+    if c.fns[FC * fn + F_CLASS] == FN_RESOLVES and class_of(t, c, a) == FN_NMETHOD:  # its code has changed
+        a = called(t, c, a, np.int64(NO_RETURN), t.activation[AC * a + A_NODE], np.int64(-1))
+        return _becomes(t, c, a, fn, enters)
     if _is_elsewhere(t, c, a, b, fn, enters):
         return _first(t, c, hole(t, c, t.activation[AC * root_of(t, c, a) + A_CALLER], a), fn)
     return _jumped(t, c, a, b, fn, enters)

@@ -73,9 +73,12 @@ from stages.cct.tables import (
     tables_at,
 )
 from stages.cct.unknowns import bottom, hole
+from stages.cct.virtual import is_parked
+from stages.messages.bytecodes import FrameEvent
 from stages.messages.paths import BREAK, DISABLED, FIRST_PATH
 from stages.pointers import first_item, prefetch
 
+_MOUNT = int(FrameEvent.MOUNT)
 _FIRST, _DISABLED, _BREAK = FIRST_PATH, DISABLED, BREAK
 _MASK = (1 << BEHIND) - 1
 AHEAD = 8
@@ -84,8 +87,10 @@ AHEAD = 8
 # columns of a thread
 T_STATE, T_NODE, TH = range(3)
 
-# how far `fold` has come: row, stop (−1: at the row's beginning), place in the order, break, last path, event
-G_ROW, G_STOP, G_AT, G_BREAK, G_PATH, G_EVENT, GO = range(7)
+# how far `fold` has come in a part: stop (−1: at its beginning), place in the order, break, last path, event
+G_STOP, G_AT, G_BREAK, G_PATH, G_EVENT, GO = range(6)
+ALL, ENOUGH, WAITS = range(3)
+"""It has come to the end of a part; it has worked out enough; a virtual thread's frames are not put away yet."""
 SLICE = 1 << 10
 """Places in the order after which `fold` looks whether it has worked out enough."""
 
@@ -163,6 +168,17 @@ def _switch(e, event, events, j):  # type: ignore[no-untyped-def]
     return False
 
 
+@inner
+def _waits(t, e, event, events, j):  # type: ignore[no-untyped-def]
+    """Whether a virtual thread goes on at position `j` of which no frames are put away."""
+    for k in range(event, events):
+        if e.order[k] != j:
+            break
+        if e.kind[k] == _MOUNT and not is_parked(t, e.bci[k]):
+            return True
+    return False
+
+
 @apart
 def _told(t, c, e, event, events, j, state, x, times, sure, rate):  # type: ignore[no-untyped-def]
     """A part of the order in which there are events. The state, and the event, behind it. Which method is called is not
@@ -204,12 +220,15 @@ def _instructions(c, order, begin, end, last):  # type: ignore[no-untyped-def]
 
 @apart
 def _along(  # type: ignore[no-untyped-def]
-    t, c, e, order, begin, end, event, events, state, x, sure, rate, thread
+    t, c, e, order, begin, end, event, events, state, x, sure, rate, thread, waits
 ):
-    """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, the last path, and the
-    event behind them. `thread`: its node; [event, events): those of its row from here on."""
+    """The steps over the paths in `order[begin:end]`, behind path `x`; the state behind them, the last path, the event
+    behind them, and the position up to which it has come: before `end` only where a virtual thread goes on whose frames
+    another carrier has not left yet (`waits`: it is then waited for). `thread`: its node; [event, events): those of its
+    row from here on."""
     seen, inside = np.int64(-1), False
     for j in range(begin, end):
+        was, last = state, x
         if j + AHEAD < end and order[j + AHEAD] > 0:
             prefetch(t.step, SC * np.int64(c.by_path[BY_PATH * np.int64(order[j + AHEAD]) + LAST_STEP]))
         y, times = np.int64(order[j]), np.int64(1)
@@ -229,6 +248,8 @@ def _along(  # type: ignore[no-untyped-def]
             while event < events and e.order[event] < j:
                 event += 1
             if event < events and e.order[event] == j:
+                if waits and _waits(t, e, event, events, j):
+                    return was, last, event, np.int64(j)
                 state, event = _told(t, c, e, event, events, j, state, x, times, sure, rate)
                 continue
         if state != seen:
@@ -257,52 +278,88 @@ def _along(  # type: ignore[no-untyped-def]
             _count(t, s, sure, n, rate)
             times -= n
             state = after
-    return state, x, event
+    return state, x, event, np.int64(end)
+
+
+@inner
+def _fold_row(  # type: ignore[no-untyped-def]
+    t, c, e, k, event_at, event_end, threads, slot, fresh, stop, stop_end, broken_at, broken_end, paths, at, tsc,
+    confirmed, broken, go, go_rate, enough, waits,
+):  # fmt: skip
+    """Part `k`, of the thread `threads[slot]`, from where `go[k]` is on. ALL, or why it has not come to its end."""
+    node, state = threads[slot, T_NODE], threads[slot, T_STATE]
+    begin, j, q, x, rate = stop[k], np.int64(-1), np.int64(broken_at[k]), np.int64(0), 0.0
+    event = event_at[k]
+    if go[k, G_STOP] >= 0:
+        begin, j, q, x, rate = go[k, G_STOP], go[k, G_AT], go[k, G_BREAK], go[k, G_PATH], go_rate[k]
+        event = go[k, G_EVENT]
+    elif fresh[k] and state & _MASK != STARTED:
+        state = state >> BEHIND << BEHIND | LOST
+    for m in range(begin, stop_end[k] - 1):
+        end = at[m + 1]
+        if j < 0:
+            j, ticks = at[m], tsc[m + 1] - tsc[m]
+            total = _instructions(c, paths, j, end, x)
+            rate = ticks / total if total > 0 and ticks > 0 else 0.0
+        while j < end:
+            while q < broken_end[k] and j >= broken[q]:
+                q += 1
+            until, sure = min(end, j + SLICE), OBSERVED
+            if q < broken_end[k]:
+                sure = SUSPECT if j >= confirmed[q] else OBSERVED
+                until = min(until, broken[q] if j >= confirmed[q] else confirmed[q])
+            state, x, event, j = _along(
+                t, c, e, paths, j, until, event, event_end[k], state, x, sure, rate, node, waits
+            )
+            if j < until or t.size[Z_MADE] >= enough:
+                threads[slot, T_STATE] = state
+                go[k, G_STOP], go[k, G_AT], go[k, G_BREAK], go[k, G_PATH], go_rate[k] = m, j, q, x, rate
+                go[k, G_EVENT] = event
+                return WAITS if j < until else ENOUGH
+            waits = True
+        j = np.int64(-1)
+    threads[slot, T_STATE] = state
+    go[k, G_STOP] = stop_end[k]
+    return ALL
 
 
 @kernel
 def fold(  # type: ignore[no-untyped-def]
     tables, blocks, told, event_at, event_end, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order,
-    at, tsc, confirmed, broken, go, go_rate, most,
+    at, tsc, confirmed, broken, go, go_rate, stands, most,
 ):  # fmt: skip
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
     go on where that was. A step that there is no room for is added to the nodes at once. Whether it has come to the
-    end: else it goes on from `go` ((GO,), at first [0, −1, …]) and `go_rate` ((1,)), behind about `most` new steps."""
+    end: else it goes on from `go` ((n, GO), at first −1) and `go_rate` ((n,)), behind about `most` new steps. `stands`:
+    (threads,) zeros.
+
+    Threads come one after the other, however they ran at the same time, but where one goes on in frames that another
+    leaves: then it stands until that has come there."""
     t, c, e, paths = tables_at(tables), blocks_at(blocks), told_at(told), first_item(order)
     enough = t.size[Z_MADE] + most
-    for k in range(go[G_ROW], len(thread)):
-        node, state = threads[thread[k], T_NODE], threads[thread[k], T_STATE]
-        begin, j, q, x, rate = stop[k], np.int64(-1), np.int64(broken_at[k]), np.int64(0), 0.0
-        event = event_at[k]
-        if go[G_STOP] >= 0:
-            begin, j, q, x, rate = go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0]
-            event = go[G_EVENT]
-            go[G_STOP] = -1
-        elif fresh[k] and state & _MASK != STARTED:
-            state = state >> BEHIND << BEHIND | LOST
-        for m in range(begin, stop_end[k] - 1):
-            end = at[m + 1]
-            if j < 0:
-                j, ticks = at[m], tsc[m + 1] - tsc[m]
-                total = _instructions(c, paths, j, end, x)
-                rate = ticks / total if total > 0 and ticks > 0 else 0.0
-            while j < end:
-                while q < broken_end[k] and j >= broken[q]:
-                    q += 1
-                until, sure = min(end, j + SLICE), OBSERVED
-                if q < broken_end[k]:
-                    sure = SUSPECT if j >= confirmed[q] else OBSERVED
-                    until = min(until, broken[q] if j >= confirmed[q] else confirmed[q])
-                state, x, event = _along(t, c, e, paths, j, until, event, event_end[k], state, x, sure, rate, node)
-                j = until
-                if t.size[Z_MADE] >= enough:
-                    threads[thread[k], T_STATE] = state
-                    go[G_ROW], go[G_STOP], go[G_AT], go[G_BREAK], go[G_PATH], go_rate[0] = k, m, j, q, x, rate
-                    go[G_EVENT] = event
-                    return False
-            j = np.int64(-1)
-        threads[thread[k], T_STATE] = state
-    return True
+    waits = True
+    while True:
+        moved, left = False, False
+        for k in range(len(thread)):
+            if go[k, G_STOP] >= stop_end[k] or stands[thread[k]]:
+                continue
+            before = go[k, G_STOP], go[k, G_AT]
+            how = _fold_row(
+                t, c, e, k, event_at, event_end, threads, thread[k], fresh, stop, stop_end, broken_at, broken_end,
+                paths, at, tsc, confirmed, broken, go, go_rate, enough, waits,
+            )  # fmt: skip
+            waits = True
+            moved = moved or before != (go[k, G_STOP], go[k, G_AT])
+            if how == WAITS:
+                left = True
+                stands[thread[k]] = 1
+            elif how == ENOUGH:
+                stands[:] = 0
+                return False
+        stands[:] = 0
+        if not left:
+            return True
+        waits = moved  # else none of them will leave its frames
 
 
 @kernel

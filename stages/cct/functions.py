@@ -28,6 +28,7 @@ from stages.cct.tables import (
     FN_NMETHOD,
     FN_OUTSIDE,
     FN_PENDING,
+    FN_RESOLVES,
     FN_STUB,
     FN_THAWS,
     FN_UNPACKS,
@@ -47,7 +48,8 @@ from stages.inlining.inlining import Inlining
 _UNPACKS = re.compile(r"deopt|uncommon.?trap", re.I)
 _UNWINDS = re.compile(r"unwind_exception|rethrow", re.I)
 _THAWS = re.compile(r"cont.thaw|cont_returnBarrier", re.I)  # JDK 21, 25: stubRoutines.hpp
-_STUBS = ((_UNPACKS, FN_UNPACKS), (_UNWINDS, FN_UNWINDS), (_THAWS, FN_THAWS))
+_RESOLVES = re.compile(r"resolve_(static|virtual|opt_virtual)_call")  # sharedRuntime.cpp, generate_stubs
+_STUBS = ((_UNPACKS, FN_UNPACKS), (_UNWINDS, FN_UNWINDS), (_THAWS, FN_THAWS), (_RESOLVES, FN_RESOLVES))
 _METHOD_ENTRY = "method entry point"
 T = TypeVar("T", bound=np.generic)
 UNKNOWN_CODE, UNKNOWN_METHOD = "[unknown code]", "[unknown method]"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.contents import Contents
-from stages.cct.fold import T_NODE, T_STATE, TH, clear, fold, settle
+from stages.cct.fold import GO, T_NODE, T_STATE, TH, clear, fold, settle
 from stages.cct.functions import UNKNOWN_METHOD, Functions
 from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of, rename
@@ -240,11 +240,12 @@ class Cct:
                 yield from self._settle(p)
                 p.pane, p.tables.size[Z_OWN_HOLES] = number, self._holes
             mine = pane == number
-            go, rate = np.array([0, -1, 0, 0, 0, 0], np.int64), np.zeros(1)
+            go, rate = np.full((int(mine.sum()), GO), -1, np.int64), np.zeros(int(mine.sum()))
+            stands = np.zeros(len(p.threads), np.uint8)
             while not fold(
                 p.tables_at, table(blocks), table(told), event_at[mine], event_end[mine], p.threads,
                 slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],
-                rows.broken_end[mine], order, *columns, go, rate, MADE,
+                rows.broken_end[mine], order, *columns, go, rate, stands, MADE,
             ):  # fmt: skip
                 yield
             yield

@@ -102,6 +102,7 @@ from stages.messages.paths import DISABLED, FIRST_PATH, BlockEnd, PathKind
 _FIRST, _DISABLED = FIRST_PATH, DISABLED
 _OF_PATHS = int(PathKind.OF_PATHS)
 _RETURN, _INDIRECT, _FILTER = int(BlockEnd.RETURN), int(BlockEnd.INDIRECT), int(BlockEnd.FILTER)
+_UNKNOWN = int(BlockEnd.UNKNOWN)
 _MASK = (1 << BEHIND) - 1
 _NONE = np.int64(0)
 _ENTER, _STACK = int(FrameEvent.ENTER), int(FrameEvent.STACK)
@@ -240,7 +241,7 @@ def _through(t, c, a, behind, b, way, begin, whole):  # type: ignore[no-untyped-
             behind = (
                 UNPACKED if kind == FN_UNPACKS else RETURNED if fn == t.activation[AC * a + A_FN] else STUB_RETURNED
             )
-        elif ends == _INDIRECT or ends == _FILTER:
+        elif ends == _INDIRECT or ends == _FILTER or ends == _UNKNOWN:
             behind = UNWOUND if kind == FN_UNWINDS else JUMPED
     return a, np.int64(behind)
 

@@ -52,13 +52,14 @@ FC = 2
 F_CLASS, F_METHOD = range(2)
 (
     FN_NMETHOD, FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_INTERPRETER, FN_OUTSIDE, FN_PENDING, FN_HOLE, FN_BOTTOM, FN_LINKED,
-    FN_THAWS,
-) = range(11)  # fmt: skip
+    FN_THAWS, FN_RESOLVES,
+) = range(12)  # fmt: skip
 """Compiled code; a stub; one that puts interpreted frames in the place of compiled ones; one that leaves the compiled
 frame it came from, for an exception. Of one function each: the interpreter; code outside of the filter; a call of which
 the callee is not seen yet; the unknown below the first frame that was seen after a hole; the ground below a thread's
 first frame; an unknown of which the caller has been found out since. And a stub that goes on in the frames of a
-virtual thread, which is mounted by it."""
+virtual thread, which is mounted by it; one that binds the call that led to it."""
+STUBS = FN_STUB, FN_UNPACKS, FN_UNWINDS, FN_THAWS, FN_RESOLVES
 PENDING, INTERPRETER, OUTSIDE, HOLE, BOTTOM, LINKED, SHARED, FIRST_FN = range(8)
 """Functions. SHARED is of class FN_HOLE: the unknown below many holes of a thread, which is never linked."""
 
@@ -131,7 +132,7 @@ OBSERVED, SUSPECT, CERTAINTIES = range(3)
     Z_STACKS, Z_STACKS_AGREED, Z_STACKS_REFUSED, Z_GAPS, Z_MOUNTED, Z_SIZE,
 ) = range(32)  # fmt: skip
 FEWEST_SLOTS = 1 << 12
-# A virtual thread's stack that is put away: its number, and the activation on top
+# A virtual thread's stack that is put away: its number, and the activation on top (0: none)
 PK = 2
 PK_NUMBER, PK_STACK = range(PK)
 PARKED = 1 << 16

@@ -65,7 +65,7 @@ def unknown_of_virtual(t, c, a):  # type: ignore[no-untyped-def]
 
 @apart
 def unmounted(t, c, number, a):  # type: ignore[no-untyped-def]
-    """The virtual thread with that number leaves its frames, from `a` on down. On top stays the call of `doYield`,
+    """A virtual thread leaves its frames, from `a` on down, which have that number. On top stays the call of `doYield`,
     which returns when it goes on."""
     while class_of(t, c, a) == FN_OUTSIDE or (
         method_of(t, c, a) != YIELDS_NAME and (class_of(t, c, a) == FN_STUB or class_of(t, c, a) == FN_THAWS)
@@ -75,14 +75,21 @@ def unmounted(t, c, number, a):  # type: ignore[no-untyped-def]
     t.parked[row + PK_NUMBER], t.parked[row + PK_STACK] = number, a
 
 
+@inner
+def is_parked(t, number):  # type: ignore[no-untyped-def]
+    """Whether that stack is put away."""
+    row = PK * (number & (PARKED - 1))
+    return t.parked[row + PK_STACK] != 0 and t.parked[row + PK_NUMBER] == number
+
+
 @apart
 def mounted(t, c, number, a):  # type: ignore[no-untyped-def]
-    """The virtual thread with that number goes on, on a carrier that stands in `a`: the activation that it left; `a`,
-    if that is not known."""
+    """A virtual thread goes on in the frames with that number, on a carrier that stands in `a`: the activation that it
+    left; `a`, if that is not known."""
+    if not is_parked(t, number):
+        return a
     row = PK * (number & (PARKED - 1))
     left = t.parked[row + PK_STACK]
-    if left == 0 or t.parked[row + PK_NUMBER] != number:
-        return a
     t.parked[row + PK_STACK] = 0
     entry = a
     while method_of(t, c, entry) != ENTERS_NAME:

@@ -40,7 +40,7 @@ class FrameEvent(IntEnum):
     UPRETURN = 9  # pop the last boundary and all above it
     LOST = 10  # nothing is known of the stack any more: pop everything
     STACK = 11  # here the agent read the thread's whole stack; where it is another than was told, it is told behind it
-    MOUNT = 12  # the carrier goes on in the frames of a virtual thread, those that it left last
+    MOUNT = 12  # the carrier goes on in the frames of a virtual thread, that were left by an UNMOUNT
     UNMOUNT = 13  # it leaves the frames of a virtual thread, for another time
 
 
@@ -52,9 +52,9 @@ EVENT_DTYPE = np.dtype(
 (a repetition −n at its own position has those of n passes, one behind the other); the method entered, or that
 goes on behind a RETURN, UNWIND, BACK or UPRETURN (−1: unknown, or none); the bci in the frame below from which it was
 called (−1: unknown, or by the VM; of a STACK: twice its number in `stacks`, and one more if the frame on top has
-executed nothing yet, and is told by an ENTER behind it; of a MOUNT and an UNMOUNT: the virtual thread's number, another
-where it is not known what became of it); bytecodes executed from here to the next event, in the frame
-that is then on top."""
+executed nothing yet, and is told by an ENTER behind it; of an UNMOUNT the number of the frames that are left, and of
+the MOUNT that goes on in them, which may stand in an earlier row); bytecodes executed from here to the next event, in
+the frame that is then on top."""
 
 STACK_DTYPE = np.dtype(
     [("stack", "<i4"), ("method", "<i4"), ("tsc", "<u8"), ("pc", "<u8"), ("bci", "<i4"), ("interpreted", "<i4")]

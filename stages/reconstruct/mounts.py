@@ -4,13 +4,15 @@ The trace shows that a carrier goes into a continuation, and that it leaves it (
 The agent tells of each mount the virtual thread and the time. Between two beginnings on one carrier there is exactly
 one mount, so the two are laid side by side in their order, by time only as far as the clock of the trace goes.
 
-A virtual thread has a number, as long as it is known where it was. Where a mount was not told, or has no place in the
-trace, it is given another: for a reader that is a thread of which nothing is known.
+Frames that a virtual thread leaves have a number. It goes on in those that it left last; where a mount was not told, or
+has no place in the trace, these are not known, and nothing is said.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ WAITING = 1 << 14
 """Mounts on a carrier, the newest, that wait for its paths."""
 CARRIERS = 1 << 10
 THREADS = 1 << 16
-"""Virtual threads that have a number: those mounted last."""
+"""Virtual threads of which it is known where they are: those mounted last."""
 NUMBERS = 1 << 30
 
 
@@ -37,13 +39,24 @@ class _Mount(NamedTuple):
     turn: int  # how often that thread was mounted before, as far as it is remembered
 
 
+@dataclass(slots=True)
 class _Thread:
-    """A virtual thread: mounts that were told, and of these the one that was laid beside the trace last, and when."""
+    """A virtual thread: mounts that were told; the turn in which it was seen last, and in which epoch; the number of
+    the frames that it left then (−1: none)."""
 
-    __slots__ = ("epoch", "laid", "number", "told")
+    told: int = 0
+    turn: int = -1
+    epoch: int = 0
+    left: int = -1
 
-    def __init__(self) -> None:
-        self.told, self.laid, self.number, self.epoch = 0, -1, -1, -1
+
+@dataclass(slots=True)
+class _Slice:
+    """What a carrier runs between two beginnings."""
+
+    mount: _Mount | None
+    thawed: list[tuple[int, int, int]]  # row, position, block
+    freezes: list[tuple[int, int, int]]
 
 
 class Mounts:
@@ -54,12 +67,12 @@ class Mounts:
         self.continuations = Continuations(image)
         self.counts: Counter[str] = Counter()
         self._waiting: dict[int, deque[_Mount]] = {}
-        self._mounted: dict[int, int] = {}  # number of the virtual thread that a carrier runs; −1: it is not known
+        self._mounted: dict[int, _Mount | None] = {}  # what a carrier runs; None: it is not known
         self._threads: dict[int, _Thread] = {}
         self._next = self._epoch = 0
 
     def told(self, mount: export.Mount) -> None:
-        thread = self._threads.pop(mount.thread, None) or _Thread()
+        thread = self._threads.pop(mount.thread, None) or _Thread(epoch=self._epoch)
         self._threads[mount.thread] = thread
         if len(self._threads) > THREADS:
             del self._threads[next(iter(self._threads))]
@@ -78,14 +91,14 @@ class Mounts:
         ticks."""
         marks = self.continuations.marks(message, d)
         tids = message.rows["tid"]
-        out = list[tuple[int, int, int, int, int]]()
-        of = tids[marks["row"]]
+        of, slices = tids[marks["row"]], list[_Slice]()
         for tid in np.unique(of).tolist():
-            self._of_carrier(tid, marks[of == tid], slack, out)
+            slices += self._slices(tid, marks[of == tid], slack)
         for tid in [tid for tid in self._waiting if tid in tids]:
             if not (of == tid).any():  # none of them is on its way
-                end = int(message.rows["tsc_end"][tids == tid].max())
-                self._drop_before(tid, end - slack)
+                self._drop_before(tid, int(message.rows["tsc_end"][tids == tid].max()) - slack)
+        # a thread may go on on another carrier in the same message
+        out = [event for slice_ in sorted(slices, key=_begins) for event in self._events(slice_)]
         events = np.zeros(len(out), EVENT_DTYPE)
         if out:
             events["row"], events["order"], events["block"], events["kind"], events["bci"] = np.array(out).T
@@ -93,43 +106,55 @@ class Mounts:
             events = events[np.lexsort((events["block"], events["order"], events["row"]))]
         return events
 
-    def _of_carrier(
-        self, tid: int, marks: NDArray[np.void], slack: int, out: list[tuple[int, int, int, int, int]]
-    ) -> None:
+    def _slices(self, tid: int, marks: NDArray[np.void], slack: int) -> list[_Slice]:
         kinds, since, until = marks["mark"].tolist(), marks["since"].tolist(), marks["until"].tolist()
-        row, order, block = marks["row"].tolist(), marks["order"].tolist(), marks["block"].tolist()
-        number = self._mounted.get(tid, -1)
-        for k, kind in enumerate(kinds):
+        places = list(zip(marks["row"].tolist(), marks["order"].tolist(), marks["block"].tolist(), strict=True))
+        out = [_Slice(self._mounted.get(tid), [], [])]
+        for k, (kind, place) in enumerate(zip(kinds, places, strict=True)):
             if kind == Mark.BEGINS:
                 behind = next((m for m in range(k + 1, len(kinds)) if kinds[m] != Mark.THAWED), None)
                 end = None if behind is None else until[behind] + slack  # told before it yields, or another is mounted
-                number = self._mount(tid, since[k] - slack, end)
-            elif number >= 0 and kind == Mark.THAWED:
-                out.append((row[k], order[k], block[k] + 1, int(FrameEvent.MOUNT), number))
-            elif number >= 0 and kind == Mark.FREEZES:
-                out.append((row[k], order[k], block[k], int(FrameEvent.UNMOUNT), number))
-        self._mounted[tid] = number
+                out.append(_Slice(self._mount(tid, since[k] - slack, end), [], []))
+            elif kind == Mark.THAWED:
+                out[-1].thawed.append(place)
+            else:
+                out[-1].freezes.append(place)
+        self._mounted[tid] = out[-1].mount
+        return out
 
-    def _mount(self, tid: int, since: int, until: int | None) -> int:
-        """The number of the thread that is mounted in that time."""
+    def _mount(self, tid: int, since: int, until: int | None) -> _Mount | None:
+        """The mount in that time."""
         self._drop_before(tid, since)
         waiting = self._waiting.get(tid)
         if not waiting or (until is not None and waiting[0].tsc > until):
             self.counts["untold"] += 1
-            self._epoch += 1  # whose it was is not known
-            return -1
+            self._epoch += 1  # whose it was is not known: any may be elsewhere now
+            return None
         self.counts["placed"] += 1
-        mount = waiting.popleft()
-        thread = self._threads.get(mount.thread)
-        if thread is None:
-            return -1
-        if thread.epoch != self._epoch or thread.laid != mount.turn - 1:
-            thread.number, self._next = self._next, (self._next + 1) % NUMBERS
-        thread.laid, thread.epoch = mount.turn, self._epoch
-        return thread.number
+        return waiting.popleft()
 
     def _drop_before(self, tid: int, tsc: int) -> None:
         waiting = self._waiting.get(tid)
         while waiting and waiting[0].tsc < tsc:
             waiting.popleft()
             self.counts["nowhere"] += 1
+
+    def _events(self, slice_: _Slice) -> Iterator[tuple[int, int, int, int, int]]:
+        """Row, position, block, kind, number."""
+        mount = slice_.mount
+        thread = self._threads.get(mount.thread) if mount is not None else None
+        if mount is None or thread is None:
+            return
+        if thread.turn != mount.turn:  # it begins here
+            known = thread.turn == mount.turn - 1 and thread.epoch == self._epoch
+            left = thread.left if known else -1
+            thread.turn, thread.epoch, thread.left = mount.turn, self._epoch, -1
+            for row, order, block in slice_.thawed[: left >= 0]:
+                yield row, order, block + 1, int(FrameEvent.MOUNT), left
+        for row, order, block in slice_.freezes:  # one that fails is followed by another, or by the thread's end
+            thread.left, self._next = self._next, (self._next + 1) % NUMBERS
+            yield row, order, block, int(FrameEvent.UNMOUNT), thread.left
+
+
+def _begins(slice_: _Slice) -> int:
+    return slice_.mount.tsc if slice_.mount is not None else 0
