@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,27 +36,42 @@ NUMBERS = 1 << 30
 class _Mount(NamedTuple):
     tsc: int
     thread: int
-    turn: int  # how often that thread was mounted before, as far as it is remembered
+    turn: int  # how often that thread was told of before, as far as it is remembered
+    gaps: int  # how often some may not have been told before
 
 
 @dataclass(slots=True)
 class _Thread:
-    """A virtual thread: mounts that were told; the turn in which it was seen last, and in which epoch; the number of
-    the frames that it left then (−1: none)."""
+    """A virtual thread: mounts that were told; the turn in which it was seen last, with how many gaps before, and in
+    which epoch; the number of the frames that it left then (−1: none)."""
 
     told: int = 0
     turn: int = -1
+    gaps: int = 0
     epoch: int = 0
     left: int = -1
 
 
 @dataclass(slots=True)
 class _Slice:
-    """What a carrier runs between two beginnings."""
+    """A carrier's part between two beginnings, as far as it is in a message."""
 
-    mount: _Mount | None
-    thawed: list[tuple[int, int, int]]  # row, position, block
-    freezes: list[tuple[int, int, int]]
+    mount: _Mount | None  # None: it is not known whose it is
+    begins: int  # its time, as far as is known
+    turn: int  # of the last mount of its thread in it: of one that wanted to leave and could not another is told
+    again: int = 0  # so often
+    left: int = 0  # how often it left, or wanted to
+    is_new: bool = True
+    thawed: list[tuple[int, int, int]] = field(default_factory=list)  # row, position, block
+    freezes: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, mount: _Mount | None, begins: int) -> _Slice:
+        return cls(mount, begins, -1) if mount is None else cls(mount, mount.tsc, mount.turn)
+
+    def goes_on(self) -> _Slice:
+        """In another message."""
+        return replace(self, is_new=False, thawed=[], freezes=[])
 
 
 class Mounts:
@@ -67,17 +82,20 @@ class Mounts:
         self.continuations = Continuations(image)
         self.counts: Counter[str] = Counter()
         self._waiting: dict[int, deque[_Mount]] = {}
-        self._mounted: dict[int, _Mount | None] = {}  # what a carrier runs; None: it is not known
+        self._mounted: dict[int, _Slice] = {}  # of each carrier the last
         self._threads: dict[int, _Thread] = {}
-        self._next = self._epoch = 0
+        self._next = self._epoch = self._gaps = 0
 
     def told(self, mount: export.Mount) -> None:
-        thread = self._threads.pop(mount.thread, None) or _Thread(epoch=self._epoch)
+        if mount.thread == 0:
+            self._gaps += 1
+            return
+        thread = self._threads.pop(mount.thread, None) or _Thread()
         self._threads[mount.thread] = thread
         if len(self._threads) > THREADS:
             del self._threads[next(iter(self._threads))]
         waiting = self._waiting.setdefault(mount.tid, deque(maxlen=WAITING))
-        waiting.append(_Mount(mount.tsc, mount.thread, thread.told))
+        waiting.append(_Mount(mount.tsc, mount.thread, thread.told, self._gaps))
         thread.told += 1
         if len(self._waiting) > CARRIERS:
             self.forget(next(iter(self._waiting)))
@@ -95,10 +113,14 @@ class Mounts:
         for tid in np.unique(of).tolist():
             slices += self._slices(tid, marks[of == tid], slack)
         for tid in [tid for tid in self._waiting if tid in tids]:
-            if not (of == tid).any():  # none of them is on its way
-                self._drop_before(tid, int(message.rows["tsc_end"][tids == tid].max()) - slack)
+            if not (of == tid).any():
+                end = int(message.rows["tsc_end"][tids == tid].max()) - slack
+                slices.append(self._mounted.get(tid, _Slice.of(None, 0)).goes_on())
+                self._drop_before(tid, end, slices[-1])
+                self._mounted[tid] = slices[-1]
         # a thread may go on on another carrier in the same message
-        out = [event for slice_ in sorted(slices, key=_begins) for event in self._events(slice_)]
+        slices.sort(key=lambda slice_: slice_.begins)
+        out = [event for slice_ in slices for event in self._events(slice_)]
         events = np.zeros(len(out), EVENT_DTYPE)
         if out:
             events["row"], events["order"], events["block"], events["kind"], events["bci"] = np.array(out).T
@@ -109,52 +131,56 @@ class Mounts:
     def _slices(self, tid: int, marks: NDArray[np.void], slack: int) -> list[_Slice]:
         kinds, since, until = marks["mark"].tolist(), marks["since"].tolist(), marks["until"].tolist()
         places = list(zip(marks["row"].tolist(), marks["order"].tolist(), marks["block"].tolist(), strict=True))
-        out = [_Slice(self._mounted.get(tid), [], [])]
+        out = [self._mounted.get(tid, _Slice.of(None, 0)).goes_on()]
         for k, (kind, place) in enumerate(zip(kinds, places, strict=True)):
             if kind == Mark.BEGINS:
                 behind = next((m for m in range(k + 1, len(kinds)) if kinds[m] != Mark.THAWED), None)
                 end = None if behind is None else until[behind] + slack  # told before it yields, or another is mounted
-                out.append(_Slice(self._mount(tid, since[k] - slack, end), [], []))
+                self._drop_before(tid, since[k] - slack, out[-1])
+                out.append(_Slice.of(self._mount(tid, end), since[k]))
             elif kind == Mark.THAWED:
                 out[-1].thawed.append(place)
             else:
                 out[-1].freezes.append(place)
-        self._mounted[tid] = out[-1].mount
+                out[-1].left += 1
+        self._mounted[tid] = out[-1]
         return out
 
-    def _mount(self, tid: int, since: int, until: int | None) -> _Mount | None:
-        """The mount in that time."""
-        self._drop_before(tid, since)
+    def _mount(self, tid: int, until: int | None) -> _Mount | None:
+        """The next mount, if it is not later than that."""
         waiting = self._waiting.get(tid)
         if not waiting or (until is not None and waiting[0].tsc > until):
             self.counts["untold"] += 1
-            self._epoch += 1  # whose it was is not known: any may be elsewhere now
             return None
         self.counts["placed"] += 1
         return waiting.popleft()
 
-    def _drop_before(self, tid: int, tsc: int) -> None:
+    def _drop_before(self, tid: int, tsc: int, slice_: _Slice) -> None:
+        """Mounts of a time before, in which the carrier ran `slice_`."""
         waiting = self._waiting.get(tid)
         while waiting and waiting[0].tsc < tsc:
-            waiting.popleft()
-            self.counts["nowhere"] += 1
+            mount = waiting.popleft()
+            if slice_.mount is not None and mount.thread == slice_.mount.thread and slice_.again < slice_.left - 1:
+                slice_.turn = mount.turn
+                slice_.again += 1
+            else:
+                self.counts["nowhere"] += 1
 
     def _events(self, slice_: _Slice) -> Iterator[tuple[int, int, int, int, int]]:
         """Row, position, block, kind, number."""
         mount = slice_.mount
         thread = self._threads.get(mount.thread) if mount is not None else None
+        if mount is None and slice_.is_new:
+            self._epoch += 1  # any thread may be elsewhere now
         if mount is None or thread is None:
             return
-        if thread.turn != mount.turn:  # it begins here
-            known = thread.turn == mount.turn - 1 and thread.epoch == self._epoch
+        if thread.turn < mount.turn:  # it begins here
+            known = (thread.turn, thread.gaps, thread.epoch) == (mount.turn - 1, mount.gaps, self._epoch)
             left = thread.left if known else -1
-            thread.turn, thread.epoch, thread.left = mount.turn, self._epoch, -1
+            thread.gaps, thread.epoch, thread.left = mount.gaps, self._epoch, -1
             for row, order, block in slice_.thawed[: left >= 0]:
                 yield row, order, block + 1, int(FrameEvent.MOUNT), left
         for row, order, block in slice_.freezes:  # one that fails is followed by another, or by the thread's end
             thread.left, self._next = self._next, (self._next + 1) % NUMBERS
             yield row, order, block, int(FrameEvent.UNMOUNT), thread.left
-
-
-def _begins(slice_: _Slice) -> int:
-    return slice_.mount.tsc if slice_.mount is not None else 0
+        thread.turn = max(thread.turn, slice_.turn)

@@ -131,14 +131,14 @@ class Carriers:
         return list(zip((FrameEvent(kind) for kind in events["kind"].tolist()), events["bci"].tolist(), strict=True))
 
 
-def test_a_thread_has_its_number_wherever_it_goes_on() -> None:
+def test_a_thread_goes_on_in_the_frames_that_it_left_wherever_it_is() -> None:
     c = Carriers()
     c.mount(3, 100)
     c.mount(33, 200)
     c.mount(63, 100)
     c.mount(105, 200, OTHER)
-    assert c.run((0, "f"), (30, "f"), (60, "tf")) == [(UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 0), (UNMOUNT, 0)]
-    assert c.run((100, "tf"), tid=OTHER) == [(MOUNT, 1), (UNMOUNT, 1)]
+    assert c.run((0, "f"), (30, "f"), (60, "tf")) == [(UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 0), (UNMOUNT, 2)]
+    assert c.run((100, "tf"), tid=OTHER) == [(MOUNT, 1), (UNMOUNT, 3)]
 
 
 def test_events_come_behind_the_thaw_and_before_the_freeze() -> None:
@@ -146,7 +146,10 @@ def test_events_come_behind_the_thaw_and_before_the_freeze() -> None:
     x = d.path([ENTRY, BEGINS, THAWING, THAWED, PLAIN, FREEZING, FREEZES])
     mounts.told(Mount(5, TID, 0, 100))
     events = mounts.events(taken(known, d.message(TID, [x, DISABLED, x], (0, 9), True)), known, 0)
-    assert events[["row", "order", "block", "kind"]].tolist()[:2] == [(0, 0, 4, MOUNT), (0, 0, 6, UNMOUNT)]
+    assert events[["row", "order", "block", "kind"]].tolist() == [(0, 0, 6, UNMOUNT)]
+    mounts.told(Mount(5, TID, 0, 100))
+    events = mounts.events(taken(known, d.message(TID, [x, DISABLED], (0, 9), True)), known, 0)
+    assert events[["row", "order", "block", "kind"]].tolist() == [(0, 0, 4, MOUNT), (0, 0, 6, UNMOUNT)]
 
 
 def test_the_mount_of_a_slice_may_come_in_another_message() -> None:
@@ -157,27 +160,55 @@ def test_the_mount_of_a_slice_may_come_in_another_message() -> None:
     assert c.run((20, "t")) == [(MOUNT, 0)]
     c.mount(55, 200)
     assert c.run((50, "f")) == [(UNMOUNT, 1)]
+    c.mount(75, 100)
+    assert c.run((70, "tf")) == [(UNMOUNT, 2)]  # it has not left, as far as is known
 
 
-def test_behind_a_mount_that_was_not_told_threads_have_other_numbers() -> None:
-    """What the thread did that went on unseen is not known: it may have been any of them."""
+def test_behind_a_mount_that_was_not_told_no_thread_goes_on() -> None:
+    """The one that went on unseen may have been any of them."""
     c = Carriers()
     for tsc, thread in ((3, 100), (33, 200), (93, 100), (123, 200), (153, 100)):
         c.mount(tsc, thread)
     slices = (0, "f"), (30, "f"), (60, "tf"), (90, "tf"), (120, "tf"), (150, "tf")
     assert c.run(*slices) == [
-        (UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 2), (UNMOUNT, 2), (MOUNT, 3), (UNMOUNT, 3), (MOUNT, 2), (UNMOUNT, 2),
+        (UNMOUNT, 0), (UNMOUNT, 1), (UNMOUNT, 2), (UNMOUNT, 3), (MOUNT, 2), (UNMOUNT, 4),
     ]  # fmt: skip
     assert c.mounts.counts["untold"] == 1
 
 
-def test_a_mount_without_a_place_makes_its_thread_another() -> None:
+def test_a_thread_does_not_go_on_behind_a_mount_without_a_place() -> None:
     """Its trace was lost: what it did since is not known."""
     c = Carriers()
     for tsc in (3, 33, 63):
         c.mount(tsc, 100)
-    assert c.run((0, "f"), (60, "tf")) == [(UNMOUNT, 0), (MOUNT, 1), (UNMOUNT, 1)]
+    c.mount(133, 200)
+    c.mount(163, 100)
+    assert c.run((0, "f"), (60, "tf")) == [(UNMOUNT, 0), (UNMOUNT, 1)]
     assert c.mounts.counts["nowhere"] == 1
+
+
+def test_mounts_that_were_refused_make_all_threads_unknown() -> None:
+    c = Carriers()
+    c.mount(3, 100)
+    c.mount(20, 0)
+    c.mount(33, 100)
+    c.mount(63, 100)
+    assert c.run((0, "f"), (30, "tf"), (60, "tf")) == [(UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 1), (UNMOUNT, 2)]
+
+
+def test_a_thread_that_could_not_leave_is_told_of_again() -> None:
+    c = Carriers()
+    for tsc, thread, tid in ((3, 100, TID), (23, 100, TID), (43, 200, TID), (60, 100, OTHER)):
+        c.mount(tsc, thread, tid)
+    assert c.run((0, "ff"), (40, "f")) == [(UNMOUNT, 0), (UNMOUNT, 1), (UNMOUNT, 2)]
+    assert c.run((55, "t"), tid=OTHER) == [(MOUNT, 1)]
+
+
+def test_a_thread_that_was_mounted_elsewhere_in_between_is_not_taken_up() -> None:
+    c = Carriers()
+    for tsc, thread, tid in ((3, 100, TID), (20, 100, OTHER), (60, 100, TID)):
+        c.mount(tsc, thread, tid)
+    assert c.run((0, "f"), (55, "tf")) == [(UNMOUNT, 0), (UNMOUNT, 1)]
 
 
 def test_times_may_be_wrong_by_the_step_of_the_clock() -> None:
@@ -185,7 +216,7 @@ def test_times_may_be_wrong_by_the_step_of_the_clock() -> None:
     for tsc, thread in ((0, 100), (28, 200), (58, 100)):
         c.mount(tsc, thread)
     slices = (2, "f"), (31, "f"), (61, "tf")
-    assert c.run(*slices, slack=5) == [(UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 0), (UNMOUNT, 0)]
+    assert c.run(*slices, slack=5) == [(UNMOUNT, 0), (UNMOUNT, 1), (MOUNT, 0), (UNMOUNT, 2)]
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
