@@ -89,6 +89,7 @@ T_STATE, T_NODE, TH = range(3)
 
 # how far `fold` has come in a part: stop (−1: at its beginning), place in the order, break, last path, event
 G_STOP, G_AT, G_BREAK, G_PATH, G_EVENT, GO = range(6)
+HERE, BEFORE = 1, 2  # where a thread stands: in these parts of the order, in others before
 ALL, ENOUGH, WAITS = range(3)
 """It has come to the end of a part; it has worked out enough; a virtual thread's frames are not put away yet."""
 SLICE = 1 << 10
@@ -325,41 +326,57 @@ def _fold_row(  # type: ignore[no-untyped-def]
 
 @kernel
 def fold(  # type: ignore[no-untyped-def]
-    tables, blocks, told, event_at, event_end, threads, thread, fresh, stop, stop_end, broken_at, broken_end, order,
-    at, tsc, confirmed, broken, go, go_rate, stands, most,
+    tables, blocks, told, event_at, event_end, threads, thread, fresh, stop_at, stop_end, broken_at, broken_end, order,
+    at, tsc, confirmed, broken, go, go_rate, stands, forced, most,
 ):  # fmt: skip
     """Parts of `order` (see `stages.paths.counts.Rows`), each of the thread `threads[thread[k]]`; `fresh`: it does not
-    go on where that was. A step that there is no room for is added to the nodes at once. Whether it has come to the
-    end: else it goes on from `go` ((n, GO), at first −1) and `go_rate` ((n,)), behind about `most` new steps. `stands`:
-    (threads,) zeros.
+    go on where that was. A step that there is no room for is added to the nodes at once. ALL: it has come to the end;
+    else it goes on from `go` ((n, GO), at first −1) and `go_rate` ((n,)). ENOUGH: behind about `most` new steps.
 
-    Threads come one after the other, however they ran at the same time, but where one goes on in frames that another
-    leaves: then it stands until that has come there."""
+    Threads come one after the other, however they ran at the same time. Where a virtual thread goes on in frames that
+    another thread leaves, it stands until that has come there: WAITS, if none of those that are left here does.
+    `stands`: (threads,) those that stand somewhere before; threads that stand here are added. `forced`: then the first
+    goes on, in frames that are not known."""
     t, c, e, paths = tables_at(tables), blocks_at(blocks), told_at(told), first_item(order)
     enough = t.size[Z_MADE] + most
-    waits = True
-    while True:
-        moved, left = False, False
+    moved, waits = True, True
+    while moved or forced:
+        left = False
+        waits = moved or not forced
+        moved = False
         for k in range(len(thread)):
-            if go[k, G_STOP] >= stop_end[k] or stands[thread[k]]:
+            slot = thread[k]
+            if go[k, G_STOP] >= stop_end[k] or stands[slot] == BEFORE:
+                left = left or go[k, G_STOP] < stop_end[k]
                 continue
-            before = go[k, G_STOP], go[k, G_AT]
+            if stands[slot] == HERE:
+                continue
+            stop, place = go[k, G_STOP], go[k, G_AT]
             how = _fold_row(
-                t, c, e, k, event_at, event_end, threads, thread[k], fresh, stop, stop_end, broken_at, broken_end,
+                t, c, e, k, event_at, event_end, threads, slot, fresh, stop_at, stop_end, broken_at, broken_end,
                 paths, at, tsc, confirmed, broken, go, go_rate, enough, waits,
             )  # fmt: skip
             waits = True
-            moved = moved or before != (go[k, G_STOP], go[k, G_AT])
+            moved = moved or stop != go[k, G_STOP] or place != go[k, G_AT]
             if how == WAITS:
                 left = True
-                stands[thread[k]] = 1
+                stands[slot] = HERE
             elif how == ENOUGH:
-                stands[:] = 0
-                return False
-        stands[:] = 0
+                _walk_on(stands)
+                return ENOUGH
         if not left:
-            return True
-        waits = moved  # else none of them will leave its frames
+            return ALL
+        if moved or forced:
+            _walk_on(stands)
+    return WAITS
+
+
+@inner
+def _walk_on(stands):  # type: ignore[no-untyped-def]
+    """Those that stood here try again."""
+    for slot in range(len(stands)):
+        if stands[slot] == HERE:
+            stands[slot] = 0
 
 
 @kernel

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.cct.contents import Contents
-from stages.cct.fold import GO, T_NODE, T_STATE, TH, clear, fold, settle
+from stages.cct.fold import ALL, BEFORE, ENOUGH, GO, T_NODE, T_STATE, TH, clear, fold, settle
 from stages.cct.functions import UNKNOWN_METHOD, Functions
 from stages.cct.interpreted import Told, events_told
 from stages.cct.nodes import child_of, rename
@@ -106,11 +107,30 @@ class Traced:
     by_path: NDArray[np.int32] = field(default_factory=lambda: np.zeros((1024, BY_PATH), np.int32))
     paths: int = 0  # of which `by_path` knows the instructions
     panes: dict[int, Pane] = field(default_factory=dict)
+    late: list[Part] = field(default_factory=list)  # parts that wait for the next message's
     pane: int = -1  # whose steps are not yet settled
     closed: int = -1
     bytecodes: Bytecodes | None = None  # of the `Paths` that comes next
     methods: dict[int, str] = field(default_factory=dict)  # of `Bytecodes`: names by its numbers
     selected: list[tuple[int, Selection]] = field(default_factory=list)  # from a pane on; those of closed panes go
+
+
+@dataclass(slots=True)
+class Part:
+    """Rows of an order that belong to one pane, and how far they have come: arguments of `fold`."""
+
+    pane: int
+    told: Told
+    arrays: tuple[NDArray[Any], ...]
+    done: bool = False
+
+    @property
+    def at(self) -> NDArray[np.int64]:
+        return self.arrays[-2]
+
+    def fold(self, p: Traced, blocks: NDArray[np.int64], stands: NDArray[np.uint8], forced: bool) -> int:
+        events, rest = self.arrays[:2], self.arrays[2:]
+        return int(fold(p.tables_at, blocks, table(self.told), *events, p.threads, *rest, stands, forced, MADE))
 
 
 class Cct:
@@ -146,6 +166,8 @@ class Cct:
                 p = self._of(message.host, message.pid)
                 done = message.tsc // self._ticks(p) - 1
                 if p.process.clocked and done > p.closed and done >= 0:
+                    if any(part.pane <= done for part in p.late):
+                        yield from self._finish(p)
                     yield from self._report(p, done)
                 self.images.take(message)
                 return
@@ -153,6 +175,7 @@ class Cct:
                 yield from self.images.steps(message)
             case ThreadEnd():
                 p = self._of(*message.thread[:2])
+                yield from self._finish(p)
                 if (slot := p.slot.pop(message.thread.tid, None)) is not None:
                     p.free.append(slot)
             case EndOfStream():
@@ -166,6 +189,7 @@ class Cct:
     def flush_steps(self) -> Iterator[object]:
         """`flush` in steps, as `steps`."""
         for p in self._processes.values():
+            yield from self._finish(p)
             yield from self._report(p, max([*p.panes, p.pane, p.closed]))
 
     def select(self, selection: Selection) -> None:
@@ -206,6 +230,7 @@ class Cct:
     def _fold(self, p: Traced, message: Paths) -> Iterator[None]:
         begins = message.generation != p.dictionary.generation
         if begins:
+            yield from self._finish(p)
             yield from self._settle(p)
             self._forget_steps(p)
             p.contents.forget()
@@ -233,22 +258,56 @@ class Cct:
         )  # fmt: skip
         told, event_at, event_end = self._events(p, message, rows)
         p.tables.size[Z_MOST] = p.contents.most
-        blocks = p.contents.arrays(d, p.by_path)
         pane = group["pane"][rows.group]
+        parts = []
         for number in np.unique(pane).tolist():
-            if number != p.pane:
-                yield from self._settle(p)
-                p.pane, p.tables.size[Z_OWN_HOLES] = number, self._holes
             mine = pane == number
-            go, rate = np.full((int(mine.sum()), GO), -1, np.int64), np.zeros(int(mine.sum()))
-            stands = np.zeros(len(p.threads), np.uint8)
-            while not fold(
-                p.tables_at, table(blocks), table(told), event_at[mine], event_end[mine], p.threads,
-                slots[rows.group[mine]], fresh[mine], rows.stop[mine], rows.stop_end[mine], rows.broken[mine],
-                rows.broken_end[mine], order, *columns, go, rate, stands, MADE,
-            ):  # fmt: skip
-                yield
-            yield
+            n = int(mine.sum())
+            arrays = (
+                event_at[mine], event_end[mine], slots[rows.group[mine]], fresh[mine], rows.stop[mine],
+                rows.stop_end[mine], rows.broken[mine], rows.broken_end[mine], order, *columns,
+                np.full((n, GO), -1, np.int64), np.zeros(n),
+            )  # fmt: skip
+            parts.append(Part(number, told, arrays))
+        yield from self._run(p, [*p.late, *parts])
+        p.late = [part for part in parts if not part.done]
+
+    def _run(self, p: Traced, parts: list[Part], forced: int = 0) -> Iterator[None]:
+        """Parts of orders, in the order of their times. A virtual thread may wait for another part, of `p.late` no
+        longer than until all are done as far as they come; `forced`: nor of others."""
+        forced = max(forced, len(p.late))
+        blocks = p.contents.arrays(p.dictionary, p.by_path)
+        at = table(blocks)
+        moved, force = True, False
+        while moved or force:
+            moved, stands = False, np.zeros(len(p.threads), np.uint8)
+            for part in parts:
+                if part.done:
+                    continue
+                yield from self._begin_pane(p, part.pane)
+                before = part.at.copy()
+                how = ENOUGH
+                while how == ENOUGH:
+                    how = part.fold(p, at, stands, force)
+                    yield
+                force = False
+                part.done = how == ALL
+                moved = moved or not np.array_equal(before, part.at)
+                np.minimum(2 * stands, BEFORE, out=stands)
+            force = not moved and any(not part.done for part in parts[:forced])
+
+    def _begin_pane(self, p: Traced, number: int) -> Iterator[None]:
+        if number == p.pane:
+            return
+        yield from self._settle(p)
+        if number > p.pane:
+            p.tables.size[Z_OWN_HOLES] = self._holes
+        p.pane = number
+
+    def _finish(self, p: Traced) -> Iterator[None]:
+        """What waits is not waited for any more."""
+        parts, p.late = p.late, []
+        yield from self._run(p, parts, len(parts))
 
     def _events(self, p: Traced, message: Paths, rows: Rows) -> tuple[Told, NDArray[np.int64], NDArray[np.int64]]:
         """The interpreter's, if it is explained; of (n,) parts of the order, which are in it: [event, end)."""
@@ -317,11 +376,13 @@ class Cct:
         keep what was counted."""
         size, room = p.tables.size, self._room
         if 2 * size[Z_STEPS] > room.steps or 2 * size[Z_PARTS] > len(p.tables.part):
+            yield from self._finish(p)
             yield from self._settle(p)
             self._forget_steps(p)
             yield
         if anew or 2 * size[Z_ACTIVATIONS] > room.activations or 2 * size[Z_NODES] > room.nodes:
             self._rebuilt += 1
+            yield from self._finish(p)
             yield from self._settle(p)
             for pane in p.panes.values():
                 yield from pane.detach(p.tables, p.contents.functions.names.all)

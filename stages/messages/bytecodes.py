@@ -53,8 +53,8 @@ EVENT_DTYPE = np.dtype(
 goes on behind a RETURN, UNWIND, BACK or UPRETURN (−1: unknown, or none); the bci in the frame below from which it was
 called (−1: unknown, or by the VM; of a STACK: twice its number in `stacks`, and one more if the frame on top has
 executed nothing yet, and is told by an ENTER behind it; of an UNMOUNT the number of the frames that are left, and of
-the MOUNT that goes on in them, which may stand in an earlier row); bytecodes executed from here to the next event, in
-the frame that is then on top."""
+the MOUNT that goes on in them, which may come earlier, or for frames of which nothing is told); bytecodes executed from
+here to the next event, in the frame that is then on top."""
 
 STACK_DTYPE = np.dtype(
     [("stack", "<i4"), ("method", "<i4"), ("tsc", "<u8"), ("pc", "<u8"), ("bci", "<i4"), ("interpreted", "<i4")]

@@ -24,6 +24,8 @@ from stages.reconstruct.tokens import Entry, Token
 
 U64 = NDArray[np.uint64]
 LOSING = ("[stub] cont_", "[stub] Cont thaw")  # stubs whose names begin so (JDK 25, 21): continuations come and go
+BARRIERS = ("[stub] cont_returnBarrier", "[stub] Cont thaw return barrier")
+"""Not these: a frame that is thawed only when its callee returns to it goes on as if it had been there."""
 ENTRY = "method entry point (kind = "
 _ENTRIES = {
     "zerolocals": Entry.PLAIN, "zerolocals_synchronized": Entry.SYNCHRONIZED, "native": Entry.NATIVE,
@@ -116,7 +118,7 @@ def find(image: CodeImage) -> Landmarks:
             found.append((v.start, 0, Token.UPCALL, 0))
             after = [a for a, what in _scanned(image.code(v), v.start) if what == AFTER_CALL]
             found += [(address, 0, Token.UPRETURN, 0) for address in after]
-        elif v.name.startswith(LOSING):
+        elif v.name.startswith(LOSING) and v.name not in BARRIERS:
             found.append((v.start, 0, Token.LOST, 0))
     found.sort()
     return Landmarks(

@@ -30,6 +30,8 @@ WAITING = 1 << 14
 CARRIERS = 1 << 10
 THREADS = 1 << 16
 """Virtual threads of which it is known where they are: those mounted last."""
+TURNS = 8
+"""Of a virtual thread, whose frames have numbers: the pieces of two carriers may come in another order."""
 NUMBERS = 1 << 30
 
 
@@ -37,19 +39,18 @@ class _Mount(NamedTuple):
     tsc: int
     thread: int
     turn: int  # how often that thread was told of before, as far as it is remembered
-    gaps: int  # how often some may not have been told before
+    follows: bool  # on the one before, without a gap in which some may not have been told
 
 
 @dataclass(slots=True)
 class _Thread:
-    """A virtual thread: mounts that were told; the turn in which it was seen last, with how many gaps before, and in
-    which epoch; the number of the frames that it left then (−1: none)."""
+    """A virtual thread: how many mounts were told, behind how many gaps; in which epoch it was seen last; the numbers
+    of the frames that it leaves, by the turn in which it does."""
 
     told: int = 0
-    turn: int = -1
-    gaps: int = 0
-    epoch: int = 0
-    left: int = -1
+    gaps: int = -1
+    epoch: int = -1
+    numbers: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,13 +91,13 @@ class Mounts:
         if mount.thread == 0:
             self._gaps += 1
             return
-        thread = self._threads.pop(mount.thread, None) or _Thread()
+        thread = self._threads.pop(mount.thread, None) or _Thread(epoch=self._epoch)
         self._threads[mount.thread] = thread
         if len(self._threads) > THREADS:
             del self._threads[next(iter(self._threads))]
         waiting = self._waiting.setdefault(mount.tid, deque(maxlen=WAITING))
-        waiting.append(_Mount(mount.tsc, mount.thread, thread.told, self._gaps))
-        thread.told += 1
+        waiting.append(_Mount(mount.tsc, mount.thread, thread.told, thread.gaps == self._gaps))
+        thread.told, thread.gaps = thread.told + 1, self._gaps
         if len(self._waiting) > CARRIERS:
             self.forget(next(iter(self._waiting)))
 
@@ -169,18 +170,22 @@ class Mounts:
     def _events(self, slice_: _Slice) -> Iterator[tuple[int, int, int, int, int]]:
         """Row, position, block, kind, number."""
         mount = slice_.mount
-        thread = self._threads.get(mount.thread) if mount is not None else None
         if mount is None and slice_.is_new:
             self._epoch += 1  # any thread may be elsewhere now
+        thread = self._threads.get(mount.thread) if mount is not None else None
         if mount is None or thread is None:
             return
-        if thread.turn < mount.turn:  # it begins here
-            known = (thread.turn, thread.gaps, thread.epoch) == (mount.turn - 1, mount.gaps, self._epoch)
-            left = thread.left if known else -1
-            thread.gaps, thread.epoch, thread.left = mount.gaps, self._epoch, -1
-            for row, order, block in slice_.thawed[: left >= 0]:
-                yield row, order, block + 1, int(FrameEvent.MOUNT), left
+        if mount.follows and (thread.epoch == self._epoch or not slice_.is_new):
+            for row, order, block in slice_.thawed:
+                yield row, order, block + 1, int(FrameEvent.MOUNT), self._number(thread, mount.turn - 1)
+        thread.epoch = self._epoch
         for row, order, block in slice_.freezes:  # one that fails is followed by another, or by the thread's end
-            thread.left, self._next = self._next, (self._next + 1) % NUMBERS
-            yield row, order, block, int(FrameEvent.UNMOUNT), thread.left
-        thread.turn = max(thread.turn, slice_.turn)
+            yield row, order, block, int(FrameEvent.UNMOUNT), self._number(thread, slice_.turn)
+
+    def _number(self, thread: _Thread, turn: int) -> int:
+        """Of the frames that a thread leaves in that turn: where it goes on may be met before."""
+        if turn not in thread.numbers:
+            thread.numbers[turn], self._next = self._next, (self._next + 1) % NUMBERS
+            if len(thread.numbers) > TURNS:
+                del thread.numbers[next(iter(thread.numbers))]
+        return thread.numbers[turn]
