@@ -30,8 +30,8 @@ WAITING = 1 << 14
 CARRIERS = 1 << 10
 THREADS = 1 << 16
 """Virtual threads of which it is known where they are: those mounted last."""
-TURNS = 8
-"""Of a virtual thread, whose frames have numbers: the pieces of two carriers may come in another order."""
+TURNS = 64
+"""Of a virtual thread, whose frames have numbers that were met once: two carriers' pieces may come in another order."""
 NUMBERS = 1 << 30
 
 
@@ -44,13 +44,15 @@ class _Mount(NamedTuple):
 
 @dataclass(slots=True)
 class _Thread:
-    """A virtual thread: how many mounts were told, behind how many gaps; in which epoch it was seen last; the numbers
-    of the frames that it leaves, by the turn in which it does."""
+    """A virtual thread: how many mounts were told, behind how many gaps; in which epoch it was seen last. By the
+    turn in which it leaves them, the numbers of frames in which it has not gone on yet, and of those that it has not
+    left yet, as far as is known."""
 
     told: int = 0
     gaps: int = -1
     epoch: int = -1
-    numbers: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    awaited: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -177,15 +179,25 @@ class Mounts:
             return
         if mount.follows and (thread.epoch == self._epoch or not slice_.is_new):
             for row, order, block in slice_.thawed:
-                yield row, order, block + 1, int(FrameEvent.MOUNT), self._number(thread, mount.turn - 1)
+                yield row, order, block + 1, int(FrameEvent.MOUNT), self._entered(thread, mount.turn - 1)
         thread.epoch = self._epoch
         for row, order, block in slice_.freezes:  # one that fails is followed by another, or by the thread's end
-            yield row, order, block, int(FrameEvent.UNMOUNT), self._number(thread, slice_.turn)
+            yield row, order, block, int(FrameEvent.UNMOUNT), self._left(thread, slice_.turn)
 
-    def _number(self, thread: _Thread, turn: int) -> int:
-        """Of the frames that a thread leaves in that turn: where it goes on may be met before."""
-        if turn not in thread.numbers:
-            thread.numbers[turn], self._next = self._next, (self._next + 1) % NUMBERS
-            if len(thread.numbers) > TURNS:
-                del thread.numbers[next(iter(thread.numbers))]
-        return thread.numbers[turn]
+    def _entered(self, thread: _Thread, turn: int) -> int:
+        """The number of the frames that a thread leaves in that turn: it goes on in them now, once."""
+        number = thread.left.pop(turn, -1)
+        return number if number >= 0 else self._new(thread.awaited, turn)
+
+    def _left(self, thread: _Thread, turn: int) -> int:
+        number = thread.awaited.pop(turn, -1)
+        if number >= 0:
+            return number
+        return thread.left[turn] if turn in thread.left else self._new(thread.left, turn)
+
+    def _new(self, numbers: dict[int, int], turn: int) -> int:
+        number = numbers[turn] = self._next
+        self._next = (self._next + 1) % NUMBERS
+        if len(numbers) > TURNS:
+            del numbers[next(iter(numbers))]
+        return number
