@@ -331,7 +331,7 @@ def attach(
     classes: bool = True,
     size: str = "64m",
     stacks_ms: int = 100,
-    mounts: int = 20000,
+    mounts: int = 10000,
     timeout: float = 10.0,
 ) -> Attached:
     """Loads the agent into the running JVM `pid` (again: it tells everything anew) with its ring at `ring`.

@@ -78,7 +78,7 @@ class AgentConfig(_Section):
     classes: bool = Field(True, description="export class files: flow then knows what each call calls")
     stacks_ms: int = Field(100, ge=0, le=60000, description="between two stacks told of a thread; 0: none are told")
     mounts_per_second: int = Field(
-        20000, ge=0, le=10_000_000, description="mounts of virtual threads told at most (JDK 21 and later); 0: none"
+        10000, ge=0, le=10_000_000, description="mounts of virtual threads told at most (JDK 21 and later); 0: none"
     )
 
     @field_validator("ring_mib")

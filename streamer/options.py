@@ -56,7 +56,7 @@ _TARGET_OPTIONS = [
     click.option("--agent-stacks", "agent__stacks_ms", type=int, metavar="MS",
                  help="Between two stacks told of a thread that runs; 0: none.  [default: 100]"),
     click.option("--agent-mounts", "agent__mounts_per_second", type=int, metavar="N",
-                 help="Mounts of virtual threads told at most a second; 0: none.  [default: 20000]"),
+                 help="Mounts of virtual threads told at most a second; 0: none.  [default: 10000]"),
     click.option("--per-thread", "emulator__per_thread", is_flag=True, default=None,
                  help="Emulation: a ring a thread."),
     click.option("--aux-kib", "emulator__aux_kib", type=int,

@@ -47,7 +47,7 @@ static long parse_mounts(const char *text) {
 }
 
 bool options_parse(const char *text, struct options *o, char *error, size_t error_size) {
-    *o = (struct options){.size = 64 << 20, .classes = true, .stacks_ms = 100, .mounts = 20000};
+    *o = (struct options){.size = 64 << 20, .classes = true, .stacks_ms = 100, .mounts = 10000};
     if (text && strlen(text) >= sizeof o->text) {
         snprintf(error, error_size, "options are too long");
         return false;

@@ -14,6 +14,6 @@ struct options {
     char text[4096];     // as given
 };
 
-// Parses "ring=PATH,size=64m,classes=on|off,stacks=100,mounts=20000", or dir=DIR for DIR/jit-PID.ring. On failure false,
+// Parses "ring=PATH,size=64m,classes=on|off,stacks=100,mounts=10000", or dir=DIR for DIR/jit-PID.ring. On failure false,
 // and one line in `error`.
 bool options_parse(const char *text, struct options *options, char *error, size_t error_size);

@@ -48,6 +48,7 @@ UNKNOWN_METHOD = "[unknown method]"
 INTERPRETER = "[interpreter]"
 
 
+_OF_CODE = frozenset(export.RecordType) - {export.RecordType.STACK, export.RecordType.MOUNT}
 _FOUND = (export.Codelet, export.Interpreter, export.Blob)  # told of as found, so always there before
 
 
@@ -76,7 +77,7 @@ class CodeImage(KnownCode):
         """Whole records, and the time before which everything has now been told. Where they cannot be parsed the
         rest of the buffer is left out and `counts["bad_records"]` says so."""
         try:
-            for record in iter_records(data):
+            for record in iter_records(data, only=_OF_CODE):
                 self.apply(record)
         except export.ExportError:
             self.counts["bad_records"] += 1

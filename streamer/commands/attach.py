@@ -12,7 +12,7 @@ from streamer.cli import Failure
 @click.option("--classes/--no-classes", default=True, show_default=True, help="Export the bytes of loaded classes.")
 @click.option("--size", default="64m", show_default=True, help="Size of the ring, a power of two.")
 @click.option("--stacks", default=100, show_default=True, metavar="MS", help="Between stacks of a thread; 0: none.")
-@click.option("--mounts", default=20000, show_default=True, metavar="N", help="Of virtual threads, a second; 0: none.")
+@click.option("--mounts", default=10000, show_default=True, metavar="N", help="Of virtual threads, a second; 0: none.")
 @click.option("--timeout", default=10.0, show_default=True, metavar="S", help="Seconds to wait for the JVM.")
 def command(pid: int, classes: bool, size: str, stacks: int, mounts: int, timeout: float) -> None:
     """Load the agent into the running JVM PID.

@@ -126,7 +126,7 @@ class Listing:
             yield from self._happens(int(row["tid"]), event, stretch)
 
     def _happens(self, tid: int, event: Event, stretch: _Stretch) -> Iterator[tuple[str, str]]:
-        if event.kind != FrameEvent.GOES_ON:
+        if event.kind not in (FrameEvent.GOES_ON, FrameEvent.MOUNT, FrameEvent.UNMOUNT):
             self._top[tid] = event.method
         if event.bcis:
             yield from stretch.add(("I", self._names.get(self._top.get(tid, -1), UNKNOWN), ""), event.bcis)
