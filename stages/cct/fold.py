@@ -339,11 +339,9 @@ def fold(  # type: ignore[no-untyped-def]
     goes on, in frames that are not known."""
     t, c, e, paths = tables_at(tables), blocks_at(blocks), told_at(told), first_item(order)
     enough = t.size[Z_MADE] + most
-    moved, waits = True, True
-    while moved or forced:
-        left = False
-        waits = moved or not forced
-        moved = False
+    waits = True
+    while True:
+        moved, left, tried = False, False, not waits
         for k in range(len(thread)):
             slot = thread[k]
             if go[k, G_STOP] >= stop_end[k] or stands[slot] == BEFORE:
@@ -366,9 +364,10 @@ def fold(  # type: ignore[no-untyped-def]
                 return ENOUGH
         if not left:
             return ALL
-        if moved or forced:
-            _walk_on(stands)
-    return WAITS
+        if not moved and (tried or not forced):
+            return WAITS
+        waits = moved
+        _walk_on(stands)
 
 
 @inner

@@ -129,7 +129,8 @@ def statements(place: Place) -> Any:
 
 
 def cct(place: Place) -> Any:
-    from stages.cct.stage import Cct, Room
+    from stages.cct.stage import Cct
+    from stages.cct.traced import Room
 
     settings, rows = place.settings, place.settings.flow.context_kirows << 10
     return Cct(

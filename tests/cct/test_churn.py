@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from stages.cct.stage import Room
+from stages.cct.traced import Room
 from stages.messages import ThreadEnd, ThreadKey, TreeReport, Watermark
 from tests.cct.made import METHODS, SITES, SPACING, STREAM, Call, Dictionaries, run
 from tests.cct.test_stage import stage

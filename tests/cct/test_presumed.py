@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jvm.code.version import Kind, Version
-from stages.cct.stage import Cct, Room
+from stages.cct.stage import Cct
+from stages.cct.traced import Room
 from stages.messages.paths import BREAK, DISABLED, BlockEnd
 from tests.cct.made import PROGRAMS, SPACING, UNKNOWN, Block, Call, Dictionaries, Range, expected, run
 from tests.cct.test_stage import INNERMOST, LOOP, ROUND, SMALL, found, ordered, stage, tree_of

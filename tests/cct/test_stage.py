@@ -18,8 +18,9 @@ from jvm.code.debug_info import DebugInfo
 from jvm.code.version import Kind, Version
 from stages.cct.fold import SLICE
 from stages.cct.merging import merged
-from stages.cct.stage import Cct, Room
+from stages.cct.stage import Cct
 from stages.cct.tables import PARTS, SPARE_PARTS
+from stages.cct.traced import Room
 from stages.cct.tree import Tree, method_totals
 from stages.images import Images
 from stages.inlining.inlining import Inlining

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from jvm.code.version import Kind, Version
-from stages.cct.stage import Cct, Room
+from stages.cct.stage import Cct
+from stages.cct.traced import Room
 from stages.cct.tree import NAMES, VIRTUAL_NAME, Tree
 from stages.messages import Bytecodes, Paths
 from stages.messages.bytecodes import EVENT_DTYPE, KNOWN_DTYPE, METHOD_DTYPE, FrameEvent

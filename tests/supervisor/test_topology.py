@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.cct.stage import Room
+from stages.cct.traced import Room
 from stages.messages import (
     MARK_DTYPE,
     PROFILE_DTYPE,
