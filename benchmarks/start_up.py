@@ -31,7 +31,7 @@ from tests.e2e.harness import COMMAND, Streamer
 
 PATIENCE = 300.0  # seconds
 EVERY = 0.05  # between two looks
-_SHARE = re.compile(r"^streamer_method_share\{[^}]*\} (\S+)$", re.MULTILINE)
+_SHARE = re.compile(r"^streamer_method_share_ratio\{[^}]*\} (\S+)$", re.MULTILINE)
 
 
 class Start(NamedTuple):
@@ -54,7 +54,7 @@ def measure(java: str, options: list[str], cold: bool) -> Start:
     with tempfile.TemporaryDirectory(prefix="start-") as scratch:
         root = Path(scratch)
         command = [java, "-Xmx600m", *shop(root, PATIENCE, 60)]
-        env = {"NUMBA_CACHE_DIR": str(root / "numba")} if cold else None
+        env = {"XDG_CACHE_HOME": str(root / "cache")} if cold else None
         typed, jvm = time.clock_gettime(time.CLOCK_BOOTTIME), 0.0
         streamer = Streamer(root, "run", "--emulate", "--port", "0", *options, "--", *command, env=env)
         try:

@@ -151,8 +151,9 @@ def named(
     """Of n invoke instructions, by opcode and the constant they name: (n, 3) where the Utf8 constants of the method's
     class, name and descriptor begin. NOTHING: of an invokedynamic's class; all three: the constant is of another kind
     than it must be (JVMS 6.5; invokespecial and invokestatic: since class files 52.0)."""
-    places = np.full((len(opcode), 3), NOTHING, np.int64)
+    places = np.empty((len(opcode), 3), np.int64)
     for k in range(len(opcode)):
+        places[k, 0] = places[k, 1] = places[k, 2] = NOTHING
         code, index = opcode[k], constant[k]
         dynamic = code == opcodes.INVOKEDYNAMIC
         at = np.int64(0)
@@ -174,5 +175,5 @@ def named(
             class_ = _at(data, pool, _u2(data, at + 1), CLASS)
             holder = _at(data, pool, _u2(data, class_ + 1), UTF8) if class_ else np.int64(0)
         if name and descriptor and holder:
-            places[k] = holder, name, descriptor
+            places[k, 0], places[k, 1], places[k, 2] = holder, name, descriptor
     return places

@@ -125,6 +125,9 @@ class Follow:
 
     def _pieces(self, pieces: Pieces) -> Iterator[object]:
         p = self.images.of(pieces.host, pieces.pid)
+        if not self._followable():  # nor is a follower made: that alone compiles kernels, while nothing is told
+            yield from self._unfollowable(pieces, _quantum(p))
+            return
         follower, batch, quantum = self._of(p.key)
         if pieces.ended and p.key in self._shedders and not self._ended:
             self._ended = True
@@ -169,6 +172,15 @@ class Follow:
             shed.sort()
             yield replace(pieces, rows=pieces.rows[shed], holes=_of(pieces.holes, shed), shed=True)
 
+    def _unfollowable(self, pieces: Pieces, quantum: int) -> Iterator[object]:
+        """All of them, shed."""
+        for s, _, _ in coalescing.segments(pieces, quantum, None):
+            self.counts["bytes"] += len(s.data)
+            yield self._shed(s)
+            yield None
+        if len(pieces.rows):
+            yield replace(pieces, shed=True)
+
     def _changes(self, p: Process, pieces: Pieces, quantum: int) -> Generator[None, None, list[int] | None]:
         """The quanta that end with other code; None while load is shed: some of many small pieces are followed then."""
         if not len(pieces.rows) or (p.key in self._shedders and self._shedders[p.key].behind(pieces.drained)):
@@ -179,7 +191,7 @@ class Follow:
 
     def _of(self, key: ProcessKey) -> tuple[Follower, Batch, int]:
         p = self.images.of(*key)
-        quantum = max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
+        quantum = _quantum(p)
         if key not in self._followers:
             follower = self._followers[key] = Follower(p.image, p.config, quantum, count_paths=False)
             self._batches[key] = Batch(key, p.image, follower.repair.guesses)
@@ -188,8 +200,6 @@ class Follow:
         return self._followers[key], self._batches[key], quantum
 
     def _sheds(self, key: ProcessKey, drained: int) -> bool:
-        if not self._followable():
-            return True
         shedder = self._shedders.get(key)
         return shedder is not None and shedder.sheds(drained)
 
@@ -221,6 +231,11 @@ class Follow:
 def rest_of(s: Segment, at: int) -> Segment:
     """The piece from stream position `at` on."""
     return replace(s, offset=at, data=s.data[at - s.offset :], continues=True)
+
+
+def _quantum(p: Process) -> int:
+    """Ticks."""
+    return max(1, round(QUANTUM_SECONDS * p.hz)) if p.clocked else max(1, p.lateness)
 
 
 def _of(holes: tuple[tuple[int, LossMark], ...], rows: list[int]) -> tuple[tuple[int, LossMark], ...]:

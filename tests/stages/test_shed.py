@@ -175,9 +175,19 @@ def test_what_is_shed_is_counted_as_at_fidelity_ip(messages: list[object], monke
     assert behind.sum(lambda a: sum(n for _, n in a.holes)) == plain.sum(lambda a: sum(n for _, n in a.holes))
 
 
-def test_everything_is_shed_until_the_kernels_are_there(messages: list[object]) -> None:
+def test_everything_is_shed_until_the_kernels_are_there(
+    messages: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a follower made before: for that kernels are compiled, and nothing would be told meanwhile."""
     clock = Clock()
-    chunks = 0
+    chunks, made = 0, list[int]()
+    init = Follower.__init__
+
+    def make(self: Follower, *arguments: Any, **options: Any) -> None:
+        made.append(chunks)
+        init(self, *arguments, **options)
+
+    monkeypatch.setattr(Follower, "__init__", make)
 
     def late(n: int) -> float:
         nonlocal chunks
@@ -193,6 +203,8 @@ def test_everything_is_shed_until_the_kernels_are_there(messages: list[object]) 
     assert 0 < run.sum(lambda a: a.shed) < decoded
     assert sum(run.table("instructions").values()) > 100_000
     assert chain[3].statistics()["kernels_ready"] == 1
+    assert len(made) == 1
+    assert made[0] > CHUNKS // 2
 
 
 def test_walks_begin_anew_behind_what_was_shed(messages: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
