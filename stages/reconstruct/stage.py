@@ -333,7 +333,8 @@ class Reconstruct:
 
 
 def _with_mounts(events: NDArray[np.void], p: Reconstructed, message: Paths) -> NDArray[np.void]:
-    """`events`, by row, with the mounts of virtual threads among them. No bytecodes are behind these alone."""
+    """`events`, by row, with the mounts of virtual threads among them. The bytecodes behind the LOST of a thaw are
+    behind the mount, that comes next; behind the others of them are none."""
     mounts = p.mounts.events(message, p.dictionary, p.process.clock_step)
     if not len(mounts):
         return events
@@ -341,7 +342,12 @@ def _with_mounts(events: NDArray[np.void], p: Reconstructed, message: Paths) -> 
     both = joined([mounts, events])
     keys = np.concatenate(place[::-1])
     in_order = np.lexsort((both["block"], keys)) if _in_order(events, place[0]) else np.argsort(keys, kind="stable")
-    return both[in_order]
+    both = both[in_order]
+    behind = np.flatnonzero(both["kind"][1:] == FrameEvent.MOUNT)
+    lost = (both["kind"][behind] == FrameEvent.LOST) & (both["row"][behind] == both["row"][behind + 1])
+    behind = behind[lost]
+    both["bytecodes"][behind + 1], both["bytecodes"][behind] = both["bytecodes"][behind], 0
+    return both
 
 
 def _in_order(events: NDArray[np.void], place: NDArray[np.int64]) -> bool:

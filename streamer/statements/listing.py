@@ -6,7 +6,8 @@
 
 `I`: the interpreter, bytecode for bytecode. `C1`, `C2`: compiled code, the positions that its debug info tells, and
 behind `<` the callers that it was inlined in. The time is the one at which the line's piece of trace begins, in seconds
-from the first on. What is lost, or contradicted, is a line `--`.
+from the first on. What is lost, or contradicted, is a line `--`; so is a virtual thread that leaves its frames
+for another time, and goes on in them: "unmount 5", "mount 5".
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from stages.paths.dictionary import Dictionary
 UNKNOWN = "[unknown method]"
 BCIS = 64
 """Of a line; a longer stretch has several."""
+_SWITCHES = {FrameEvent.MOUNT: "mount", FrameEvent.UNMOUNT: "unmount"}
 _KINDS = {CodeKind.INTERPRETED: "I", CodeKind.C1: "C1", CodeKind.C2: "C2"}
 
 
@@ -33,6 +35,7 @@ class Event(NamedTuple):
     block: int
     kind: int
     method: int
+    number: int
     bcis: list[int]
 
 
@@ -126,7 +129,10 @@ class Listing:
             yield from self._happens(int(row["tid"]), event, stretch)
 
     def _happens(self, tid: int, event: Event, stretch: _Stretch) -> Iterator[tuple[str, str]]:
-        if event.kind not in (FrameEvent.GOES_ON, FrameEvent.MOUNT, FrameEvent.UNMOUNT):
+        if event.kind in _SWITCHES:
+            yield from stretch.ended()
+            yield "--", f"{_SWITCHES[FrameEvent(event.kind)]} {event.number}"
+        elif event.kind != FrameEvent.GOES_ON:
             self._top[tid] = event.method
         if event.bcis:
             yield from stretch.add(("I", self._names.get(self._top.get(tid, -1), UNKNOWN), ""), event.bcis)
@@ -159,8 +165,8 @@ class Listing:
 def _by_row(said: Bytecodes) -> dict[int, list[Event]]:
     out = dict[int, list[Event]]()
     told, at = said.bcis.tolist(), 0
-    for row, kind, order, block, method, _, _, bytecodes in said.events.tolist():
+    for row, kind, order, block, method, number, _, bytecodes in said.events.tolist():
         bcis = told[at : at + bytecodes]
         at += bytecodes
-        out.setdefault(row, []).append(Event(order, block, kind, method, bcis))
+        out.setdefault(row, []).append(Event(order, block, kind, method, number, bcis))
     return out
