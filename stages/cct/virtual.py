@@ -91,10 +91,9 @@ def mounted(t, c, number, a):  # type: ignore[no-untyped-def]
     row = PK * (number & (PARKED - 1))
     left = t.parked[row + PK_STACK]
     t.parked[row + PK_STACK] = 0
-    entry = a
-    while method_of(t, c, entry) != ENTERS_NAME:
-        if class_of(t, c, entry) == FN_HOLE or class_of(t, c, entry) == FN_BOTTOM:
-            return a
+    entry, entered = a, True
+    while entered and method_of(t, c, entry) != ENTERS_NAME:
+        entered = class_of(t, c, entry) != FN_HOLE and class_of(t, c, entry) != FN_BOTTOM
         entry = t.activation[AC * entry + A_PARENT]
     n, at = np.int64(0), left
     while method_of(t, c, at) != ENTERS_NAME and class_of(t, c, at) != FN_HOLE:
@@ -104,9 +103,12 @@ def mounted(t, c, number, a):  # type: ignore[no-untyped-def]
         n += 1
         at = t.activation[AC * at + A_PARENT]
     t.size[Z_MOUNTED] += 1
-    if at == entry:
+    if entered and at == entry:
         return left
-    to = entry if method_of(t, c, at) == ENTERS_NAME else unknown_of_virtual(t, c, entry)
+    if entered and method_of(t, c, at) == ENTERS_NAME:
+        to = entry
+    else:  # the carrier's frames, or those below the ones that it left, are not known
+        to = unknown_of_virtual(t, c, entry if entered else a)
     while n > 0:
         n -= 1
         row = AC * t.way[n]

@@ -190,6 +190,19 @@ def test_frames_of_which_nothing_is_known_stand_below_an_unknown(event: tuple[tu
     assert p.cct.statistics()["cct_mounted"] == 0
 
 
+def test_frames_are_known_on_a_carrier_of_which_nothing_is() -> None:
+    """Its trace was lost up to the thaw. They are left for the carrier as any stack behind a hole."""
+    p = Program()
+    p.begins(CARRIER, RUNS, 3)
+    p.run(
+        OTHER, [THAWED, behind(DEEP, RETURN), behind(BODY, OUT)], DISABLED, [FREEZES, behind(RUNS_TOO, OUT)], DISABLED,
+        events=((0, 1, MOUNT, 3),),
+    )  # fmt: skip
+    _, virtual = p.tree()
+    assert (virtual[IN_DEEP], virtual[IN_BODY]) == (2 + 1, 2 + 1)
+    assert p.cct.statistics()["cct_mounted"] == 1
+
+
 def test_a_stack_is_used_once() -> None:
     """It goes on, and is not put away again: where it is mounted once more, it was left elsewhere."""
     p = Program()
