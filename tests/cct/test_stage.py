@@ -193,7 +193,7 @@ def test_steps_that_are_worked_out_a_few_at_a_time(program: Call, data: st.DataO
     message = d.message(7, order, (0, 10**6), False)
     whole, few = stage(), stage()
     want = tree_of([*whole.feed(message), *whole.flush()])
-    with mock.patch("stages.cct.stage.MADE", 0):
+    with mock.patch("stages.cct.traced.MADE", 0):
         steps = list(few.steps(message))
     assert steps.count(None) > 3
     got = tree_of([*(out for out in steps if out is not None), *few.flush()])
