@@ -23,7 +23,7 @@ def test_the_agent_is_told_its_options() -> None:
         pytest.skip(str(error))
     java = ["java", "-Xint", "Main"]
     assert target.with_agent(java, Path("/s"), AgentConfig()) == [
-        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on,stacks=100,mounts=20000", "-Xint", "Main",
+        "java", f"-agentpath:{library}=dir=/s,size=64m,classes=on,stacks=100,mounts=10000", "-Xint", "Main",
     ]  # fmt: skip
     none = {"agent.classes": False, "agent.stacks_ms": 0, "agent.mounts_per_second": 0}
     small = load(**{"agent.ring_mib": 4, **none}).agent
