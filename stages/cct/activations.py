@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from jvm.kernels import inner
-from stages.cct.nodes import child
+from stages.cct.nodes import child, virtual_root
 from stages.cct.slots import differs, first_slot, mixed, next_slot, row_in, spread, tag_of
 from stages.cct.tables import (
     A_BCI,
@@ -33,7 +33,7 @@ from stages.cct.tables import (
     Z_CALLS,
     Z_OVERFLOW,
 )
-from stages.cct.tree import ENTERS_NAME, VIRTUAL_NAME
+from stages.cct.tree import ENTERS_NAME
 
 SEARCHED = 1 << 14
 """So many frames are looked through for the one that a return or an exception leads to."""
@@ -88,7 +88,7 @@ def frame(t, c, parent, ret, fn, caller, bci, enters):  # type: ignore[no-untype
     if same(t, c, parent, fn) and not enters:
         node = t.activation[AC * parent + A_NODE]
     elif c.fns[FC * fn + F_METHOD] == ENTERS_NAME:  # above it are a virtual thread's
-        node = child(t, child(t, np.int64(0), np.int64(VIRTUAL_NAME), np.int64(0)), np.int64(ENTERS_NAME), np.int64(-1))
+        node = child(t, virtual_root(t), np.int64(ENTERS_NAME), np.int64(-1))
     elif fn != PENDING and fn != OUTSIDE and fn != BOTTOM:
         node = child(t, caller, c.fns[FC * fn + F_METHOD], bci)
     a = new_activation(t, parent, ret, fn, node, caller, bci)

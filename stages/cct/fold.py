@@ -372,7 +372,7 @@ def fold(  # type: ignore[no-untyped-def]
 
 @inner
 def _walk_on(stands):  # type: ignore[no-untyped-def]
-    """Those that stood here try again."""
+    """Threads that stood here try again."""
     for slot in range(len(stands)):
         if stands[slot] == HERE:
             stands[slot] = 0

@@ -26,7 +26,7 @@ from stages.cct.tables import (
     Z_PARENTS,
     tables_at,
 )
-from stages.cct.tree import OVERFLOW_NAME
+from stages.cct.tree import OVERFLOW_NAME, VIRTUAL_NAME
 
 
 @inner
@@ -70,6 +70,12 @@ def child(t, parent, method, bci):  # type: ignore[no-untyped-def]
         t.size[Z_OVERFLOW] += 1
         n = _child(t, parent, np.int64(OVERFLOW_NAME), np.int64(-1), NODE_OVERFLOW)
     return n if n >= 0 else parent
+
+
+@inner
+def virtual_root(t):  # type: ignore[no-untyped-def]
+    """The node below which those of virtual threads stand."""
+    return child(t, np.int64(0), np.int64(VIRTUAL_NAME), np.int64(0))
 
 
 @inner

@@ -247,7 +247,7 @@ class Cct:
         p.pane = number
 
     def _finish(self, p: Traced) -> Iterator[None]:
-        """What waits is not waited for any more."""
+        """Parts that wait go on, in frames that are not known."""
         parts, p.late = p.late, []
         yield from self._run(p, parts, len(parts))
 

@@ -1,4 +1,4 @@
-"""What the stage keeps of one process: tables, the dictionary of paths, where each thread stands, and parts of orders
+"""State of one process in the stage: tables, the dictionary of paths, where each thread stands, and parts of orders
 that are not counted yet."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 
 from jvm.kernels import apart, inner
 from stages.cct.activations import class_of, frame
-from stages.cct.nodes import child
+from stages.cct.nodes import virtual_root
 from stages.cct.tables import (
     A_BCI,
     A_CALLER,
@@ -40,19 +40,13 @@ from stages.cct.tables import (
     SHARED,
     Z_MOUNTED,
 )
-from stages.cct.tree import ENTERS_NAME, VIRTUAL_NAME, YIELDS_NAME
+from stages.cct.tree import ENTERS_NAME, YIELDS_NAME
 
 
 @inner
 def method_of(t, c, a):  # type: ignore[no-untyped-def]
     """Of the function of an activation."""
     return c.fns[FC * t.activation[AC * a + A_FN] + F_METHOD]
-
-
-@inner
-def virtual_root(t):  # type: ignore[no-untyped-def]
-    """The node below which those of virtual threads stand."""
-    return child(t, np.int64(0), np.int64(VIRTUAL_NAME), np.int64(0))
 
 
 @inner
